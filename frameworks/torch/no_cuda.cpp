@@ -1,4 +1,4 @@
-/// What takes the place of cuda/ where hora or LibTorch is built without CUDA.
+/// Takes the place of cuda/ where hora or LibTorch is built without CUDA.
 #include <hora/error.h>
 
 #include "frameworks/torch/optim/device_updates.h"

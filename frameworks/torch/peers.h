@@ -27,7 +27,7 @@ struct Peers {
 /// Throws Error(invalid_argument) where this rank is no member, or the set does not exist.
 Peers peers_of(const Context& context, ProcessSet set);
 
-/// Of the error's text: what it is that differs, in the plural, and what to do.
+/// Words for the error's text: what differs, in the plural, and what to do.
 struct Agreement {
   std::string what;
   std::string advice;

@@ -31,7 +31,7 @@ c10::Device to_torch(const Device& device) noexcept;
 /// Refuses undefined and sparse tensors.
 void check_dense(const std::string& name, const torch::Tensor& tensor);
 
-/// Of a contiguous tensor, on its device's current stream. Refuses types hora does not have.
+/// Views a contiguous tensor, on its device's current stream. Refuses types hora does not have.
 TensorView view_of(const std::string& name, const torch::Tensor& contiguous);
 
 /// The elements of a dense tensor in the order of its memory, which it shares: one dimension.

@@ -17,7 +17,7 @@ std::string wrong_with(Compression compression);
 /// `type` is a floating-point type.
 DataType wire_type(Compression compression, DataType type) noexcept;
 
-/// What a pass does with each value.
+/// A pass's work on each value.
 struct GradientPass {
   double scale = 1.0;
   /// Values are checked, and one is noted that is NaN or of a magnitude above limit().

@@ -18,7 +18,7 @@ inline at::Tensor on_device(const at::Tensor& tensor, const at::Device& device) 
   return tensor.device() == device ? tensor : tensor.to(device);
 }
 
-/// Of tensors that are worked on together: the one of all of them, or this rank's where they have
+/// Returns the device to work on these tensors together: theirs, or this rank's where they have
 /// several. No tensors: the CPU.
 at::Device working_device(const Context& context, at::TensorList tensors);
 

@@ -14,14 +14,12 @@
 
 namespace HORA_EXPORT hora {
 
-/// On the CPU a block of memory that this rank shares with its node, 64-byte aligned, zero when
-/// allocated first and unspecified when reused; on CUDA memory that is registered with NCCL (the
-/// allocation may wait for the device), unspecified. A collective on a view that lies inside works
-/// in place, straight from and into it. Move-only; must not be destroyed while a handle on it is
-/// open. On CUDA destruction waits for all work of the device, as cudaFree does, and has no place
-/// inside a graph's capture. Throws Error(out_of_memory), and Error(invalid_argument) for a device
-/// that is not this rank's and for more than 2^48 bytes. Thread rule: as a plain pointer;
-/// construction and destruction from any thread.
+/// On the CPU memory shared with the node, 64-byte aligned, zero at first and unspecified when
+/// reused; on CUDA registered with NCCL, unspecified. Collectives on views inside work in place.
+/// Must outlive handles on it. On CUDA destruction waits for all work of the device, as cudaFree
+/// does, and is not for a graph's capture. Throws Error(out_of_memory), and Error(invalid_argument)
+/// for another rank's device or more than 2^48 bytes. Thread rule: as a plain pointer; construction
+/// and destruction from any thread.
 class Buffer {
  public:
   Buffer() noexcept = default;

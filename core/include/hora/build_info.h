@@ -1,4 +1,4 @@
-/// What this build of hora consists of.
+/// The parts of this build of hora.
 ///
 ///     std::cout << "hora " << hora::build_info().version << '\n';
 #pragma once
@@ -17,8 +17,7 @@ struct BuildInfo {
   std::string nccl;     ///< likewise: "2.21.5"
 };
 
-/// Can be called before init(), too. Thread rule: any thread. Throws Error(transport) where MPI
-/// does not say what it is.
+/// Also before init(). Throws Error(transport) where MPI does not say what it is. Any thread.
 BuildInfo build_info();
 
 }  // namespace hora

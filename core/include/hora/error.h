@@ -32,12 +32,12 @@ enum class ErrorCode : std::uint8_t {
 };
 std::string_view name_of(ErrorCode code) noexcept;
 
-/// what() says what happened, where, what was expected and what to do. It can be printed as it is:
-/// control characters of names and values are escaped in it (printable.h).
+/// what() says what happened, where, what was expected and what to do, fit to be printed
+/// (printable.h).
 class Error : public std::runtime_error {
  public:
-  /// `rank`: the world rank on which it happened, -1 where unknown or not tied to one.
-  /// `tensor`: the tensor's name as it was given, empty where there is none.
+  /// `rank`: the world rank on which it happened, -1 where unknown. `tensor`: its name, empty where
+  /// there is none.
   Error(ErrorCode code, const std::string& what, int rank = -1, std::string tensor = {});
   Error(const Error&) = default;
   Error(Error&&) = default;

@@ -1,7 +1,7 @@
-/// What a shared library of hora exports.
+/// Visibility of symbols in a shared library of hora.
 #pragma once
 
-/// Before a namespace, class or function: visible outside of the library. All else is hidden.
+/// Makes a namespace, class or function visible outside; all else is hidden.
 #define HORA_EXPORT [[gnu::visibility("default")]]
-/// Before a class that is declared in an exported one, and is of no use outside: hidden.
+/// Hides a class that is declared in an exported one.
 #define HORA_HIDDEN [[gnu::visibility("hidden")]]

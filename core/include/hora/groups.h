@@ -1,17 +1,15 @@
-/// Collectives on several tensors at once, under one handle.
+/// Collectives on several tensors at once, under one handle; <hora/torch/groups.h> is for
+/// LibTorch's.
 ///
 ///     std::array gradients{hora::view(weights), hora::view(biases)};
 ///     hora::GroupHandle averages = hora::grouped_allreduce_async(world, gradients, {.name = "g"});
 ///     averages.wait();
 ///     std::vector<hora::Result> all = hora::grouped_allgather(world, gradients, {.name = "all"});
 ///
-/// Tensor i travels under the name "<name>.<i>" (no name where that is empty), all of them together
-/// as far as HORA_FUSION_THRESHOLD lets them. Every rank gives as many tensors, in the same order;
-/// none at all is nothing to do. Types and shapes may differ from tensor to tensor.
-/// <hora/torch/groups.h> does the same for LibTorch's tensors.
-///
-/// Errors: collectives.h. Where one tensor's submission throws, those before it have been waited
-/// for. Thread rule: any thread.
+/// Tensor i travels as "<name>.<i>" (unnamed where that is empty), together with others up to
+/// HORA_FUSION_THRESHOLD. Every rank gives as many, in the same order, of any types and shapes.
+/// Errors: collectives.h; where a submission throws, those before it have been waited for. Thread
+/// rule: any thread.
 #pragma once
 
 #include <hora/collectives.h>
@@ -29,14 +27,12 @@
 
 namespace HORA_EXPORT hora {
 
-/// Several collectives under way, waited for together; also those that a program submits itself.
-/// `Single` is the handle of one: Handle or ResultHandle. Move-only; dropped, it waits, as Handle
-/// does. Thread rule: one thread at a time.
+/// Several collectives under way, also ones that a program submits itself. `Single`: Handle or
+/// ResultHandle, whose rules hold.
 template <class Single>
 class BasicGroupHandle {
  public:
-  /// What wait() gives: of Handle nothing; of ResultHandle the results, in the order of the
-  /// tensors.
+  /// The tensors' results in order; nothing of Handle.
   using Results =
       std::conditional_t<std::is_same_v<Single, Handle>, void, std::vector<hora::Result>>;
 
@@ -46,18 +42,13 @@ class BasicGroupHandle {
   BasicGroupHandle& operator=(BasicGroupHandle&& other) noexcept;
   ~BasicGroupHandle() = default;
 
-  /// True when wait() would not block.
   bool ready() const;
-  /// Waits for all of them, then throws the first one's error, in the order of the tensors; results
-  /// of the others are gone then. Throws Error(invalid_use) when there is nothing to wait for:
-  /// waited already, moved from, or default-constructed.
+  /// Waits for all, then throws the first one's error, in the order of the tensors; the others'
+  /// results are gone. Throws Error(invalid_use) when there is nothing to wait for.
   Results wait();
-  /// As Single's.
   Results wait(void* stream);
   Results synchronize();
-  /// As Handle's: true where all are done.
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds timeout) const;
-  /// True until wait() has returned or thrown.
   bool valid() const noexcept { return valid_; }
 
  private:
@@ -67,13 +58,10 @@ class BasicGroupHandle {
   std::vector<Single> handles_;
   bool valid_ = false;
 };
-/// The handle of several allreduces, broadcasts or barriers, which leave no result behind.
 using GroupHandle = BasicGroupHandle<Handle>;
-/// The handle of several allgathers, alltoalls or reduce-scatters: it gives a result each.
 using ResultGroupHandle = BasicGroupHandle<ResultHandle>;
 
-/// The views of a group, in a std::span, array or vector. Not `{}`, which could as well be
-/// LibTorch's tensors.
+/// Views in a std::span, array or vector, not `{}`, which could be LibTorch's tensors.
 template <class View>
 class ViewSpan : public std::span<const View> {
  public:
@@ -82,7 +70,7 @@ class ViewSpan : public std::span<const View> {
       : std::span<const View>(views) {}  // NOLINT: a conversion
 };
 
-/// Each tensor as by the function of collectives.h without `grouped_`.
+/// Each does for every tensor what the function of collectives.h without `grouped_` does.
 void grouped_allreduce(const Context& context, ViewSpan<TensorView> tensors,
                        const AllreduceOptions& options = {});
 [[nodiscard]] GroupHandle grouped_allreduce_async(const Context& context,
@@ -94,14 +82,13 @@ void grouped_broadcast(const Context& context, ViewSpan<TensorView> tensors,
                                                   ViewSpan<TensorView> tensors,
                                                   const BroadcastOptions& options = {});
 
-/// The same, which give each tensor's result, in the order of the tensors. Of views that are read
-/// only, and below of others.
+/// These return each tensor's result, in order.
 std::vector<Result> grouped_allgather(const Context& context, ViewSpan<ConstTensorView> tensors,
                                       const AllgatherOptions& options = {});
 [[nodiscard]] ResultGroupHandle grouped_allgather_async(const Context& context,
                                                         ViewSpan<ConstTensorView> tensors,
                                                         const AllgatherOptions& options = {});
-/// options.splits, where there are any, are those of every tensor.
+/// options.splits are those of every tensor.
 std::vector<Result> grouped_alltoall(const Context& context, ViewSpan<ConstTensorView> tensors,
                                      const AlltoallOptions& options = {});
 [[nodiscard]] ResultGroupHandle grouped_alltoall_async(const Context& context,

@@ -19,13 +19,11 @@ struct Submission;
 
 namespace HORA_EXPORT hora {
 
-/// From submission until wait() returns the operation's memory belongs to hora: neither read nor
-/// write it; it outlives the handle. Move-only. Dropping a handle waits, and leaves an error to
-/// shutdown(); while an exception unwinds the stack it does not wait for other ranks to submit
-/// theirs, only for messages that use its memory already: the context then ends the job. Where the
-/// exception is caught in the context's scope, the collective goes on without the handle, and gives
-/// nothing; its name, or unnamed slot, is free when all ranks have submitted it, on each at another
-/// moment: what follows needs other names. Thread rule: one thread at a time.
+/// Until wait() returns the operation's memory is hora's: neither read nor write it, and keep it
+/// alive. Dropped, a handle waits, and leaves an error to shutdown(). While an exception unwinds,
+/// it waits only for messages that use its memory: the context then ends the job, or, where the
+/// exception is caught in its scope, the collective goes on and gives nothing; what follows needs
+/// other names. Move-only. Thread rule: one thread at a time.
 class Handle {
  public:
   Handle() noexcept = default;
@@ -33,25 +31,18 @@ class Handle {
   Handle& operator=(Handle&& other) noexcept;
   ~Handle();
 
-  /// True when wait() would not block.
   bool ready() const;
   /// Blocks until done. Throws the operation's Error, the same on every rank where ranks disagree,
-  /// and Error(invalid_use) when there is nothing to wait for (waited already, or moved from).
-  ///
-  /// On a device it does not wait for the device's work, but orders the stream of the tensor's view
-  /// (or `stream`) after it: what that stream is given later finds the result.
+  /// and Error(invalid_use) when there is nothing to wait for. On a device it orders the stream of
+  /// the tensor's view (or `stream`) after the result, and does not wait for the device.
   void wait();
   void wait(void* stream);
-  /// wait(), and blocks until the device has done the work, too. Throws as well where the job fails
-  /// meanwhile: the device's work was aborted then, and the result is undefined. After wait() alone
-  /// it is the next call of hora that throws.
+  /// wait(), then blocks until the device is done. Throws where the job fails meanwhile; the
+  /// device's work was aborted then, and the result is undefined.
   void synchronize();
-  /// Blocks until done, but not longer than this; true where it is done. The handle stays open:
-  /// then wait() does not block, and gives the result or throws the error. Slower to notice the end
-  /// than wait(), by up to an eighth of the time waited and 1 ms at most. Without an engine thread
-  /// (InitOptions) it makes progress meanwhile, 0 a step.
+  /// Blocks until done or for this long; true where wait() would not block. Notices the end up to
+  /// an eighth of the time waited later, 1 ms at most. Makes progress without an engine thread.
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds timeout) const;
-  /// True until wait() has returned or thrown.
   bool valid() const noexcept { return submission_ != nullptr; }
 
  private:

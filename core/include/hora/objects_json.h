@@ -1,14 +1,11 @@
-/// JSON values on all ranks; objects.h says how. They travel as CBOR, so that every string and
-/// every number arrives as it was. For programs that have nlohmann_json; hora itself does without.
+/// JSON values on all ranks, for programs that have nlohmann_json; they travel as CBOR.
 ///
 ///     nlohmann::json options;
 ///     if (world.rank() == 0) options = {{"epochs", 90}, {"rate", 0.1}};
 ///     options = hora::broadcast_object(world, options, {.name = "options"});
 ///
-/// Errors: besides those of objects.h, Error(invalid_argument) on the rank that gives a value with
-/// more than kJsonDepth arrays and objects within one another, and Error(transport) where what a
-/// peer sent is no CBOR, or goes deeper.
-/// Thread rule: any thread; one value, one thread at a time.
+/// Rules and errors: objects.h; besides, Error(invalid_argument) for a value deeper than
+/// kJsonDepth, and Error(transport) where what a peer sent is no CBOR, or deeper.
 #pragma once
 
 #include <hora/error.h>
@@ -26,7 +23,7 @@
 
 namespace HORA_EXPORT hora {
 
-/// Reading and freeing a value recurse at each level: a bound keeps them within the stack.
+/// Bounds the recursion of reading and freeing a value.
 inline constexpr int kJsonDepth = 1000;
 
 namespace detail {
@@ -110,8 +107,7 @@ nlohmann::json json_of(const Bytes& bytes, int rank) {
 
 }  // namespace detail
 
-/// The root's value on every rank. A template, so that only a json is taken for one: text stays
-/// text.
+/// Returns the root's value on every rank. A template: text is not taken for a json.
 template <std::same_as<nlohmann::json> Json>
 Json broadcast_object(const Context& context, const Json& value,
                       const BroadcastObjectOptions& options = {}) {
@@ -121,7 +117,7 @@ Json broadcast_object(const Context& context, const Json& value,
                          options.root);
 }
 
-/// Every rank's value on every rank, in the order of the set's ranks.
+/// Returns every rank's value, in the order of the set's ranks.
 template <std::same_as<nlohmann::json> Json>
 std::vector<Json> allgather_object(const Context& context, const Json& value,
                                    const AllgatherOptions& options = {}) {

@@ -1,4 +1,4 @@
-/// What a rank is doing, in the words of its program.
+/// Phases of the program in messages.
 ///
 ///     hora::note_phase(world, "epoch " + std::to_string(epoch) + ", validation");
 #pragma once
@@ -10,13 +10,9 @@
 
 namespace HORA_EXPORT hora {
 
-/// Notes what this rank is doing from here on, such as "epoch 3, step 120", for the messages that
-/// say where a rank was when it failed, and for its flight record (HORA_RECORD_DIRECTORY). The
-/// first 128 bytes are kept, until the next call. On rank 0 it is also the phase in which a rank
-/// that comes last to the program's own collectives is counted (HORA_REPORT, horarun --watch):
-/// without its numbers, in 32 bytes; the fourth and further such phases are counted as one. What
-/// optimizers submit has phases of its own. Costs about as much as copying the text. Throws
-/// Error(shut_down). Thread rule: any thread; of two at the same moment one prevails.
+/// Notes what this rank does from now on, for errors and the flight record: 128 bytes are kept. On
+/// rank 0 it is also the phase, without numbers, in which late ranks are counted (HORA_REPORT):
+/// three, others as one. Throws Error(shut_down). Thread rule: any thread; the last writer wins.
 void note_phase(const Context& context, std::string_view phase);
 
 }  // namespace hora

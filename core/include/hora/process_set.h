@@ -15,22 +15,19 @@
 
 namespace HORA_EXPORT hora {
 
-/// A new set of these world ranks, in any order. Collective over the world: every rank calls it,
-/// member or not, in the same order of calls. Sets may overlap, and be in use at once from several
-/// threads. Throws Error(invalid_argument) at once for an empty list, an unknown rank or one given
-/// twice, and the same Error(mismatch) on every rank where the lists differ.
+/// Makes a set of these world ranks. Collective over the world, members or not, in the same order
+/// of calls. Sets may overlap. Throws Error(invalid_argument) for an empty list, an unknown rank or
+/// one given twice, and the same Error(mismatch) on every rank where the lists differ.
 ProcessSet add_process_set(const Context& context, const std::vector<int>& ranks);
 
-/// Collective over the world. The number is not used again. Throws Error(invalid_use) while a
-/// handle of this set is open on this rank, Error(invalid_argument) for the world and for sets that
-/// do not exist.
+/// Collective over the world. Throws Error(invalid_use) while a handle of this set is open on this
+/// rank, Error(invalid_argument) for the world and unknown sets.
 void remove_process_set(const Context& context, ProcessSet set);
 
-/// The set's world ranks, ascending. Throws Error(invalid_argument) for a set that does not exist.
+/// Returns its world ranks, ascending. These throw Error(invalid_argument) for unknown sets.
 std::vector<int> ranks_of(const Context& context, ProcessSet set);
-/// This rank's place among them; -1 where it is no member. Throws as ranks_of().
+/// Returns this rank's place among them; -1 where it is no member.
 int rank_in(const Context& context, ProcessSet set);
-/// How many they are. Throws as ranks_of().
 int size_of(const Context& context, ProcessSet set);
 
 }  // namespace hora

@@ -1,25 +1,16 @@
-/// A timeline of this rank's collectives: when each tensor was negotiated, queued, averaged (or
-/// exchanged) and waited for, and when the GPU worked. Open it in https://ui.perfetto.dev or
-/// chrome://tracing.
+/// A timeline of this rank's collectives, for https://ui.perfetto.dev or chrome://tracing;
+/// docs/failures.md says what is in it.
 ///
 ///     hora::start_timeline(world, "train.%r.json");            // %r: the rank
 ///     train_one_epoch();
 ///     hora::stop_timeline(world);
 ///
-/// Arguments of "negotiate": the rank that came last, and how many microseconds after the one
-/// before it ("last_rank", "late_us"), where the name was known already; of several nodes on rank 0
-/// alone.
-///
-/// Rows: threads that wait; the GPU's streams; slots of chunks between nodes; one row a tensor.
-/// Those of a process set other than the world have its number beside them: "loss (set 1)". pid is
-/// the rank. Times are the host's steady clock in microseconds, so the files of one host's ranks
-/// fit together as they are; for several hosts, the event "hora_timeline" holds the wall clock at
-/// the same moment as the steady one.
-///
-/// A file that was stopped is valid JSON (an array). In one that a crash has left, the closing
-/// bracket is missing, and at most the last fifth of a second's events: the format allows that.
-/// Memory is bounded: when events come faster than they are written they are dropped, the file says
-/// how many ("dropped_events"), and no caller waits.
+/// pid is the rank; rows of process sets have their number, "loss (set 1)". "negotiate" has
+/// "last_rank" and "late_us" where the name was known (of several nodes on rank 0). Times are
+/// microseconds of the host's steady clock; "hora_timeline" has the wall clock of the same moment,
+/// to fit several hosts. A crash leaves out the closing bracket (the format allows that) and the
+/// last fifth of a second at most. Events that come too fast are dropped and counted
+/// ("dropped_events"). Thread rule: any thread.
 #pragma once
 
 #include <hora/context.h>
@@ -29,19 +20,15 @@
 
 namespace HORA_EXPORT hora {
 
-/// Starts writing, on this rank alone, and returns the file's name: `path` with each "%r" replaced
-/// by the rank; where it has none, ".<rank>" is put before the extension. A regular file of that
-/// name is replaced; the new one is the user's own (mode 0600). Throws Error(invalid_argument)
-/// where it cannot be written, or something else has that name, a link too; Error(invalid_use)
-/// while a timeline is being written already; Error(shut_down). Thread rule: any thread,
-/// collectives may be under way.
-///
-/// `HORA_TIMELINE=<path>` does the same on all ranks, from init() on.
+/// Starts writing on this rank, as HORA_TIMELINE does on all from init() on, and returns the file's
+/// name: `path` with the rank for each "%r", else before the extension. Replaces a regular file of
+/// that name (mode 0600). Throws Error(invalid_argument) where it cannot be written, or something
+/// else, a link too, has that name; Error(invalid_use) while one is being written;
+/// Error(shut_down).
 std::string start_timeline(const Context& context, const std::string& path);
 
-/// Completes the file, on this rank alone; nothing where no timeline is being written. Work that a
-/// GPU was given before is waited for, up to one second. shutdown() does the same. Throws
-/// Error(transport) where not all could be written. Thread rule: as above.
+/// Completes the file, if there is one, after work that a GPU was given before (for one second at
+/// most), as shutdown() does. Throws Error(transport) where not all could be written.
 void stop_timeline(const Context& context);
 
 }  // namespace hora

@@ -12,9 +12,9 @@ hora::DistributedOptimizerOptions distributed_options(const DistributionOptions&
   hora::DistributedOptimizerOptions result{
       .op = options.adasum ? hora::ReduceOp::adasum : hora::ReduceOp::average,
       .backward_passes_per_step = options.accumulate,
-      .gradient_predivide_factor = options.predivide,
-      .shard_state = options.zero,
-      .fused_update = options.fused_update};
+      .gradient_predivide_factor = options.predivide};
+  if (options.zero) result.sharding = hora::Sharding::state;
+  if (options.fused_update) result.sharding = hora::Sharding::fused;
   switch (options.compression) {
     case GradientCompression::none:
       break;

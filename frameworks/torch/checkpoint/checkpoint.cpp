@@ -19,7 +19,7 @@ namespace hora {
 using namespace internal;
 namespace {
 
-/// Of parts of one entry.
+/// Entry of parts that have one.
 constexpr const char* kValue = "value";
 
 const CheckpointOptions& checked(const CheckpointOptions& options) {
@@ -107,7 +107,7 @@ struct Checkpoint::State {
     }
   }
 
-  /// What the checkpoint lacks; empty: nothing.
+  /// Names what the checkpoint lacks; empty: nothing.
   std::string missing(const LoadedCheckpoint& loaded) const {
     std::string names;
     const auto add_name = [&](const std::string& name) {

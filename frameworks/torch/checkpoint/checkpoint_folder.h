@@ -52,7 +52,7 @@ struct Move {
   bool operator==(const Move&) const = default;
 };
 
-/// What is staged, where it is complete, takes its place: the last one becomes the previous one, or
+/// Puts what is staged, where it is complete, in place: the last one becomes the previous one, or
 /// is discarded where the previous one is kept. At each moment the last, the previous or the staged
 /// one is complete. What is not complete is removed. After a save, and before the next for what a
 /// killed one has left. Pure.
@@ -98,7 +98,7 @@ struct FolderContents {
   std::vector<std::string> refused;  ///< why others are not among them, each with its path
 };
 
-/// What lies in the folder; reads the manifests alone.
+/// Returns the folder's contents; reads the manifests alone.
 FolderContents contents_of_folder(const std::string& folder);
 
 /// The file's bytes, checked. The error names the path, and what is wrong.

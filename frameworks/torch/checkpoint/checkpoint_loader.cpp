@@ -22,7 +22,7 @@
 namespace hora::internal {
 namespace {
 
-/// What all ranks have, the same on each.
+/// The checkpoints of all ranks, the same on each.
 struct Candidates {
   std::vector<FoundPart> found;
   std::vector<std::string> refused;

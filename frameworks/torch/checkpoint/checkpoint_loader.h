@@ -25,10 +25,10 @@ struct LoadedCheckpoint {
   std::map<std::string, SavedPart> parts;
 };
 
-/// Of local rank 0's `folder` on every node; of slot `slot`, where that is not empty. Every file
-/// has been read and checked. What is refused is named in a warning of rank 0. Nothing where there
-/// is no checkpoint at all. Throws the same Error(invalid_argument) on every rank where there is
-/// none that is complete and undamaged. Collective; `timeout`: CheckpointOptions.
+/// Loads from local rank 0's `folder` on every node, slot `slot` where not empty. Every file has
+/// been read and checked. What is refused is named in a warning of rank 0. Nothing where there is
+/// no checkpoint at all. Throws the same Error(invalid_argument) on every rank where there is none
+/// that is complete and undamaged. Collective; `timeout`: CheckpointOptions.
 std::optional<LoadedCheckpoint> load_newest(const Context& context, const std::string& folder,
                                             const std::string& slot,
                                             std::chrono::milliseconds timeout);

@@ -1,4 +1,4 @@
-/// What a checkpoint consists of beside the weights, and the names of its entries:
+/// Parts of a checkpoint beside the weights, and the names of its entries:
 /// "<part>/<entry>", and "ranks/<rank>/<part>/<entry>" of what is a rank's own.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace hora::internal {
 
-/// What was saved of one part.
+/// One part as it was saved.
 struct SavedPart {
   NamedTensors shared = NamedTensors();
   std::map<int, NamedTensors> of_rank;
@@ -29,8 +29,8 @@ struct CheckpointPart {
   std::function<void()> prepare = [] {};  ///< before any part is saved or loaded, on every rank
 };
 
-/// Of a part whose entries are one rank's: `load` gets `rank`'s, or rank 0's of shared ones; where
-/// that rank has saved none, it is not called.
+/// Makes a part whose entries are one rank's: `load` gets `rank`'s, or rank 0's of shared ones;
+/// where that rank has saved none, it is not called.
 CheckpointPart plain_part(int rank, const std::string& name, CheckpointScope scope,
                           std::function<NamedTensors()> save,
                           std::function<void(const NamedTensors&)> load);

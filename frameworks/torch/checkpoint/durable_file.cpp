@@ -38,7 +38,7 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return number_; }
-  /// What close() says, for file systems that write then.
+  /// Returns close()'s result, for file systems that write then.
   int close() { return ::close(std::exchange(number_, -1)); }
 
  private:
@@ -62,7 +62,7 @@ void write_durably(const std::string& path, int descriptor, std::span<const std:
   if (file.close() != 0) fail(path, "closed", errno);
 }
 
-/// Of a file's temporary names, before the random part.
+/// A file's temporary names before the random part.
 constexpr std::string_view kTemporary = ".new-";
 
 /// Temporary files that no live writer has changed for so long were left by a killed one.

@@ -39,7 +39,7 @@ bool exists(const std::string& path);
 /// Whether there is a folder of this name, no link.
 bool is_folder(const std::string& path);
 
-/// What the regular file holds. The error says why it cannot be read, or that it has more
+/// Returns the regular file's bytes. The error says why it cannot be read, or that it has more
 /// than `most` bytes.
 tl::expected<std::vector<std::byte>, std::string> read_file(const std::string& path,
                                                             std::uint64_t most);

@@ -43,7 +43,7 @@ bool is_plain_name(const std::string& name) {
   });
 }
 
-/// What is wrong with the text as such.
+/// Says what is wrong with the text as such.
 std::optional<std::string> damage_of(std::string_view text) {
   if (text.size() > kMaxManifestBytes) return "it is longer than 1 MiB";
   constexpr std::size_t kTail = kBeforeChecksum.size() + kDigits + kAfterChecksum.size();

@@ -158,7 +158,7 @@ std::string group_key(std::size_t group) {
   return "groups/" + std::to_string(group);
 }
 
-/// What was saved of one parameter.
+/// One parameter's saved state.
 struct SavedParameter {
   struct Range {
     std::int64_t begin = 0;

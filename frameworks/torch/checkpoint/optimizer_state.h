@@ -1,9 +1,9 @@
 /// The state of an optimizer by the names of its parameters, so that it can be loaded by another
-/// number of ranks, with or without shard_state.
+/// number of ranks, sharded or not.
 ///
 /// A parameter's entries are "conv1.weight/momentum_buffer" and so on, one a field of LibTorch's
 /// state class, numbers as tensors without dimensions. Where a rank has consecutive elements of it
-/// alone (shard_state) they are "conv1.weight[128:256]/momentum_buffer", elements in the
+/// alone (sharding) they are "conv1.weight[128:256]/momentum_buffer", elements in the
 /// parameter's memory order, whose sizes and strides are "conv1.weight/layout". Besides there are
 /// "kind", the name of the state class, and "groups/0", ...: the options of the parameter groups.
 #pragma once

@@ -38,8 +38,8 @@ struct Safetensors {
 /// A header that is longer is refused, as the format's own library does.
 inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 
-/// What `file` holds, all of it in bounds, each byte after the header in exactly one tensor. The
-/// error says what is wrong.
+/// Returns the contents of `file`, all of it in bounds, each byte after the header in exactly one
+/// tensor. The error says what is wrong.
 tl::expected<Safetensors, std::string> parse_safetensors(std::span<const std::byte> file);
 
 /// Where each tensor goes.
@@ -49,7 +49,7 @@ struct SafetensorsLayout {
   std::uint64_t bytes = 0;           ///< of the whole file
 };
 
-/// Of tensors whose names, types and shapes are given: byte by byte what the format's own library
+/// Lays out tensors of these names, types and shapes: byte by byte what the format's own library
 /// writes (types of larger alignment first, then by name; the header padded to 8 bytes). The error
 /// says which name is given twice or is no UTF-8, or which shape is none.
 tl::expected<SafetensorsLayout, std::string> lay_out_safetensors(

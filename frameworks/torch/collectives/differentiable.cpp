@@ -13,7 +13,7 @@
 namespace hora::internal {
 namespace {
 
-/// What a recorded call keeps for its gradients.
+/// Kept by a recorded call for its gradients.
 template <class Options>
 struct Recorded : torch::CustomClassHolder {
   Recorded(const Context& its_context, const Options& its_options, const CallTensors& call)

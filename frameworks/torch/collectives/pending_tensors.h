@@ -24,7 +24,7 @@ struct CallTensors {
   std::span<const Rows> splits = {};  ///< of an alltoall: by tensor, in place of the options'
 };
 
-/// What a call gives, by tensor; rows only of the operations whose core calls give a Result.
+/// A call's results, by tensor; rows only of operations whose core calls give a Result.
 using TensorResults = c10::SmallVector<AlltoallResult, 1>;
 
 /// As the public functions give them: T is torch::Tensor, AlltoallResult, or a vector of either.
@@ -55,7 +55,7 @@ class PendingTensors {
   virtual TensorResults wait() = 0;
 };
 
-/// What hora's own sources make of the public handles beyond their interface. A friend of theirs.
+/// Access of hora's own sources to the public handles, whose friend it is.
 struct TensorAccess {
   template <class AnyHandle>
   static AnyHandle handle(std::unique_ptr<PendingTensors> pending) {

@@ -97,7 +97,7 @@ void load(torch::optim::Optimizer& optimizer, const std::string& text, int root,
   }
 }
 
-/// What must be the same on all ranks.
+/// Lines that must be the same on all ranks.
 std::vector<std::string> described(const torch::optim::Optimizer& optimizer) {
   std::vector<std::string> lines{"an optimizer of class " +
                                  c10::demangle(typeid(optimizer).name())};

@@ -38,10 +38,11 @@ class ByteWriter {
 /// Throws Error(invalid_argument), with `name`, for what is none of these.
 void write_value(ByteWriter& writer, const c10::IValue& value, const std::string& name);
 
-/// Of what write_value wrote; tensors come to the CPU. Throws the reader's Error for anything else.
+/// Reads what write_value wrote; tensors come to the CPU. Throws the reader's Error for other
+/// bytes.
 c10::IValue read_value(BoundedReader& reader);
 
-/// Of what the archive holds; consumes it. Throws as write_value.
+/// Returns the archive's bytes, and consumes it. Throws as write_value.
 std::string archive_bytes(torch::serialize::OutputArchive& archive, const std::string& name);
 
 /// An archive, made here, of what archive_bytes gave; its tensors on `device`. Throws an Error of

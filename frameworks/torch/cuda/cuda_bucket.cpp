@@ -114,7 +114,7 @@ class CudaBucket final : public GradientBucket {
 
   DataType type_of(std::size_t place) const { return layout().places[place].type; }
 
-  /// Of the bucket's device, which need not be the calling thread's current one.
+  /// The current stream of the bucket's device, which need not be the calling thread's current one.
   c10::cuda::CUDAStream current() const {
     return c10::cuda::getCurrentCUDAStream(gradient_memory().device().index());
   }

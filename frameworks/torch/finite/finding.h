@@ -1,4 +1,4 @@
-/// What a rank has found, as a number of which all ranks' least is what all have found. Pure.
+/// A rank's finding as a number, of which the least of all ranks is that of all. Pure.
 #pragma once
 
 #include <cstddef>

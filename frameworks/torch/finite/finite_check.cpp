@@ -114,7 +114,7 @@ struct FiniteCheck::State {
     }
   }
 
-  /// What this rank has found since it was last asked. Waits for devices.
+  /// Takes this rank's finding since it was last asked. Waits for devices.
   std::optional<Finding> take() {
     std::map<int, Magnitudes> waiting;
     {
@@ -131,7 +131,7 @@ struct FiniteCheck::State {
     return std::exchange(found, std::nullopt);
   }
 
-  /// What any rank has.
+  /// Returns the finding of any rank.
   std::optional<Finding> agree(const std::optional<Finding>& own) const {
     std::int64_t number = number_of(own, peers.context.size());
     if (peers.size > 1) {

@@ -10,10 +10,10 @@ namespace hora::internal {
 /// The floating-point or complex values of a tensor, real and dense; of a sparse one those stored.
 at::Tensor real_values(const at::Tensor& tensor);
 
-/// Of real values in this host's memory: one pass, and others where their sum is not finite.
+/// Looks at real values in this host's memory: one pass, and others where their sum is not finite.
 Finite look_at(const at::Tensor& values);
 
-/// Of real values on any device, in the order of the current stream and without waiting for it: one
+/// Reduces real values on any device, in the order of the current stream, without waiting: one
 /// element, of which look_at() tells the same. Zero of no values.
 at::Tensor largest_magnitude(const at::Tensor& values);
 

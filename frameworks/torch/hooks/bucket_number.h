@@ -1,4 +1,4 @@
-/// What a bucket's name and that of the same bucket in another run have in common.
+/// Index of a bucket, stable across runs.
 #pragma once
 
 #include <string>

@@ -18,7 +18,7 @@ MatrixExtents matrix_extents(at::IntArrayRef shape);
 /// Whether two factors of that rank have fewer elements than the matrix.
 bool worth_factoring(std::int64_t rows, std::int64_t columns, int rank);
 
-/// Of the normal distribution, float32, on the CPU; the same numbers for the same seed.
+/// Draws from the normal distribution, float32, on the CPU; the same numbers for the same seed.
 at::Tensor random_matrix(std::int64_t rows, std::int64_t columns, std::uint64_t seed);
 
 /// Makes the rows orthonormal, one after the other, in place: Gram-Schmidt, each row twice (Giraud,

@@ -58,7 +58,7 @@ struct BatchStatistics {
   torch::Tensor variance() const { return squares / count; }
 };
 
-/// Of the rows of all ranks together.
+/// Puts together the rows of all ranks.
 BatchStatistics statistics_of_rows(const torch::Tensor& rows) {
   const std::int64_t channels = (rows.size(1) - 1) / 2;
   const auto counts = rows.narrow(1, 0, 1);
@@ -71,7 +71,7 @@ BatchStatistics statistics_of_rows(const torch::Tensor& rows) {
   return all;
 }
 
-/// What one call needs besides tensors.
+/// Needed by one call besides tensors.
 struct Call {
   const Context* context;
   ProcessSet process_set;

@@ -27,7 +27,7 @@ struct ArenaNode {
   ArenaNode* const older;
 };
 
-/// Of the process; never destroyed, for tensors may be freed by destructors of static objects.
+/// The process's; never destroyed, for tensors may be freed by destructors of static objects.
 struct Arenas {
   std::atomic<ArenaNode*> newest{nullptr};
   Mutex start_mutex;
@@ -42,7 +42,7 @@ Arenas& arenas() {
   return all;
 }
 
-/// Of arena blocks, and of those of the allocator before.
+/// Frees arena blocks, and those of the allocator before.
 void free_block(void* data) {
   const Arenas& all = arenas();
   for (ArenaNode* node = all.newest; node != nullptr; node = node->older) {

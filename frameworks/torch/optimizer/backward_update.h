@@ -1,5 +1,5 @@
 /// The pass that averages and updates (fused_update.h), bucket by bucket while backward goes on:
-/// DistributedOptimizerOptions::update_in_backward.
+/// Sharding::in_backward.
 #pragma once
 
 #include <cstddef>

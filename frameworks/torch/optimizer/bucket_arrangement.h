@@ -30,7 +30,7 @@ class BucketArrangement {
   /// Until the order is learned, once a round: all of this rank's gradients have come. Collective,
   /// does not wait.
   void begin();
-  /// What begin() has sent has arrived everywhere, or nothing is under way.
+  /// True when begin()'s collective is complete, or none is under way.
   bool ready() const { return handle_.ready(); }
   const std::string& name() const { return name_; }  ///< of that collective
   /// Waits for it. Throws its error.

@@ -29,7 +29,7 @@ using LayoutsOf = std::function<std::vector<BucketLayout>(const BucketForm& form
 
 inline constexpr std::size_t least_forecast_bytes = std::size_t{256} << 10;
 
-/// What BucketTuner tries: the usual form, and the size that promises most among the powers of two
+/// Forms for BucketTuner: the usual one, and the size that promises most among the powers of two
 /// from least_forecast_bytes up to all gradients in one bucket, and one four times nearer to the
 /// usual size, should the forecast go too far. Differences below BucketTuner::least_gain of a step
 /// are none: of those that promise as much as the best the one in the middle is taken, as what the

@@ -62,7 +62,7 @@ struct BucketLayout {
 /// Behind the bucket's elements, in bytes from its begin, and not on the wire: a Location for each
 /// place apart, where peers find that gradient; kNowhere: in its place.
 std::size_t locations_offset(const BucketLayout& layout);
-/// Of the bucket, with its locations.
+/// Bytes of the bucket, with its locations.
 std::size_t memory_bytes(const BucketLayout& layout);
 
 /// Takes the gradients (in registration order) from last to first, for that is about the order in

@@ -6,7 +6,7 @@
 
 namespace hora::internal {
 
-/// What is tried of an optimizer's buckets.
+/// A form of an optimizer's buckets, to be tried.
 struct BucketForm {
   std::size_t bytes = 0;
   bool compressed = false;  ///< as the program has chosen it; else not at all
@@ -42,7 +42,7 @@ class BucketTuner {
   void try_instead(const std::vector<BucketForm>& forms);
   /// The warm-up is over, and nothing else was noted.
   bool just_warm() const { return steps_ == warm_up_steps; }
-  /// What is tried; the default first.
+  /// The forms that are tried; the default first.
   std::vector<BucketForm> forms() const;
 
   /// For the next step; once done, the choice.

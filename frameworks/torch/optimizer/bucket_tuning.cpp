@@ -28,7 +28,7 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-/// What the first rank's file says, on every rank; nothing where it says nothing.
+/// The form in the first rank's file, on every rank; nothing where it has none.
 std::optional<BucketForm> form_in_file(const Peers& peers, const BucketTuning::Options& options) {
   if (options.file.empty()) return std::nullopt;
   std::string

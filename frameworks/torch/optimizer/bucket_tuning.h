@@ -36,7 +36,7 @@ class BucketTuning {
   /// and is none of hora's.
   BucketTuning(const Peers& peers, Options options, std::size_t gradients);
 
-  /// Of the next round.
+  /// The next round's form.
   const BucketForm& form() const { return tuner_.form(); }
   /// One of this rank's gradients has come, at the time `now`. Its last arrival of a round counts.
   void note(std::size_t gradient, std::chrono::steady_clock::time_point now);

@@ -1,4 +1,4 @@
-/// What a collective costs, from measured times. Pure: values in, values out.
+/// Cost of a collective, from measured times. Pure: values in, values out.
 #pragma once
 
 #include <cstddef>

@@ -10,14 +10,14 @@
 namespace hora::internal {
 namespace {
 
-/// Of the slowest rank.
+/// The slowest rank's time.
 double agreed_seconds(const Peers& peers, const std::string& name, double seconds) {
   allreduce(peers.context, view(&seconds, 1),
             {.name = name + ".agreed", .op = ReduceOp::max, .process_set = peers.set});
   return seconds;
 }
 
-/// Of one allreduce, or the shortest of several, as what else the machine does makes one longer.
+/// Time of the shortest of several allreduces: what else the machine does makes others longer.
 double shortest(const Peers& peers, const std::string& name, const TensorView& values,
                 int repetitions) {
   double least = std::numeric_limits<double>::infinity();

@@ -15,7 +15,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// Of one type, on one device.
+/// Tensors of one type, on one device.
 struct EqualTensors {
   at::ScalarType type;
   at::Device device;
@@ -37,7 +37,7 @@ std::vector<EqualTensors> by_type_and_device(const Tensors& tensors) {
   return groups;
 }
 
-/// Of each, in `type`, which is at least as wide as theirs. LibTorch 1.13 converts each first.
+/// The norm of each, in `type`, at least as wide as theirs. LibTorch 1.13 converts each first.
 template <class List>
 Tensors norms_of(const List& tensors, at::ScalarType type) {
   if constexpr (requires { at::_foreach_norm(tensors, 2, type); }) {
@@ -49,8 +49,8 @@ Tensors norms_of(const List& tensors, at::ScalarType type) {
   }
 }
 
-/// Of one type, by a factor of that type. A function by name, because in LibTorch 1.13 a tensor
-/// would be taken for a list of one.
+/// Multiplies tensors of one type by a factor of that type. A function by name: in LibTorch 1.13 a
+/// tensor would be taken for a list of one.
 template <class ForeachMultiply>
 void multiply(const Tensors& tensors, const at::Tensor& factor) {
   if constexpr (requires { static_cast<ForeachMultiply>(at::_foreach_mul_); }) {
@@ -60,7 +60,7 @@ void multiply(const Tensors& tensors, const at::Tensor& factor) {
   }
 }
 
-/// Of part `part` of `parts` of all elements: one number in float64, on `device`.
+/// Sums the squares of part `part` of `parts` of all elements: a float64 on `device`.
 at::Tensor squares_of_part(const Tensors& gradients, int part, int parts,
                            const at::Device& device) {
   at::Tensor sum = at::zeros({}, at::device(device).dtype(at::kDouble));

@@ -34,7 +34,7 @@ DistributedOptimizer::DistributedOptimizer(
       std::string(kGradientsName) +
       std::to_string(Access::next_instance_number(context, options.process_set));
   auto averaging = averaging_options(peers, parameters, options, name);
-  if (options.fused_update && can_fuse_update(peers, optimizer, parameters)) {
+  if (options.sharding >= Sharding::fused && can_fuse_update(peers, optimizer, parameters)) {
     averaging.buckets.averaging.fused = std::make_shared<FusedRounds>(peers, name + ".fused");
   }
   check_ranks_agree(peers, parameters, options, averaging);

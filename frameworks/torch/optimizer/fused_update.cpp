@@ -32,7 +32,7 @@ bool can_fuse_update(const Peers& peers, const torch::optim::Optimizer& optimize
   return is_of_hora_optim(optimizer) && !parameters.empty() &&
          share_memory(peers.context, peers.set) &&
          std::all_of(parameters.begin(), parameters.end(), [](const Parameter& parameter) {
-           // What else lies in that memory would not move with it.
+           // Other tensors in that memory would not move with it.
            return takes_one_pass(parameter.tensor) && parameter.tensor.storage().use_count() == 1;
          });
 }

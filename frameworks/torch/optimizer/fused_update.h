@@ -39,7 +39,7 @@ class ParameterWindows {
 
   /// Whether every parameter still lies there.
   bool hold() const;
-  /// Of a bucket, by rank in the set.
+  /// A bucket's addresses, by rank in the set.
   const std::vector<std::byte*>& addresses(std::size_t bucket) const {
     return blocks_[bucket].addresses;
   }

@@ -252,7 +252,7 @@ void GradientAverager::publish() {
     if (!buckets_->has_bucket(index)) continue;
     const auto present = buckets_->present_anywhere(index);
     present_[index] = present ? *present : presence_->anywhere(index);
-    // What is sharded is not a parameter's whole gradient.
+    // A shard is not a parameter's whole gradient.
     const bool sharded = options_.buckets.averaging.sharded;
     buckets_->publish(index, present_[index] && !sharded);
     stand_ins_.give(index);
@@ -350,7 +350,7 @@ void GradientAverager::settle(RoundEnd end) {
   StepCalls calls = steps_.calls();
   if (end == RoundEnd::step) calls.steps += 1;
   const auto& fused = options_.buckets.averaging.fused;
-  refuse_steps(calls, options_.update_in_backward && fused && fused->updates());
+  refuse_steps(calls, options_.updates_in_backward && fused && fused->updates());
 }
 
 }  // namespace hora::internal

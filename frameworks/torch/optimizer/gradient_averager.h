@@ -37,11 +37,11 @@ class GradientAverager {
     bool sparse_as_dense = false;
     bool static_graph = false;
     /// The pass that averages may update before backward() has returned.
-    bool update_in_backward = false;
+    bool updates_in_backward = false;
     /// Nothing: the size of buckets stays.
     std::optional<BucketTuning::Options> tuning = {};
   };
-  /// What a round has cost.
+  /// Cost of a round.
   struct Cost {
     std::chrono::nanoseconds waited{0};
     std::chrono::nanoseconds in_flight{0};
@@ -144,7 +144,7 @@ class GradientAverager {
   void store(std::size_t index, const at::Tensor& delivered = {});
   void submit_rest();
   void wait();
-  /// What this rank has answered in this round.
+  /// Answers once a round, and returns this rank's answer.
   bool answer_once(bool updates);
   void check_one_step();
   [[noreturn]] void refuse_steps(const StepCalls& calls, bool updated);

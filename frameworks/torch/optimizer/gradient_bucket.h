@@ -46,7 +46,7 @@ class GradientBucket {
   /// where each gradient apart lies (locations_offset()). One whose memory they do not reach goes
   /// into its place.
   void publish_locations(const Context& context);
-  /// What lies where autograd has put it goes into its place in the bucket.
+  /// Copies what lies where autograd has put it into its place in the bucket.
   void collect();
   /// After the sum over ranks: whether any rank had this gradient. Nothing where the memory cannot
   /// be read without waiting for a device.
@@ -61,7 +61,7 @@ class GradientBucket {
   at::Tensor flag() const;
   /// Peers are done with what lies where autograd has put it, or have never begun.
   void give_back_gradients() { lent_.give_back_all(); }
-  /// Of the gradients that lie where autograd has put them.
+  /// Bytes of the gradients that lie where autograd has put them.
   std::size_t lent_bytes() const { return lent_.bytes(); }
   /// Never frees the memory: peers may still write to it.
   void give_up_memory() noexcept;
@@ -70,7 +70,7 @@ class GradientBucket {
   /// Likewise the places with their padding; the one place; what follows the places.
   TensorView gradients_view() const;
   TensorView view(std::size_t place) const;
-  /// What is averaged under a name each: the gradients apart, wherever they lie, then the rest.
+  /// Parts averaged under a name each: the gradients apart, wherever they lie, then the rest.
   std::vector<TensorView> parts() const;
   TensorView lanes() const;
 
@@ -102,7 +102,7 @@ class GradientBucket {
   const at::Tensor& wire(std::size_t place) const { return views_[place].wire; }
   /// The gradient that is averaged where autograd has put it; undefined: it is in the bucket.
   const at::Tensor& lent(std::size_t place) const { return lent_.at(place); }
-  /// What `.grad` views: wire(place), or a place in gradient memory.
+  /// The tensor that `.grad` views: wire(place), or a place in gradient memory.
   const at::Tensor& gradient(std::size_t place) const { return views_[place].gradient; }
   /// unpack()'s flag lies after gradient memory, in the type of what is unpacked: room for any.
   static constexpr std::size_t unpack_flag_bytes = 8;

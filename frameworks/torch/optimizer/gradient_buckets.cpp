@@ -216,7 +216,7 @@ std::vector<at::Tensor> GradientBuckets::flags() const {
 
 void GradientBuckets::give_up_memory() noexcept {
   for (Bucket& bucket : buckets_) {
-    // What is submitted may be read by the pass that updates, too, which no handle knows of.
+    // The pass that updates, which no handle knows of, may read what is submitted, too.
     if (bucket.submitted || bucket.average->under_way()) bucket.memory->give_up_memory();
   }
 }

@@ -32,7 +32,7 @@ class GradientBuckets {
   GradientBuckets(const Peers& peers, const std::vector<Parameter>& parameters,
                   const BucketOptions& options, const std::vector<std::size_t>& order);
 
-  /// What another order and other options would make of them.
+  /// The layouts that another order and other options would give.
   std::vector<BucketLayout> laid_out(const std::vector<std::size_t>& order,
                                      const BucketOptions& options) const;
   /// Whether another order and other options would put the same gradients into the same buckets.
@@ -58,7 +58,7 @@ class GradientBuckets {
   /// Peers are done with the bucket's gradients. Gives the bytes of those that lay where autograd
   /// has put them.
   std::size_t release(std::size_t bucket);
-  /// Of what is submitted: the buckets that not all ranks have.
+  /// Names of submitted buckets that not all ranks have.
   std::vector<std::string> awaited() const;
   /// Waits for all buckets. Throws the first error, when none is under way any more.
   void wait();

@@ -36,7 +36,7 @@ double squares_of_part(const std::vector<at::Tensor>& gradients, int part, int p
   return sum;
 }
 
-/// What a rank contributes: its sum, and that it has contributed one.
+/// A rank's contribution: its sum, and that it has contributed one.
 struct Share {
   double squares = 0.0;
   double given = 0.0;

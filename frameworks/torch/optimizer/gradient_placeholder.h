@@ -1,4 +1,4 @@
-/// What stands in a parameter's `.grad` while the averages are elsewhere.
+/// Placeholder in a parameter's `.grad` while the averages are elsewhere.
 #pragma once
 
 #include <ATen/core/Tensor.h>

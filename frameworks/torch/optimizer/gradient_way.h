@@ -7,7 +7,7 @@
 
 namespace hora::internal {
 
-/// Of an optimizer, the same on all ranks.
+/// Facts of an optimizer, the same on all ranks.
 struct AveragingFacts {
   bool arena_wanted = false;  ///< wants_tensor_arena()
   bool on_host = true;
@@ -30,7 +30,7 @@ enum class GradientWay {
   copied     ///< into its place in the bucket, which `.grad` views from then on
 };
 
-/// Of one gradient in one round; ranks may differ.
+/// Facts of one gradient in one round; ranks may differ.
 struct GradientFacts {
   bool apart = false;     ///< it is averaged by itself
   bool in_arena = false;  ///< the node's ranks reach all of it

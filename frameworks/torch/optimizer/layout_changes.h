@@ -23,7 +23,7 @@ class LayoutChanges {
   LayoutChanges(const Peers& peers, const BucketOptions& options, std::size_t gradients, bool fixed,
                 const std::optional<BucketTuning::Options>& tuning);
 
-  /// Of the buckets that the first round has.
+  /// Options of the first round's buckets.
   BucketOptions first() const;
   /// Whether gradients that no rank has had in the first round have no bucket.
   bool fixed() const { return arrangement_ && arrangement_->fixed(); }

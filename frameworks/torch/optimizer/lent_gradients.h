@@ -10,7 +10,7 @@
 
 namespace hora::internal {
 
-/// What gradient_way() asks of this gradient, which is dense, as far as memory alone decides it.
+/// Facts for gradient_way() of this dense gradient, as far as memory alone decides them.
 /// `place` has the type and strides of its place. `delivered`: what autograd has added to or made
 /// `.grad` of, if that is still held for the hook; else undefined.
 GradientFacts facts_of_memory(const at::Tensor& gradient, const at::Tensor& place,

@@ -43,6 +43,20 @@ void check_averageable(const Parameter& parameter) {
   }
 }
 
+const char* name_of(Sharding sharding) {
+  switch (sharding) {
+    case Sharding::off:
+      return "off";
+    case Sharding::state:
+      return "state";
+    case Sharding::fused:
+      return "fused";
+    case Sharding::in_backward:
+      break;
+  }
+  return "in_backward";
+}
+
 /// A rank whose parameters all lie elsewhere has mostly not chosen its own GPU.
 void check_devices(const Context& context, const std::vector<Parameter>& parameters) {
   const at::Device own = to_torch(context.device());
@@ -70,7 +84,7 @@ std::size_t bucket_bytes(const Context& context, const DistributedOptimizerOptio
   return std::size_t{device.is_cpu() && context.cross_size() == 1 ? 4U : 25U} << 20U;
 }
 
-/// What the form that suits best depends on.
+/// Names all that the best form depends on.
 std::string tuning_key(const Peers& peers, const std::vector<Parameter>& parameters,
                        const DistributedOptimizerOptions& options, const at::Device& device) {
   std::size_t bytes = 0;
@@ -131,25 +145,18 @@ void check_combinations(const DistributedOptimizerOptions& options) {
   const bool predivides = options.gradient_predivide_factor != 1.0;
   const bool plain = options.op == ReduceOp::average;
   const bool hooked = options.hook != nullptr;
+  const bool sharded = options.sharding != Sharding::off;
   exclude(options.number_of_groups != 0 && !options.groups.empty(), "number_of_groups", "groups");
   exclude(predivides && !plain, "gradient_predivide_factor", "an op other than average");
   exclude(hooked && !plain, "hook", "an op other than average");
   exclude(hooked && predivides, "hook", "gradient_predivide_factor");
-  exclude(hooked && options.shard_state, "hook", "shard_state");
-  const auto needs_shards = [&options](bool chosen, const char* option) {
-    if (chosen && !options.shard_state) {
-      refuse(std::string(option) + " is for shard_state, which was not asked for");
-    }
-  };
-  needs_shards(options.overlap_parameter_gather, "overlap_parameter_gather");
-  needs_shards(options.fused_update, "fused_update");
-  if (options.update_in_backward && !options.fused_update) {
-    refuse("update_in_backward is for fused_update, which was not asked for");
+  exclude(hooked && sharded, "hook", "sharding");
+  if (options.overlap_parameter_gather && !sharded) {
+    refuse("overlap_parameter_gather is for sharding, which was not asked for");
   }
-  exclude(options.shard_state && options.op == ReduceOp::adasum, "shard_state", "adasum");
-  exclude(options.shard_state && options.static_graph, "shard_state", "static_graph");
-  exclude(options.shard_state && options.compression != Compression::none, "shard_state",
-          "compression");
+  exclude(sharded && options.op == ReduceOp::adasum, "sharding", "adasum");
+  exclude(sharded && options.static_graph, "sharding", "static_graph");
+  exclude(sharded && options.compression != Compression::none, "sharding", "compression");
 }
 
 void check_buffers(const std::vector<torch::Tensor>& buffers) {
@@ -205,13 +212,12 @@ std::vector<std::string> described(const DistributedOptimizerOptions& options,
        << "\ncompression " << name_of(options.compression) << "\nbackward_passes_per_step "
        << options.backward_passes_per_step << "\ngradient_predivide_factor "
        << options.gradient_predivide_factor << "\nstatic_graph " << options.static_graph
-       << "\nshard_state " << options.shard_state << "\noverlap_parameter_gather "
-       << options.overlap_parameter_gather << "\nfused_update "
-       << (buckets.averaging.fused != nullptr) << "\nupdate_in_backward "
-       << options.update_in_backward << "\ncompare_ranks " << options.compare_ranks << "\nhook "
-       << (options.hook ? options.hook->describe() : "none") << "\ngradients averaged on "
-       << name_of(to_device(averaging.device).kind) << "\nparameters on "
-       << (on_several_devices(parameters) ? "several devices" : "one device");
+       << "\nsharding " << name_of(options.sharding) << "\noverlap_parameter_gather "
+       << options.overlap_parameter_gather << "\nupdates with the averages "
+       << (buckets.averaging.fused != nullptr) << "\ncompare_ranks " << options.compare_ranks
+       << "\nhook " << (options.hook ? options.hook->describe() : "none")
+       << "\ngradients averaged on " << name_of(to_device(averaging.device).kind)
+       << "\nparameters on " << (on_several_devices(parameters) ? "several devices" : "one device");
   return split_lines(text.str());
 }
 
@@ -229,16 +235,17 @@ bool evaluates_again(const torch::optim::Optimizer& optimizer) {
 
 void check_optimizer(const Peers& peers, const torch::optim::Optimizer& optimizer,
                      const DistributedOptimizerOptions& options) {
-  if (options.fused_update && !is_of_hora_optim(optimizer) && peers.rank_in_set == 0) {
-    log_warning("DistributedOptimizer: fused_update does nothing with " +
-                c10::demangle(typeid(optimizer).name()) +
+  if (options.sharding >= Sharding::fused && !is_of_hora_optim(optimizer) &&
+      peers.rank_in_set == 0) {
+    log_warning("DistributedOptimizer: sharding " + std::string(name_of(options.sharding)) +
+                " does no more than state with " + c10::demangle(typeid(optimizer).name()) +
                 "; it is for hora::optim::SGD, Adam and AdamW");
   }
   if (!evaluates_again(optimizer)) return;
   const auto exclude = [](bool chosen, const std::string& option, const std::string& why) {
     if (chosen) refuse("LBFGS and " + option + " do not go together: " + why);
   };
-  exclude(options.shard_state, "shard_state",
+  exclude(options.sharding != Sharding::off, "sharding",
           "it compares gradients as a whole, not element by element");
   exclude(options.hook != nullptr, "hook",
           "its line search needs the gradient of the loss, not an approximation");
@@ -260,7 +267,7 @@ std::vector<Parameter> select_parameters(
     for (const auto& tensor : group.params()) members.push_back(tensor.unsafeGetTensorImpl());
   }
   const auto selected = match_parameters(identities, groups);
-  // With shard_state the groups of an optimizer that is wrapped hold this rank's shares, or
+  // With sharding the groups of an optimizer that is wrapped hold this rank's shares, or
   // nothing.
   const bool wrapped = std::any_of(named.begin(), named.end(), [](const auto& item) {
     return GradientHooks::hooked(item.value());
@@ -292,8 +299,9 @@ GradientAverager::Options averaging_options(const Peers& peers,
   check_ranges(options);
   check_combinations(options);
   check_buffers(options.buffers);
-  if (options.shard_state && on_several_devices(parameters)) {
-    refuse("shard_state and parameters on several devices do not go together: leave out one");
+  const bool sharded = options.sharding != Sharding::off;
+  if (sharded && on_several_devices(parameters)) {
+    refuse("sharding and parameters on several devices do not go together: leave out one");
   }
   const at::Device device = working_device(peers.context, tensors_of(parameters));
   return {.buckets = {.name = name,
@@ -301,14 +309,14 @@ GradientAverager::Options averaging_options(const Peers& peers,
                       .compression = options.compression,
                       .averaging = {.op = options.op,
                                     .predivide = options.gradient_predivide_factor,
-                                    .sharded = options.shard_state,
+                                    .sharded = sharded,
                                     .hook = options.hook},
                       .groups = groups_of(parameters, options)},
           .device = device,
           .backward_passes_per_step = options.backward_passes_per_step,
           .sparse_as_dense = options.sparse_as_dense,
           .static_graph = options.static_graph,
-          .update_in_backward = options.update_in_backward,
+          .updates_in_backward = options.sharding == Sharding::in_backward,
           .tuning = tuning_options(peers, parameters, options, name, device)};
 }
 

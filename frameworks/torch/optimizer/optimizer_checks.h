@@ -1,4 +1,4 @@
-/// What DistributedOptimizer's constructor requires of its arguments, and makes of them.
+/// Checks of the arguments of DistributedOptimizer's constructor, and what it makes of them.
 #pragma once
 
 #include <hora/torch/distributed_optimizer.h>

@@ -132,7 +132,7 @@ bool OptimizerImplementation::discard_open_round(BoundedWait& wait) {
   if (backward_ && averager_.updates()) {
     log_warning(destroyed_text(
         "may leave that step's update in some of the parameters, the same on all ranks "
-        "(update_in_backward)"));
+        "(sharding in_backward)"));
   }
   return true;
 }

@@ -33,7 +33,7 @@ OptimizerImplementation::OptimizerImplementation(const Peers& peers,
       buffers_(peers, name_ + ".buffers", options.buffers),
       broadcasts_buffers_(!options.buffers.empty()),
       overlaps_gather_(options.overlap_parameter_gather),
-      updates_in_backward_(options.update_in_backward) {
+      updates_in_backward_(options.sharding == Sharding::in_backward) {
   if (options.hook) {
     if (!options.hook->user_.expired()) {
       throw Error(
@@ -50,7 +50,7 @@ OptimizerImplementation::OptimizerImplementation(const Peers& peers,
     check_can_cut_state(peers, optimizer);
     windows_.emplace(peers, averager_);
   }
-  if (options.shard_state) {
+  if (options.sharding != Sharding::off) {
     shards_ = std::make_unique<OptimizerShards>(peers, averager_, optimizer);
   }
   if (fuses) {
@@ -76,18 +76,18 @@ void OptimizerImplementation::update_in_backward() {
   backward_->proceed(!comparison_ || comparison_->agreed());
 }
 
-void OptimizerImplementation::refuse_with_update_in_backward(const std::string& what) const {
+void OptimizerImplementation::refuse_in_backward(const std::string& what) const {
   if (!updates_in_backward_) return;
   refuse_use(what +
-             " with update_in_backward, by which parameters are updated while backward() runs: "
-             "call step() after it, or leave out update_in_backward");
+             " with sharding in_backward, by which parameters are updated while backward() runs: "
+             "call step() after it, or choose sharding fused");
 }
 
 void OptimizerImplementation::zero_grad() {
   averager_.check_in_step();
   // Gradients given up before a step: peers may wait for the rest of this round.
   const bool open = averager_.round_open();
-  if (open) refuse_with_update_in_backward("zero_grad() after backward() without step()");
+  if (open) refuse_in_backward("zero_grad() after backward() without step()");
   const bool unused = open || (shards_ && synchronized_);
   const bool stepped_apart = unused && averager_.parameters_changed();
   try {
@@ -116,7 +116,7 @@ void OptimizerImplementation::drop_gradients() {
 void OptimizerImplementation::synchronize(RoundEnd end, bool updates) {
   averager_.check_in_step();
   if (end == RoundEnd::undecided) {
-    refuse_with_update_in_backward("averages before step() (synchronize(), clip_grad_norm_())");
+    refuse_in_backward("averages before step() (synchronize(), clip_grad_norm_())");
   }
   averager_.settle(RoundEnd::discard);  // a round before, whose averages were not used
   had_gradients_ = averager_.has_gradients();
@@ -134,8 +134,8 @@ void OptimizerImplementation::synchronize(RoundEnd end, bool updates) {
   synchronized_ = true;
 }
 
-// What accompanies the averages belongs to the round, not to step(): ranks that meet in it may have
-// called something else.
+// Buffers and comparison belong to the round, not to step(): ranks that meet in it may have called
+// something else.
 void OptimizerImplementation::submit_round(RoundEnd end, bool updates) {
   buffers_.begin(peers_.first);
   if (comparison_) comparison_->begin(rounds_, steps_);
@@ -188,7 +188,7 @@ void OptimizerImplementation::step() {
     if (!fused_->parameters_hold()) {
       refuse_use(
           "a parameter has got other memory (set_data(), to(), load()) between backward() and "
-          "step(), but with update_in_backward the memory that it had is updated; do that after "
+          "step(), but with sharding in_backward the memory that it had is updated; do that after "
           "step()");
     }
     fused_->run();
@@ -201,7 +201,7 @@ void OptimizerImplementation::step() {
 
 torch::Tensor OptimizerImplementation::step(const torch::optim::Optimizer::LossClosure& closure) {
   refuse_new_parameters();
-  refuse_with_update_in_backward("step(closure)");
+  refuse_in_backward("step(closure)");
   if (skip_synchronize_.held()) {
     refuse_use(
         "step(closure) under skip_synchronize(), but what the closure gives must be averaged; call "
@@ -329,11 +329,11 @@ void OptimizerImplementation::begin_unscaling(double factor, Scaler& scaler) {
   for (std::size_t bucket = 0; shards_ && bucket < averager_.buckets().size(); ++bucket) {
     if (averager_.buckets().layout(bucket).type != DataType::float16) continue;
     throw Error(ErrorCode::invalid_use,
-                "GradScaler: float16 parameters with shard_state are not unscaled; keep them in "
-                "float32, or leave out shard_state",
+                "GradScaler: float16 parameters with sharding are not unscaled; keep them in "
+                "float32, or leave out sharding",
                 peers_.context.rank());
   }
-  refuse_with_update_in_backward("a GradScaler, which may leave out steps,");
+  refuse_in_backward("a GradScaler, which may leave out steps,");
   check_unscaling_may_change();
   change_unscaling(factor);
   scaler_ = &scaler;

@@ -110,7 +110,7 @@ class OptimizerImplementation {
   const Peers& peers() const { return peers_; }
   const std::string& name() const { return name_; }  ///< the prefix of its collectives
   torch::optim::Optimizer& optimizer() { return optimizer_; }
-  /// What the optimizer steps on this rank, with their names.
+  /// The tensors that the optimizer steps on this rank, with their names.
   std::vector<OptimizerPiece> pieces() const;
   bool is_sharded() const { return shards_ != nullptr; }
   /// Throws Error(invalid_use) from backward() on until step() or zero_grad(), which `what` is not
@@ -119,10 +119,10 @@ class OptimizerImplementation {
   OptimizerStatistics& statistics() { return statistics_; }
 
  private:
-  /// Behind each hook: what update_in_backward does there.
+  /// Updates, behind each hook, what can be updated (Sharding::in_backward).
   void update_in_backward();
   /// Throws Error(invalid_use) where backward() is the step itself: `what` does not go with that.
-  void refuse_with_update_in_backward(const std::string& what) const;
+  void refuse_in_backward(const std::string& what) const;
   /// Gradients have been averaged, and none has come since.
   bool is_synchronized() const;
   void refuse_new_parameters() const;

@@ -44,7 +44,7 @@ void OptimizerImplementation::check_can_join(
     throw Error(ErrorCode::invalid_use, "DistributedOptimizer: join() " + why,
                 peers_.context.rank());
   };
-  if (shards_) refuse("with shard_state: no rank would step a joined rank's share");
+  if (shards_) refuse("with sharding: no rank would step a joined rank's share");
   if (broadcasts_buffers_) refuse("with option buffers: a joined rank cannot broadcast its own");
   if (hooked_) refuse("with a hook, whose collectives a joined rank does not know");
   if (scaler_ != nullptr) {

@@ -1,4 +1,4 @@
-/// What an optimizer steps as one parameter.
+/// A tensor that an optimizer steps as one parameter.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -28,7 +28,7 @@ at::Tensor values_of(const Parameter& parameter, const ShardPiece& piece) {
   return flat(parameter).narrow(0, piece.begin, piece.count);
 }
 
-/// Of two parameters in one memory each rank would step its own pieces, and overwrite the others'.
+/// Refuses two parameters in one memory: each rank would overwrite the others' pieces of one.
 void refuse_shared_memory(const std::vector<Parameter>& parameters) {
   std::map<std::uintptr_t, const Parameter*> ends;
   for (const Parameter& parameter : parameters) {
@@ -41,7 +41,7 @@ void refuse_shared_memory(const std::vector<Parameter>& parameters) {
       throw Error(ErrorCode::invalid_argument,
                   "DistributedOptimizer: parameters '" + next->second->name + "' and '" +
                       parameter.name +
-                      "' share memory: shard_state cannot cut it; make them one parameter, or "
+                      "' share memory: sharding cannot cut it; make them one parameter, or "
                       "clone one of them",
                   -1, parameter.name);
     }
@@ -95,7 +95,7 @@ void check_can_cut(const std::vector<Parameter>& parameters) {
     if (parameter.tensor.is_non_overlapping_and_dense()) continue;
     throw Error(ErrorCode::invalid_argument,
                 "DistributedOptimizer: parameter '" + parameter.name +
-                    "' is not dense in memory: shard_state cannot cut it; make it contiguous",
+                    "' is not dense in memory: sharding cannot cut it; make it contiguous",
                 -1, parameter.name);
   }
   refuse_shared_memory(parameters);
@@ -104,7 +104,7 @@ void check_can_cut(const std::vector<Parameter>& parameters) {
 void check_can_cut_state(const Peers& peers, const torch::optim::Optimizer& optimizer) {
   if (can_cut_state(optimizer)) return;
   throw Error(ErrorCode::invalid_use,
-              "DistributedOptimizer: shard_state was asked for, but the wrapped optimizer has "
+              "DistributedOptimizer: sharding was asked for, but the wrapped optimizer has "
               "state already, which is not that of Adagrad's constructor; construct "
               "DistributedOptimizer before its first step",
               peers.context.rank());

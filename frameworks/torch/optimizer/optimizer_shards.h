@@ -1,5 +1,4 @@
-/// The wrapped optimizer on this rank's share of the parameters (DistributedOptimizerOptions::
-/// shard_state).
+/// The wrapped optimizer on this rank's share of the parameters (Sharding::state).
 #pragma once
 
 #include <hora/hora.h>
@@ -52,7 +51,7 @@ class OptimizerShards {
   std::vector<ShardedPiece> own_pieces() const;
   /// That are defined.
   std::vector<at::Tensor> gradients() const;
-  /// What the optimizer steps on this rank.
+  /// The tensors that the optimizer steps on this rank.
   std::vector<OptimizerPiece> pieces() const;
   /// The optimizer has stepped: sends this rank's pieces to all, once the last ones have arrived.
   /// Collective.

@@ -8,7 +8,7 @@
 
 namespace hora::internal {
 
-/// Of versions, and of `samples` values of each on the CPU: LibTorch's SGD writes through data(),
+/// Hashes versions, and `samples` values of each on the CPU: LibTorch's SGD writes through data(),
 /// which no version shows.
 std::uint64_t fingerprint_of(const std::vector<Parameter>& parameters, std::int64_t samples);
 

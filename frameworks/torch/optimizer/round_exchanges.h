@@ -1,5 +1,5 @@
-/// What ranks exchange once a round beside its gradients: which gradients exist, the step of each
-/// rank, and how the round ends. Over the host: reading it from a GPU would wait for the GPU.
+/// Exchanges once a round beside its gradients: which gradients exist, the step of each rank, and
+/// how the round ends. Over the host: reading them from a GPU would wait for the GPU.
 #pragma once
 
 #include <hora/hora.h>
@@ -44,7 +44,7 @@ class PresenceExchange {
   Handle handle_;
 };
 
-/// What a rank sends; one that has joined sends nothing, and is all zeros.
+/// Sent by a rank; one that has joined sends nothing, and is all zeros.
 struct RankSteps {
   std::int64_t reported = 0;
   std::int64_t rank = 0;

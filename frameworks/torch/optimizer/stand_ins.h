@@ -1,4 +1,4 @@
-/// What stands in for parameters on other devices than the one on which gradients are averaged.
+/// Stand-ins for parameters on other devices than the one on which gradients are averaged.
 #pragma once
 
 #include <ATen/core/Tensor.h>

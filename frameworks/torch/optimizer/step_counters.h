@@ -1,5 +1,5 @@
-/// What a rank counts: passes, of which one completes a gradient, and calls, which say in which
-/// step it is and are sent to the others with its gradients. Pure.
+/// Counts of a rank: passes, of which one completes a gradient, and calls, which say in which step
+/// it is and are sent to the others with its gradients. Pure.
 #pragma once
 
 #include <compare>
@@ -60,8 +60,8 @@ class StepCounter {
   void note_zero_grad() { calls_.zero_grads += 1; }
   /// A round begins.
   void begin_round();
-  /// Of the round: the same on ranks that have called the same since the round before. More than
-  /// one step() counts as one, more than three zero_grad() as three.
+  /// The round's: the same on ranks that have called the same since the round before. More than one
+  /// step() counts as one, more than three zero_grad() as three.
   std::size_t lane() const { return lane_; }
   /// Since the begin.
   const StepCalls& calls() const { return calls_; }
@@ -76,8 +76,8 @@ class StepCounter {
   std::size_t lane_ = 0;
 };
 
-/// Of an error: which ranks are in which step, and what to do. World ranks, ascending. `updated`:
-/// some parameters may hold this step's update already, on all ranks alike.
+/// Returns an error's text: which ranks are in which step, and what to do. World ranks, ascending.
+/// `updated`: some parameters may hold this step's update already, on all ranks alike.
 std::string different_steps_text(const std::map<StepCalls, std::vector<int>>& ranks, bool updated);
 
 }  // namespace hora::internal

@@ -19,7 +19,7 @@ bool is_size(const Json& value) {
   return value.is_number_unsigned() && value.get<std::size_t>() > 0;
 }
 
-/// What the member `name`, an object, has under `key`; discarded where it has nothing.
+/// The value of the member `name`, an object, under `key`; discarded where it has none.
 tl::expected<Json, std::string> found_in(const Json& file, const char* name,
                                          const std::string& key) {
   const Json member = file.value(name, Json::object());

@@ -1,6 +1,5 @@
-/// hora on a communicator of the application's, for programs that use MPI themselves. The one
-/// header that includes mpi.h: such a program finds MPI by itself, the same that hora was built
-/// with (find_package(hora) looks for that one).
+/// hora on a communicator of the application's. The one header that includes mpi.h: such a program
+/// finds MPI itself, the one that hora was built with.
 ///
 ///     MPI_Comm trainers;
 ///     MPI_Comm_split(MPI_COMM_WORLD, is_trainer, rank, &trainers);
@@ -19,14 +18,10 @@ namespace detail {
 Context init_on(MPI_Comm communicator, const InitOptions& options);
 }  // namespace detail
 
-/// Starts hora on the ranks of `communicator`, an intracommunicator, in the order that they have
-/// there: collective over them alone, other ranks do not call it. hora works on duplicates; the
-/// communicator stays the application's, which may free it at any time. In everything else, its
-/// errors included, as init() of context.h, whose MPI_COMM_WORLD it takes the place of. Besides,
-/// Error(invalid_argument) for MPI_COMM_NULL, for an intercommunicator, and where
-/// InitOptions::ranks are given, too. Thread rule: as init() of context.h.
-///
-/// A template, so that nothing but an MPI_Comm is taken for one where that is a plain int (MPICH).
+/// Starts hora on the ranks of an intracommunicator, in their order there, and on duplicates of it:
+/// collective over them, else as init() of context.h. Throws Error(invalid_argument), too, for
+/// MPI_COMM_NULL, an intercommunicator, and InitOptions::ranks. A template: nothing but an MPI_Comm
+/// is taken, where that is an int.
 template <std::same_as<MPI_Comm> Communicator>
 [[nodiscard("hora runs while the Context lives: keep it, as in `Context world = init();`")]] Context
 init(Communicator communicator, const InitOptions& options = {}) {

@@ -24,7 +24,7 @@ TrainedOptions plain() {
   return {};
 }
 TrainedOptions sharded() {
-  return {.optimizer = {.bucket_bytes = 1024, .shard_state = true}, .make = make_adam};
+  return {.optimizer = {.bucket_bytes = 1024, .sharding = Sharding::state}, .make = make_adam};
 }
 
 const Variant kVariants[] = {
@@ -110,7 +110,7 @@ std::vector<torch::Tensor> train(int ranks, bool shard, std::int64_t to,
     std::iota(members.begin(), members.end(), 0);
     const Context world = init({.ranks = members});
     TrainedOptions options = sharded();
-    options.optimizer.shard_state = shard;
+    options.optimizer.sharding = shard ? Sharding::state : Sharding::off;
     Trained run(world, options, seed() + static_cast<std::uint64_t>(to));
     Checkpoint checkpoint(world, {.folder = folder});
     run.add_to(checkpoint, options);

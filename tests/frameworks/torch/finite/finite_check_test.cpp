@@ -271,7 +271,7 @@ TEST_F(FiniteCheckTest, NorWithCompression) {
 }
 
 TEST_F(FiniteCheckTest, NorWithShardedState) {
-  expect_no_trace(world_, {.shard_state = true});
+  expect_no_trace(world_, {.sharding = Sharding::state});
 }
 
 TEST_F(FiniteCheckTest, TheErrorMemoryOfAHookStaysFinite) {

@@ -1,5 +1,5 @@
 /// An exception leaves the scope of what ranks train with while collectives are under way.
-/// Arguments: where it is thrown, who catches it; and, if wanted, `update_in_backward`, with which
+/// Arguments: where it is thrown, who catches it; and, if wanted, `in_backward`, with which
 /// buckets are updated meanwhile.
 ///   part     after backward() of some parameters: peers wait for the others
 ///   step     between backward() and step()
@@ -29,7 +29,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// What the exception says.
+/// The exception's text.
 constexpr const char* kText = "thrown by the application";
 
 /// How the exception is thrown: an Error's text is known while it unwinds the stack.
@@ -63,7 +63,7 @@ struct Model {
       named.insert("p" + std::to_string(i), parameters.back());
     }
   }
-  /// Of the first parameters, and then of the others, whose gradients come first.
+  /// Adds the losses of the first parameters and of the others, whose gradients come first.
   static torch::Tensor loss(const torch::Tensor& first, const torch::Tensor& others) {
     return first + others;
   }
@@ -186,8 +186,8 @@ void expect_progress(const hora::Context& world, Model& model,
 
 using Options = hora::DistributedOptimizerOptions;
 
-Options update_in_backward() {
-  return {.shard_state = true, .fused_update = true, .update_in_backward = true};
+Options in_backward() {
+  return {.sharding = hora::Sharding::in_backward};
 }
 
 /// Ways to average; a hook for one optimizer only.
@@ -196,14 +196,14 @@ std::vector<std::function<Options()>> kinds_of_options() {
           [] { return Options{.compression = hora::Compression::float16}; },
           [] { return Options{.op = hora::ReduceOp::adasum}; },
           [] { return Options{.static_graph = true}; },
-          [] { return Options{.shard_state = true}; },
+          [] { return Options{.sharding = hora::Sharding::state}; },
           [] { return Options{.hook = std::make_shared<hora::PowerSgd>()}; }};
 }
 
 void go_on(const hora::Context& world, const std::string& where) {
   Model model;
   auto kinds = kinds_of_options();
-  if (where != "closure") kinds.emplace_back(update_in_backward);
+  if (where != "closure") kinds.emplace_back(in_backward);
   for (const auto& options : kinds) {
     recover([&] {
       if (where == "handles") leave_handles_open(world, true);
@@ -212,7 +212,7 @@ void go_on(const hora::Context& world, const std::string& where) {
       train(world, model, way_of(is_whole ? "step" : where), options());
     });
     // Until all have left, peers may still write to the parameters.
-    if (options().update_in_backward) hora::barrier(world, {.name = "left"});
+    if (options().sharding == hora::Sharding::in_backward) hora::barrier(world, {.name = "left"});
     expect_progress(world, model, options());
   }
 }
@@ -247,11 +247,11 @@ int main(int argc, char** argv) {
   if (argc < 3 || argc > 4) {
     std::fputs(
         "usage: abandoned_program part|step|closure|hook|loss|handles leaves|uncaught|goes_on "
-        "[update_in_backward]\n",
+        "[in_backward]\n",
         stderr);
     return 2;
   }
-  const Options options = argc == 4 ? update_in_backward() : Options{};
+  const Options options = argc == 4 ? in_backward() : Options{};
   int rank = -1;
   if (std::string(argv[2]) == "uncaught") return run(argv[1], argv[2], options, rank);
   try {

@@ -13,13 +13,10 @@ namespace hora::internal::test {
 
 /// Buckets of about one weight each.
 inline DistributedOptimizerOptions updates_in_backward(std::size_t bucket_bytes = 70000) {
-  return {.bucket_bytes = bucket_bytes,
-          .shard_state = true,
-          .fused_update = true,
-          .update_in_backward = true};
+  return {.bucket_bytes = bucket_bytes, .sharding = Sharding::in_backward};
 }
 inline DistributedOptimizerOptions updates_in_step(std::size_t bucket_bytes = 70000) {
-  return {.bucket_bytes = bucket_bytes, .shard_state = true, .fused_update = true};
+  return {.bucket_bytes = bucket_bytes, .sharding = Sharding::fused};
 }
 
 inline WideTraining training_of(const Context& world, const DistributedOptimizerOptions& options) {

@@ -49,7 +49,7 @@ class BackwardUpdateMisuse : public testing::Test {
 };
 
 void refused(const std::string& text, const std::function<void()>& call) {
-  expect_error(ErrorCode::invalid_use, AllOf(HasSubstr(text), HasSubstr("update_in_backward")),
+  expect_error(ErrorCode::invalid_use, AllOf(HasSubstr(text), HasSubstr("sharding in_backward")),
                call);
 }
 

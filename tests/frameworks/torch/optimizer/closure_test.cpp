@@ -136,10 +136,10 @@ class Closure : public testing::Test {
 };
 
 TEST_F(Closure, GivesTheStepOfEveryOptimizer) {
-  for (const bool shard : {false, true}) {
+  for (const Sharding sharding : {Sharding::off, Sharding::state}) {
     for (const auto& make : {make_sgd, make_adam}) {
-      Training by_closure(world_, {.shard_state = shard}, make, torch::kDouble);
-      Training plain(world_, {.shard_state = shard}, make, torch::kDouble);
+      Training by_closure(world_, {.sharding = sharding}, make, torch::kDouble);
+      Training plain(world_, {.sharding = sharding}, make, torch::kDouble);
       for (int step = 0; step < 3; ++step) {
         const Batch batch = my_batch(world_, step, 2, torch::kDouble);
         closure_step(by_closure, batch);
@@ -217,7 +217,7 @@ TEST_F(Closure, WhatCannotBeRightIsRefused) {
       DistributedOptimizer(world_, lbfgs, {{"weight", weight_}}, options);
     });
   };
-  refused({.shard_state = true}, "shard_state");
+  refused({.sharding = Sharding::state}, "sharding");
   refused({.op = ReduceOp::adasum}, "adasum");
   refused({.hook = std::make_shared<TopK>()}, "hook");
 

@@ -101,7 +101,7 @@ TEST_P(DifferentSteps, ARankThatDiscardsAStepAloneIsNamed) {
   const auto end = [&] {
     is_odd_one() ? training.optimizer.zero_grad() : training.optimizer.step();
   };
-  if (GetParam().options().shard_state) {
+  if (GetParam().options().sharding == Sharding::state) {
     expect_refused(training, end,
                    AllOf(HasSubstr(rank_is("step 3 after 3 calls")),
                          HasSubstr("in step 4 after 3 calls of zero_grad()")));
@@ -181,10 +181,11 @@ const std::vector<Way> ways{
     {"bfloat16", [] { return DistributedOptimizerOptions{.compression = Compression::bfloat16}; }},
     {"adasum", [] { return DistributedOptimizerOptions{.op = ReduceOp::adasum}; }},
     {"static_graph", [] { return DistributedOptimizerOptions{.static_graph = true}; }},
-    {"shard_state", [] { return DistributedOptimizerOptions{.shard_state = true}; }},
+    {"sharded", [] { return DistributedOptimizerOptions{.sharding = Sharding::state}; }},
     {"overlap_parameter_gather",
      [] {
-       return DistributedOptimizerOptions{.shard_state = true, .overlap_parameter_gather = true};
+       return DistributedOptimizerOptions{.sharding = Sharding::state,
+                                          .overlap_parameter_gather = true};
      }},
     {"buffers", [] { return DistributedOptimizerOptions{.buffers = {torch::ones({3})}}; }},
     {"power_sgd", [] { return DistributedOptimizerOptions{.hook = std::make_shared<PowerSgd>()}; }},

@@ -15,8 +15,7 @@ namespace hora::internal::test {
 namespace {
 
 WideTraining fused_training(const Context& world, std::size_t bucket_bytes = 0) {
-  return WideTraining(world,
-                      {.bucket_bytes = bucket_bytes, .shard_state = true, .fused_update = true},
+  return WideTraining(world, {.bucket_bytes = bucket_bytes, .sharding = Sharding::fused},
                       make_momentum<optim::SGD>);
 }
 
@@ -177,8 +176,7 @@ TEST(FusedInPlace, AGradientThatTheProgramHoldsIsCopied) {
   const Context world = init({.settings = with_arena(TensorArenaUse::on)});
   const auto weight = torch::zeros({128, 256}, torch::requires_grad());
   const auto sgd = make_momentum<optim::SGD>({weight});
-  DistributedOptimizer optimizer(world, *sgd, {{"weight", weight}},
-                                 {.shard_state = true, .fused_update = true});
+  DistributedOptimizer optimizer(world, *sgd, {{"weight", weight}}, {.sharding = Sharding::fused});
   auto own = torch::full({128 * 256}, world.rank() + 1.0);
   if (world.rank() == 0) {
     weight.view(-1).backward(own);
@@ -219,8 +217,8 @@ TEST(FusedInPlace, GivesTheSameBitsOfChannelsLastWeights) {
   };
   const auto expected =
       train(with_arena(TensorArenaUse::off), {}, make_momentum<torch::optim::SGD>);
-  expect_same_bits(train(with_arena(TensorArenaUse::on),
-                         {.shard_state = true, .fused_update = true}, make_momentum<optim::SGD>),
+  expect_same_bits(train(with_arena(TensorArenaUse::on), {.sharding = Sharding::fused},
+                         make_momentum<optim::SGD>),
                    expected);
 }
 

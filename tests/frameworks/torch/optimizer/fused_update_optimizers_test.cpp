@@ -103,20 +103,16 @@ struct TrainingBy {
 using Case = std::tuple<OptimizerKind, TensorArenaUse>;
 class FusedUpdateOptimizers : public testing::TestWithParam<Case> {};
 
-// What the same optimizer gives without shards; that it gives LibTorch's bits is optim_test's.
+// The same optimizer gives these without shards; optim_test says that they are LibTorch's.
 TEST_P(FusedUpdateOptimizers, GiveTheBitsOfAveragesAndAStepApart) {
   const auto& [kind, arena] = GetParam();
   Settings settings;
   settings.tensor_arena = arena;
   const Context world = init({.settings = settings});
   TrainingBy apart(world, kind.make, {});
-  TrainingBy fused(world, kind.make,
-                   {.bucket_bytes = 70000, .shard_state = true, .fused_update = true});
+  TrainingBy fused(world, kind.make, {.bucket_bytes = 70000, .sharding = Sharding::fused});
   TrainingBy in_backward(world, kind.make,
-                         {.bucket_bytes = 70000,
-                          .shard_state = true,
-                          .fused_update = true,
-                          .update_in_backward = true});
+                         {.bucket_bytes = 70000, .sharding = Sharding::in_backward});
   const bool shares_memory = world.cross_size() == 1 && world.size() > 1;
   for (int step = 0; step < 6; ++step) {
     if (step == 3) {

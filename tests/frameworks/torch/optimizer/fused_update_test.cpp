@@ -24,8 +24,7 @@ class FusedUpdateTest : public testing::Test {
 
   const Context world_ = init();
   Training apart_{world_, {.bucket_bytes = 1024}, make_sgd};
-  Training fused_{
-      world_, {.bucket_bytes = 1024, .shard_state = true, .fused_update = true}, make_fused};
+  Training fused_{world_, {.bucket_bytes = 1024, .sharding = Sharding::fused}, make_fused};
 
   void expect_same() {
     expect_same_bits(fused_.network->parameters(), apart_.network->parameters());
@@ -68,14 +67,14 @@ TEST_F(FusedUpdateTest, ASwitchedOffGradScalerLeavesThemThere) {
 
 TEST_F(FusedUpdateTest, AnOptimizerThatCannotIsNamedOnce) {
   const LoggedLines log;
-  Training training(world_, {.shard_state = true, .fused_update = true}, make_sgd);
+  Training training(world_, {.sharding = Sharding::fused}, make_sgd);
   training.step(my_batch(world_, 0));
-  EXPECT_EQ(log.with("fused_update does nothing with torch::optim::SGD").size(),
+  EXPECT_EQ(log.with("sharding fused does no more than state with torch::optim::SGD").size(),
             world_.rank() == 0 ? 1U : 0U);
 }
 
 TEST_F(FusedUpdateTest, ItIsOffByDefault) {
-  Training off(world_, {.shard_state = true}, make_fused);
+  Training off(world_, {.sharding = Sharding::state}, make_fused);
   for (int step = 0; step < 3; ++step) {
     off.step(my_batch(world_, step));
     apart_.step(my_batch(world_, step));
@@ -133,7 +132,7 @@ TEST_F(FusedUpdateTest, OtherTypesSumsAndSetsGiveTheSame) {
                                     torch::ScalarType type = torch::kFloat) {
     Training apart(world_, options, make_sgd, type);
     DistributedOptimizerOptions with_update = options;
-    with_update.shard_state = with_update.fused_update = true;
+    with_update.sharding = Sharding::fused;
     Training fused(world_, with_update, make_fused, type);
     with_update.overlap_parameter_gather = true;
     Training late(world_, with_update, make_fused, type);
@@ -211,7 +210,7 @@ TEST_F(FusedUpdateTest, ATensorInAParametersMemoryGoesOnShowingIt) {
   const torch::Tensor view = weight.detach().view(-1);
   const auto optimizer = make_fused(network->parameters());
   DistributedOptimizer wrapped(world_, *optimizer, network->named_parameters(),
-                               {.shard_state = true, .fused_update = true});
+                               {.sharding = Sharding::fused});
   EXPECT_EQ(weight.data_ptr(), view.data_ptr());
   loss_of(network, my_batch(world_, 0)).backward();
   wrapped.step();
@@ -226,7 +225,7 @@ TEST_F(FusedUpdateTest, ParametersOutliveTheOptimizer) {
     const auto wrapped = make_fused(network->parameters());
     {
       DistributedOptimizer(world_, *wrapped, network->named_parameters(),
-                           {.shard_state = true, .fused_update = true});
+                           {.sharding = Sharding::fused});
     }
     EXPECT_TRUE(torch::isfinite(network->parameters()[0]).all().item<bool>());
   }
@@ -238,9 +237,9 @@ TEST_F(FusedUpdateTest, TiedParametersAreRefused) {
   auto b = torch::ones({8}).requires_grad_();
   b.set_data(a.detach());
   optim::SGD sgd(std::vector<torch::Tensor>{a, b}, torch::optim::SGDOptions(0.1));
-  EXPECT_THROW(DistributedOptimizer(world_, sgd, {{"a", a}, {"b", b}},
-                                    {.shard_state = true, .fused_update = true}),
-               Error);
+  EXPECT_THROW(
+      DistributedOptimizer(world_, sgd, {{"a", a}, {"b", b}}, {.sharding = Sharding::fused}),
+      Error);
   EXPECT_EQ(a.data_ptr(), b.data_ptr());
 }
 

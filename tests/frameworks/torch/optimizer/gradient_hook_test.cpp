@@ -14,7 +14,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// What hora does without a hook, in two stages.
+// Averages as hora does without a hook, in two stages.
 class PlainHook : public GradientHook {
  public:
   void begin(const GradientBucketView& bucket) override {
@@ -130,7 +130,7 @@ TEST(HookMisuse, WhatItReplacesIsRefused) {
   };
   refused({.op = ReduceOp::sum}, "hook and an op other than average");
   refused({.gradient_predivide_factor = 2.0}, "hook and gradient_predivide_factor");
-  refused({.shard_state = true}, "hook and shard_state");
+  refused({.sharding = Sharding::state}, "hook and sharding");
 }
 
 TEST(HookMisuse, OneObjectServesOneOptimizerAtATime) {

@@ -62,7 +62,7 @@ TEST(InPlace, GivesTheSameBitsWithCompression) {
 }
 
 TEST(InPlace, GivesTheSameBitsWithShardedState) {
-  expect_same_bits_both_ways({.shard_state = true}, plain_steps);
+  expect_same_bits_both_ways({.sharding = Sharding::state}, plain_steps);
 }
 
 TEST(InPlace, GivesTheSameBitsOfSumsThatAreClipped) {

@@ -71,7 +71,7 @@ TEST_F(OptimizerJoin, WhatAJoinedRankCannotDoIsRefused) {
     Training training(world_, options);
     expect_error(ErrorCode::invalid_use, HasSubstr(text), [&] { training.optimizer.join(); });
   };
-  refused({.shard_state = true}, "with shard_state");
+  refused({.sharding = Sharding::state}, "with sharding");
   refused({.buffers = {torch::zeros({2})}}, "with option buffers");
 }
 

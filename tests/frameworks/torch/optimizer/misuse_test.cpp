@@ -88,12 +88,13 @@ TEST(Misuse, TwoWrappersOfOneOptimizer) {
   const Context world = init();
   const auto a = weight();
   torch::optim::SGD sgd({a}, 1.0);
-  for (const bool shard_state : {false, true}) {
-    DistributedOptimizer optimizer(world, sgd, {{"a", a}}, {.shard_state = shard_state});
+  for (const Sharding sharding : {Sharding::off, Sharding::state}) {
+    DistributedOptimizer optimizer(world, sgd, {{"a", a}}, {.sharding = sharding});
     const auto text = HasSubstr("another DistributedOptimizer");
-    expect_error(shard_state ? ErrorCode::invalid_argument : ErrorCode::invalid_use, text, [&] {
-      DistributedOptimizer(world, sgd, {{"a", a}});
-    });
+    expect_error(sharding == Sharding::state ? ErrorCode::invalid_argument : ErrorCode::invalid_use,
+                 text, [&] {
+                   DistributedOptimizer(world, sgd, {{"a", a}});
+                 });
     torch::optim::SGD other({a}, 1.0);
     expect_error(ErrorCode::invalid_use, AllOf(HasSubstr("'a'"), text), [&] {
       DistributedOptimizer(world, other, {{"a", a}});
@@ -176,7 +177,7 @@ TEST(Misuse, TheWrappedOptimizerStepsSharesAlone) {
   const Context world = init();
   const auto a = weight(1000);
   torch::optim::SGD sgd({a}, 1.0);
-  DistributedOptimizer optimizer(world, sgd, {{"a", a}}, {.shard_state = true});
+  DistributedOptimizer optimizer(world, sgd, {{"a", a}}, {.sharding = Sharding::state});
   a.sum().backward();
   optimizer.step();
   optimizer.zero_grad();

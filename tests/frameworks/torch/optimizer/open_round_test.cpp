@@ -54,7 +54,7 @@ TEST_F(OpenRound, EndsWhereAllDestroyTheirs) {
                                                       {.op = ReduceOp::adasum},
                                                       {.compression = Compression::float16},
                                                       {.static_graph = true},
-                                                      {.shard_state = true},
+                                                      {.sharding = Sharding::state},
                                                       hooked()};
   for (const DistributedOptimizerOptions& options : ways) {
     Branched training(world_, options);
@@ -93,7 +93,7 @@ TEST_F(OpenRound, EndsWithThoseWhoDiscardIt) {
 
 // Each informs the others that it does not step.
 TEST_F(OpenRound, MayBeAveragedAlready) {
-  Branched training(world_, {.shard_state = true});
+  Branched training(world_, {.sharding = Sharding::state});
   training.backward();
   training.optimizer->synchronize();
   if (world_.rank() == 0) {
@@ -104,7 +104,7 @@ TEST_F(OpenRound, MayBeAveragedAlready) {
 }
 
 TEST_F(OpenRound, MayFollowOneThatNoRankHasUsed) {
-  Branched training(world_, {.shard_state = true});
+  Branched training(world_, {.sharding = Sharding::state});
   training.backward();
   training.optimizer->synchronize();
   training.backward();
@@ -116,7 +116,7 @@ TEST_F(OpenRound, MayFollowOneThatNoRankHasUsed) {
 }
 
 TEST_F(OpenRound, OfSharesIsNotForSomeToStep) {
-  Branched training(world_, {.shard_state = true});
+  Branched training(world_, {.sharding = Sharding::state});
   training.backward();
   if (world_.rank() == 0) {
     training.optimizer.reset();
@@ -198,7 +198,7 @@ TEST_F(OpenRoundOfOneRank, IsLeftBehindInTheEnd) {
                                                       {.op = ReduceOp::adasum},
                                                       {.compression = Compression::float16},
                                                       {.buffers = {torch::ones({3})}},
-                                                      {.shard_state = true}};
+                                                      {.sharding = Sharding::state}};
   for (const DistributedOptimizerOptions& options : ways) {
     Branched training(world_, options);
     if (world_.rank() == 0) {
@@ -208,7 +208,7 @@ TEST_F(OpenRoundOfOneRank, IsLeftBehindInTheEnd) {
       meet();
     } else {
       meet();
-      if (options.shard_state) {
+      if (options.sharding == Sharding::state) {
         expect_error(ErrorCode::mismatch, testing::HasSubstr("rank 0 is in step 1"),
                      [&] { training.optimizer->step(); });
       } else {

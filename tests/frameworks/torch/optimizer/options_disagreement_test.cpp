@@ -23,8 +23,8 @@ TEST(OptionsDisagreement, IsTheSameErrorEverywhere) {
          "rank 0 has gradient_predivide_factor 1, rank 1 has gradient_predivide_factor 2");
   differ({.number_of_groups = 1}, "float32 [4, 3, 3, 3] in group 0");
   differ({.static_graph = true}, "rank 0 has static_graph 0, rank 1 has static_graph 1");
-  differ({.shard_state = true, .fused_update = true, .update_in_backward = true},
-         "rank 0 has shard_state 0, rank 1 has shard_state 1");
+  differ({.sharding = Sharding::in_backward},
+         "rank 0 has sharding off, rank 1 has sharding in_backward");
   differ({.buffers = {torch::zeros({2})}}, "rank 0 has none, rank 1 has 'buffer 0' float32 [2]");
   Training(world).step(my_batch(world, 0));
 }

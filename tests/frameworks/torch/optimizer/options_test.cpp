@@ -167,14 +167,11 @@ TEST_F(OptimizerOptions, NumbersOutOfRangeAreRefused) {
   refused({.number_of_groups = -1}, "number_of_groups is -1");
   refused({.op = ReduceOp::sum, .gradient_predivide_factor = 2.0},
           "gradient_predivide_factor and an op other than average do not go together");
-  refused({.compression = Compression::float16, .shard_state = true},
-          "shard_state and compression do not go together");
-  refused({.static_graph = true, .shard_state = true},
-          "shard_state and static_graph do not go together");
-  refused({.overlap_parameter_gather = true}, "overlap_parameter_gather is for shard_state");
-  refused({.fused_update = true}, "fused_update is for shard_state, which was not asked for");
-  refused({.shard_state = true, .update_in_backward = true},
-          "update_in_backward is for fused_update, which was not asked for");
+  refused({.compression = Compression::float16, .sharding = Sharding::state},
+          "sharding and compression do not go together");
+  refused({.static_graph = true, .sharding = Sharding::state},
+          "sharding and static_graph do not go together");
+  refused({.overlap_parameter_gather = true}, "overlap_parameter_gather is for sharding");
   refused({.buffers = {torch::Tensor()}}, "buffer 0 is undefined");
 }
 

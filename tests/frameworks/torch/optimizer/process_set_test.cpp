@@ -11,7 +11,7 @@ namespace {
 
 using testing::HasSubstr;
 
-class OptimizerOfSet : public testing::TestWithParam<bool> {
+class OptimizerOfSet : public testing::TestWithParam<Sharding> {
  protected:
   ~OptimizerOfSet() override { barrier(world_); }
 
@@ -20,7 +20,7 @@ class OptimizerOfSet : public testing::TestWithParam<bool> {
 };
 
 TEST_P(OptimizerOfSet, AveragesInsideAndNotAcross) {
-  Training training(world_, {.process_set = own_.id, .shard_state = GetParam()});
+  Training training(world_, {.process_set = own_.id, .sharding = GetParam()});
   for (int step = 0; step < 3; ++step) training.step(my_batch(world_, step));
   for (const auto& parameter : training.network->parameters()) {
     torch::Tensor of_set = parameter.detach().clone();
@@ -34,9 +34,9 @@ TEST_P(OptimizerOfSet, AveragesInsideAndNotAcross) {
 }
 
 TEST_P(OptimizerOfSet, WorldAndSetSideBySide) {
-  Training of_world(world_, {.shard_state = GetParam()});
-  Training of_set(world_, {.process_set = own_.id, .shard_state = GetParam()});
-  Training alone(world_, {.shard_state = GetParam()});
+  Training of_world(world_, {.sharding = GetParam()});
+  Training of_set(world_, {.process_set = own_.id, .sharding = GetParam()});
+  Training alone(world_, {.sharding = GetParam()});
   for (int step = 0; step < 3; ++step) {
     const Batch batch = my_batch(world_, step);
     for (Training* training : {&of_world, &of_set}) training->optimizer.zero_grad();
@@ -50,7 +50,7 @@ TEST_P(OptimizerOfSet, WorldAndSetSideBySide) {
 }
 
 TEST_P(OptimizerOfSet, StepsAreCountedInside) {
-  Training training(world_, {.process_set = own_.id, .shard_state = GetParam()});
+  Training training(world_, {.process_set = own_.id, .sharding = GetParam()});
   const bool even = world_.rank() % 2 == 0;
   for (int step = 0; step < (even ? 1 : 3); ++step) training.step(my_batch(world_, step));
   const int last = own_.members.back();
@@ -82,8 +82,10 @@ TEST_P(OptimizerOfSet, ForeignAndUnknownSetsAreRefused) {
                [&] { Training(world_, {.process_set = other}); });
 }
 
-INSTANTIATE_TEST_SUITE_P(State, OptimizerOfSet, testing::Bool(),
-                         [](const auto& of) { return of.param ? "sharded" : "whole"; });
+INSTANTIATE_TEST_SUITE_P(State, OptimizerOfSet, testing::Values(Sharding::off, Sharding::state),
+                         [](const auto& of) {
+                           return of.param == Sharding::off ? "whole" : "sharded";
+                         });
 
 }  // namespace
 }  // namespace hora::internal::test

@@ -166,14 +166,14 @@ INSTANTIATE_TEST_SUITE_P(
     State, ReplacedMemory,
     testing::Values(DistributedOptimizerOptions{.bucket_bytes = 1024},
                     DistributedOptimizerOptions{.bucket_bytes = 1024, .static_graph = true},
-                    DistributedOptimizerOptions{.bucket_bytes = 1024, .shard_state = true},
+                    DistributedOptimizerOptions{.bucket_bytes = 1024, .sharding = Sharding::state},
                     DistributedOptimizerOptions{.bucket_bytes = 1024,
-                                                .shard_state = true,
+                                                .sharding = Sharding::state,
                                                 .overlap_parameter_gather = true}),
     [](const auto& of) {
       if (of.param.static_graph) return "static_graph";
       if (of.param.overlap_parameter_gather) return "gathered_late";
-      return of.param.shard_state ? "sharded" : "whole";
+      return of.param.sharding == Sharding::off ? "whole" : "sharded";
     });
 
 class ReplacedShares : public testing::Test {
@@ -190,7 +190,8 @@ class ReplacedShares : public testing::Test {
 };
 
 TEST_F(ReplacedShares, AnotherMemoryOrderIsAnError) {
-  DistributedOptimizer optimizer(world_, sgd_, {{"weight", weight_}}, {.shard_state = true});
+  DistributedOptimizer optimizer(world_, sgd_, {{"weight", weight_}},
+                                 {.sharding = Sharding::state});
   step(optimizer);
   weight_.set_data(torch::ones({6, 4}).t());
   expect_error(ErrorCode::invalid_argument,
@@ -217,7 +218,7 @@ TEST_F(ReplacedShares, NotDenseIsRefusedByEveryRank) {
   };
   expect_error(ErrorCode::invalid_argument,
                AllOf(HasSubstr("'few'"), HasSubstr("not dense in memory")),
-               [&] { wrap({.shard_state = true}); });
+               [&] { wrap({.sharding = Sharding::state}); });
   auto optimizer = wrap({.static_graph = true});
   for (int i = 0; i < 3; ++i) {
     optimizer.zero_grad();
@@ -234,7 +235,7 @@ TEST_F(ReplacedShares, MemoryOfTwoParametersIsAnError) {
   torch::optim::SGD sgd({part, first}, 1.0);
   const auto wrap = [&] {
     return DistributedOptimizer(world_, sgd, {{"part", part}, {"first", first}},
-                                {.shard_state = true});
+                                {.sharding = Sharding::state});
   };
   expect_error(ErrorCode::invalid_argument,
                AllOf(HasSubstr("'part'"), HasSubstr("'first'"), HasSubstr("share memory")), wrap);
@@ -246,7 +247,7 @@ TEST_F(ReplacedShares, MemoryOfTwoParametersIsAnError) {
 
 TEST_F(ReplacedShares, WrittenWhileTheyAreGathered) {
   DistributedOptimizer optimizer(world_, sgd_, {{"weight", weight_}},
-                                 {.shard_state = true, .overlap_parameter_gather = true});
+                                 {.sharding = Sharding::state, .overlap_parameter_gather = true});
   step(optimizer);
   weight_.set_data(torch::full({4, 6}, 5.0));  // the later one of the two
   step(optimizer);

@@ -271,8 +271,9 @@ TEST_F(SeveralDevices, SomeParametersMustBeWhereThisRankAverages) {
 
 TEST_F(SeveralDevices, GoWithoutShards) {
   expect_error(
-      ErrorCode::invalid_argument, AllOf(HasSubstr("shard_state"), HasSubstr("several devices")),
-      [&] { const ModelTraining training(world_, other_device(1), {.shard_state = true}); });
+      ErrorCode::invalid_argument, AllOf(HasSubstr("sharding"), HasSubstr("several devices")), [&] {
+        const ModelTraining training(world_, other_device(1), {.sharding = Sharding::state});
+      });
 }
 
 }  // namespace

@@ -34,6 +34,10 @@ std::unique_ptr<torch::optim::Optimizer> make_in_groups(const std::vector<torch:
 struct Kind {
   std::string name;
   MakeOptimizer make;
+
+  Sharding sharding() const {
+    return name.starts_with("fused") ? Sharding::fused : Sharding::state;
+  }
 };
 
 const Kind kKinds[] = {
@@ -83,10 +87,7 @@ class Sharded : public testing::TestWithParam<Kind> {
 
 TEST_P(Sharded, GivesTheBitsOfTheWholeOptimizer) {
   Training whole(world_, {.bucket_bytes = 1024}, GetParam().make);
-  Training sharded(world_,
-                   {.bucket_bytes = 1024,
-                    .shard_state = true,
-                    .fused_update = GetParam().name.starts_with("fused")},
+  Training sharded(world_, {.bucket_bytes = 1024, .sharding = GetParam().sharding()},
                    GetParam().make);
   torch::optim::StepLR schedule(*whole.wrapped, 2, 0.5);
   torch::optim::StepLR schedule_of_shards(*sharded.wrapped, 2, 0.5);
@@ -105,9 +106,8 @@ TEST_P(Sharded, AbsentGradientsChangeNothing) {
     const auto a = torch::randn({37}).requires_grad_();
     const auto b = torch::randn({5, 7}).requires_grad_();
     const auto wrapped = GetParam().make({a, b});
-    const bool fused = shard && GetParam().name.starts_with("fused");
     DistributedOptimizer optimizer(world_, *wrapped, {{"a", a}, {"b", b}},
-                                   {.shard_state = shard, .fused_update = fused});
+                                   {.sharding = shard ? GetParam().sharding() : Sharding::off});
     for (int step = 0; step < 4; ++step) {
       optimizer.zero_grad();
       auto loss = a.pow(2).sum() * (world_.rank() + 1);
@@ -132,11 +132,12 @@ TEST_P(Sharded, GivesTheOptimizerItsParametersBack) {
     loss_of(module, my_batch(world_, number)).backward();
     optimizer.step();
   };
-  for (const bool shard_state : {true, false, true}) {
-    step(network, *wrapped, shard_state ? 1 : 2, {.shard_state = shard_state});
-    step(expected, *GetParam().make(expected->parameters()), shard_state ? 1 : 2, {});
+  for (const Sharding sharding : {Sharding::state, Sharding::off, Sharding::state}) {
+    const int number = sharding == Sharding::off ? 2 : 1;
+    step(network, *wrapped, number, {.sharding = sharding});
+    step(expected, *GetParam().make(expected->parameters()), number, {});
     expect_same_bits(network->parameters(), expected->parameters());
-    if (shard_state) {
+    if (sharding != Sharding::off) {
       EXPECT_TRUE(wrapped->state().empty());
     }
     wrapped->state().clear();
@@ -162,7 +163,7 @@ std::int64_t state_bytes(torch::optim::Optimizer& optimizer) {
 TEST(ShardedState, TakesItsPartOfTheMemory) {
   const Context world = init();
   Training whole(world, {}, make_adam);
-  Training sharded(world, {.shard_state = true}, make_adam);
+  Training sharded(world, {.sharding = Sharding::state}, make_adam);
   whole.step(my_batch(world, 0));
   sharded.step(my_batch(world, 0));
   const std::int64_t all = state_bytes(*whole.wrapped);
@@ -177,7 +178,7 @@ TEST(ShardedState, TakesItsPartOfTheMemory) {
 TEST(ShardedState, GradientsAreTheSharesAndCanBeClipped) {
   const Context world = init();
   Training whole(world);
-  Training sharded(world, {.shard_state = true});
+  Training sharded(world, {.sharding = Sharding::state});
   for (int step = 0; step < 3; ++step) {
     for (Training* training : {&whole, &sharded}) {
       training->optimizer.zero_grad();
@@ -199,8 +200,8 @@ TEST(ShardedState, GradientsAreTheSharesAndCanBeClipped) {
 
 TEST(ShardedState, LibTorchsClippingThrows) {
   const Context world = init();
-  Training training(world, {.shard_state = true});
-  Training plain(world, {.shard_state = true});
+  Training training(world, {.sharding = Sharding::state});
+  Training plain(world, {.sharding = Sharding::state});
   for (int step = 0; step < 2; ++step) {
     training.backward(my_batch(world, step));
     training.optimizer.synchronize();
@@ -217,7 +218,7 @@ TEST(ShardedState, LibTorchsClippingThrows) {
 TEST(ShardedState, LateParametersAreCompleteAfterZeroGrad) {
   const Context world = init();
   Training whole(world);
-  Training late(world, {.shard_state = true, .overlap_parameter_gather = true});
+  Training late(world, {.sharding = Sharding::state, .overlap_parameter_gather = true});
   for (int step = 0; step < 4; ++step) {
     whole.step(my_batch(world, step));
     late.step(my_batch(world, step));
@@ -231,7 +232,7 @@ TEST(ShardedState, LateParametersAreCompleteAfterZeroGrad) {
 TEST(ShardedState, AccumulationAndScalingGoTogetherWithIt) {
   const Context world = init();
   Training whole(world, {.backward_passes_per_step = 2});
-  Training sharded(world, {.backward_passes_per_step = 2, .shard_state = true});
+  Training sharded(world, {.backward_passes_per_step = 2, .sharding = Sharding::state});
   GradScaler scaler_of_whole(whole.optimizer, {.initial_scale = 1024.0});
   GradScaler scaler_of_sharded(sharded.optimizer, {.initial_scale = 1024.0});
   for (int step = 0; step < 3; ++step) {
@@ -259,7 +260,7 @@ TEST(ShardedState, AnOptimizerThatHasSteppedIsRefused) {
   loss_of(network, my_batch(world, 0)).backward();
   sgd->step();
   expect_error(ErrorCode::invalid_use, HasSubstr("before its first step"), [&] {
-    DistributedOptimizer(world, *sgd, network->named_parameters(), {.shard_state = true});
+    DistributedOptimizer(world, *sgd, network->named_parameters(), {.sharding = Sharding::state});
   });
 }
 

@@ -6,9 +6,9 @@ namespace hora::internal::test {
 
 const char* name_of(Feature feature) {
   constexpr const char* kNames[] = {
-      "shard_state", "compression",  "hook",  "grad_scaler", "accumulation",   "clipping",
-      "groups",      "static_graph", "join",  "process_set", "two_optimizers", "replaced",
-      "frozen",      "tied",         "empty", "scalar",      "strided"};
+      "sharding", "compression",  "hook",  "grad_scaler", "accumulation",   "clipping",
+      "groups",   "static_graph", "join",  "process_set", "two_optimizers", "replaced",
+      "frozen",   "tied",         "empty", "scalar",      "strided"};
   static_assert(std::size(kNames) == kFeatures);
   return kNames[index_of(feature)];
 }
@@ -24,12 +24,10 @@ std::string names_of(const Features& features) {
 
 const std::vector<Exclusion>& exclusions() {
   static const std::vector<Exclusion> all = {
-      {Feature::shard_state, Feature::compression,
-       "shard_state and compression do not go together"},
-      {Feature::shard_state, Feature::hook, "hook and shard_state do not go together"},
-      {Feature::shard_state, Feature::static_graph,
-       "shard_state and static_graph do not go together"},
-      {Feature::shard_state, Feature::join, "join() with shard_state"},
+      {Feature::sharding, Feature::compression, "sharding and compression do not go together"},
+      {Feature::sharding, Feature::hook, "hook and sharding do not go together"},
+      {Feature::sharding, Feature::static_graph, "sharding and static_graph do not go together"},
+      {Feature::sharding, Feature::join, "join() with sharding"},
       {Feature::hook, Feature::join, "join() with a hook"},
   };
   return all;

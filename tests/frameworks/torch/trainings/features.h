@@ -1,4 +1,4 @@
-/// What a training can be made of, and what does not go together. Pure.
+/// Features of a training, and those that do not go together. Pure.
 #pragma once
 
 #include <bitset>
@@ -10,7 +10,7 @@
 namespace hora::internal::test {
 
 enum class Feature {
-  shard_state,
+  sharding,
   compression,
   hook,
   grad_scaler,

@@ -42,7 +42,7 @@ DistributedOptimizerOptions options_of(const Training& training, const Network& 
     options.groups = halves(network.parameters_of(optimizer));
   }
   options.static_graph = training.has(Feature::static_graph);
-  options.shard_state = training.has(Feature::shard_state);
+  if (training.has(Feature::sharding)) options.sharding = Sharding::state;
   options.overlap_parameter_gather = training.overlaps_gather;
   options.hook = make_hook(training.hook);
   return options;

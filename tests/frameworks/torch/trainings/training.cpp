@@ -71,7 +71,7 @@ class Drawer : RandomDraws {
       training_.accumulation = one_in(2) ? Accumulation::passes : Accumulation::no_sync;
       training_.passes = 2 + below(2);
     }
-    training_.overlaps_gather = has(Feature::shard_state) && one_in(2);
+    training_.overlaps_gather = has(Feature::sharding) && one_in(2);
     if (has(Feature::grad_scaler)) {
       training_.initial_scale = static_cast<double>(1 << below(8));
       training_.growth_interval = 1 + below(3);

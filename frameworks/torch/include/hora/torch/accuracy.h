@@ -13,15 +13,11 @@
 
 namespace HORA_EXPORT hora {
 
-/// For each k of `ks` the number of samples whose class is among the k with the largest outputs: a
-/// tensor [ks.size()] of int64 on the outputs' device; the host does not wait for it.
-///
-/// `output`: [samples, classes], of any floating-point type. `target`: [samples], class numbers of
-/// int64, on the same device. A k above the number of classes counts as that number: every sample
-/// is right then. Among equal outputs LibTorch's topk() chooses.
-///
-/// Errors: Error(invalid_argument) for other shapes or types, and a k below 1.
-/// Thread rule: any thread.
+/// Counts, for each k of `ks`, the samples whose class is among the k largest outputs: [ks.size()]
+/// of int64 on the outputs' device, for which the host does not wait. `output`: [samples, classes],
+/// floating-point; `target`: [samples], int64, on the same device. Among equal outputs LibTorch's
+/// topk() chooses; a k above the number of classes counts as that. Throws Error(invalid_argument)
+/// for other shapes or types, and a k below 1. Thread rule: any thread.
 torch::Tensor topk_correct(const torch::Tensor& output, const torch::Tensor& target,
                            const std::vector<std::int64_t>& ks = {1, 5});
 

@@ -19,22 +19,20 @@
 
 namespace HORA_EXPORT hora {
 
-/// How a meter writes numbers, as printf's "%<width>.<precision>f", or ...e where scientific.
+/// Format of numbers, as printf's "%<width>.<precision>f", or ...e where scientific.
 struct MeterFormat {
   int width = 0;      ///< at least so many characters, from 0 to 64
   int precision = 3;  ///< digits behind the point, from 0 to 17
   bool scientific = false;
 };
 
-/// The last value and the average of all, each value weighed by a count: what PyTorch's ImageNet
-/// example calls an AverageMeter.
-///
+/// The last value and the average of all, weighed by counts, as PyTorch's ImageNet example has it.
 /// Constructor: Error(invalid_argument) for a format out of range. Thread rule: one thread.
 class AverageMeter {
  public:
   explicit AverageMeter(std::string name, const MeterFormat& format = {});
 
-  /// `value` is the average over `count` samples; Error(invalid_argument) below 0.
+  /// `value`: average over `count` samples; Error(invalid_argument) below 0.
   void update(double value, std::int64_t count = 1);
   void reset() noexcept;
 
@@ -62,13 +60,9 @@ class AverageMeter {
   std::int64_t count_ = 0;
 };
 
-/// The meters with the sums and counts of all ranks of the set, by one allreduce; `value` stays
-/// this rank's. The averages are those of all ranks' samples, each with the same weight, whatever
-/// their numbers by rank, and the same bits on every rank. The arguments stay as they are, so that
-/// it may be called again after more updates.
-///
-/// Collective: as many meters on every rank, in the same order. Sums are added in float64, counts
-/// are exact up to 2^53. Errors: as allreduce's, with `name` as the tensor's.
+/// Returns the meters with sums (float64) and counts (exact up to 2^53) of all ranks' samples, the
+/// same bits on every rank, by one allreduce; `value` stays this rank's, and so do the arguments.
+/// Collective: as many meters on every rank, in the same order. Errors: as allreduce's.
 std::vector<AverageMeter> meters_of_all_ranks(const Context& context,
                                               const std::vector<AverageMeter>& meters,
                                               const std::string& name = "hora.meters",

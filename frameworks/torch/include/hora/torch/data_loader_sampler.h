@@ -20,26 +20,21 @@
 
 namespace HORA_EXPORT hora {
 
-/// Gives a loader this rank's batches of the sampler's epoch, one by one. A loader asks for batches
-/// ahead of those it has given out: what the program has used up is what it has counted itself, and
-/// DistributedSampler::position() is what to save.
-///
-/// The sampler must outlive it, and stay where it is. set_epoch() and restore() are for the time
-/// between two passes over the loader.
-///
-/// Errors: Error(invalid_argument) for a batch size that is not the sampler's, and a data set of
-/// another size. Thread rule: one thread, as the loader calls it.
+/// Gives a loader this rank's batches of the sampler's epoch. A loader asks ahead: save
+/// DistributedSampler::position() of the steps that the program has counted itself. The sampler
+/// must outlive it and stay where it is; set_epoch() and restore() only between passes. Throws
+/// Error(invalid_argument) for another batch size or data set size than the sampler's. Thread rule:
+/// one thread.
 class DataLoaderSampler final : public torch::data::samplers::Sampler<> {
  public:
   explicit DataLoaderSampler(DistributedSampler& sampler) : sampler_(&sampler) {}
 
-  /// Begins with step 0 again; the loader calls it before each pass.
+  /// Begins with step 0 again, before each pass.
   void reset(torch::optional<std::size_t> new_size = torch::nullopt) override;
-  /// The next batch; none behind the last one, and none for a rank that the last step has no
-  /// samples for.
+  /// Returns the next batch; none after the last, nor where this rank has no samples in it.
   torch::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
 
-  /// The position behind the batches that next() has given; to load it is to restore() the sampler.
+  /// Save the position behind the batches given; load() calls restore() of the sampler.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 

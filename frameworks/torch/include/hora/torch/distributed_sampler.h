@@ -1,4 +1,4 @@
-/// Which samples of a data set this rank takes in which step; no LibTorch needed.
+/// Samples of a data set for each rank and step; no LibTorch needed.
 ///
 ///     hora::DistributedSampler sampler(images.size(), {.rank = world.rank(), .size = world.size(),
 ///                                                      .seed = 1, .batch = 32});
@@ -8,8 +8,6 @@
 ///         train_on(images, sampler.batch(step));
 ///       }
 ///     }
-///
-/// A loader that prepares batches ahead takes them all at once: local_order().
 #pragma once
 
 #include <hora/export.h>
@@ -21,17 +19,15 @@
 
 namespace HORA_EXPORT hora {
 
-/// What becomes of the samples at the end of an epoch that are too few for a whole step, where a
-/// whole step takes batch * size samples.
+/// Use of the last samples of an epoch, too few for a step of W = batch * size.
 enum class Remainder : std::uint8_t {
-  /// They are left out of this epoch. Every batch is whole, on every rank: no sample counts twice,
-  /// and the average over ranks of the batches' means is the mean of the step's samples.
+  /// Leaves them out: every batch is whole, no sample counts twice.
   drop,
-  /// They make one more step, in which every rank has equally many: where ranks do not divide them,
-  /// up to size - 1 samples from the beginning of the epoch's order are taken once more.
+  /// Makes one more step with equally many a rank; up to size - 1 samples from the beginning of the
+  /// epoch are taken again.
   pad,
-  /// They make one more step, in which ranks may differ by one sample and some may have none: every
-  /// sample counts exactly once. For validation; in training, weigh by the numbers of samples.
+  /// Makes one more step; ranks may differ by one sample, some have none: each sample counts once.
+  /// For validation; in training weigh by numbers.
   keep,
 };
 
@@ -44,8 +40,7 @@ struct DistributedSamplerOptions {
   Remainder remainder = Remainder::drop;
 };
 
-/// Where in an epoch all ranks together are: plain numbers, to save in a checkpoint. The same on
-/// every rank.
+/// Place of all ranks in an epoch, the same on each, for a checkpoint.
 struct SamplerPosition {
   std::uint64_t epoch = 0;
   std::uint64_t consumed = 0;  ///< samples at the beginning of the epoch's order that are used up
@@ -55,65 +50,50 @@ struct SamplerPosition {
   bool operator==(const SamplerPosition&) const = default;
 };
 
-/// Deals the samples 0 .. samples-1 of a data set out to ranks, anew in each epoch. Without
-/// communication: all ranks compute the same order.
+/// Deals the samples 0 .. samples-1 of a data set out to ranks, anew in each epoch, without
+/// communication.
 ///
-/// The order of an epoch. Let `random` be std::mt19937_64 seeded by a std::seed_seq of seed mod
-/// 2^32, seed div 2^32, epoch mod 2^32, epoch div 2^32, all of which the C++ standard fixes to the
-/// bit. Beginning with order[i] = i, and for n = samples, samples - 1, ... 2 (Durstenfeld's form of
-/// the Fisher-Yates shuffle, Communications of the ACM 7, 1964, algorithm 235): draw x, again while
-/// x < 2^64 mod n, and swap order[n - 1] with order[x mod n]. It depends on (samples, seed, epoch)
-/// alone, and is the same with every standard library.
+/// Order: std::mt19937_64 seeded by a std::seed_seq of seed mod 2^32, seed div 2^32, epoch mod
+/// 2^32, epoch div 2^32. From order[i] = i, for n = samples ... 2 (Durstenfeld, Communications of
+/// the ACM 7, 1964, algorithm 235): draws x, again while x < 2^64 mod n, and swaps order[n - 1]
+/// with order[x mod n].
 ///
-/// The steps of an epoch. With a step's width W = batch * size, step s takes the places s * W up to
-/// below (s + 1) * W of the order, and of these rank r has the places r, r + size, r + 2 * size,
-/// ... So which samples make a step depends on W alone, not on how many ranks share them.
+/// Steps: step s has the places from s * W below (s + 1) * W of the order, W = batch * size; rank r
+/// of these r, r + size, ...: which samples make a step depends on W alone. restore() begins them
+/// at `consumed`, for any number of ranks and batch: those of an uninterrupted epoch where W is the
+/// same; Remainder is of what follows, so that with keep each sample counts once, with drop at most
+/// once.
 ///
-/// Interrupted and resumed. Steps 0 .. s-1 have used up a prefix of the order, `consumed` samples
-/// long: position(s). restore() begins steps at that place, whatever the number of ranks and the
-/// batch now are: step s takes the places consumed + s * W up to below consumed + (s + 1) * W, rank
-/// r of these every size-th beginning with the r-th, and the Remainder is that of the samples from
-/// `consumed` on. So with Remainder::keep every sample counts exactly once, with drop at most once
-/// and fewer than the new W are left out; and where W is the same as before, the steps are those of
-/// an epoch that was not interrupted. The next set_epoch() begins at 0 again.
-///
-/// Memory: 4 bytes a sample where shuffled (5 MB for 1.28 million), shared by copies.
-///
-/// Errors: Error(invalid_argument) for a rank not from 0 to size - 1, a batch of 0, an unknown
-/// Remainder, 2^32 samples or more, drop with fewer samples than one whole step takes, a step that
-/// is none of the epoch's, and a position that is of another order or beyond the samples.
-///
-/// Thread rule: set_epoch() and restore() by one thread while no other call is made; all others,
-/// any thread.
+/// Memory: 4 bytes a sample where shuffled, shared by copies. Errors: Error(invalid_argument) for a
+/// bad rank, batch, Remainder, step or position, 2^32 samples or more, drop with fewer samples than
+/// W. Thread rule: set_epoch() and restore() while no other call is made; others, any thread.
 class DistributedSampler {
  public:
   explicit DistributedSampler(std::size_t samples, const DistributedSamplerOptions& options = {});
 
-  /// Begins the epoch, at its first sample. Constructed it is in epoch 0.
+  /// Begins the epoch at its first sample. Constructed it is in epoch 0.
   void set_epoch(std::uint64_t epoch);
   std::uint64_t epoch() const noexcept { return epoch_; }
 
   std::size_t samples() const noexcept { return samples_; }
   const DistributedSamplerOptions& options() const noexcept { return options_; }
 
-  /// Steps of this epoch, from where set_epoch() or restore() has begun it: the same on every rank.
+  /// Steps of this epoch from where it was begun; the same on every rank.
   std::size_t steps() const noexcept;
-  /// This rank's samples in a step < steps(). With Remainder::keep the last one may be empty.
+  /// This rank's samples in a step < steps(); the last may be empty with Remainder::keep.
   std::vector<std::size_t> batch(std::size_t step) const;
-  /// This rank's samples in all steps() together: how many they are.
+  /// Number of this rank's samples in all steps().
   std::size_t local_samples() const noexcept;
-  /// These samples: the batches of all steps(), one after the other. O(local_samples()).
+  /// The batches of all steps(), one after the other. O(local_samples()).
   std::vector<std::size_t> local_order() const;
-  /// Samples of all ranks in a step < steps(): the sum of the lengths of their batches.
+  /// Number of all ranks' samples in a step < steps().
   std::size_t global_batch(std::size_t step) const;
 
-  /// Where ranks are that have done steps 0 .. steps_done-1 of this epoch; steps_done <= steps().
+  /// Position after steps 0 .. steps_done-1; steps_done <= steps().
   SamplerPosition position(std::size_t steps_done) const;
   /// Goes on from there: the next step is step 0.
   void restore(const SamplerPosition& position);
-  /// epoch() and which share of its samples is used up before step `step` <= steps(): 2.5 in the
-  /// middle of the third epoch. What a schedule of the learning rate may follow where the number of
-  /// ranks changes.
+  /// epoch() and its share used before `step` <= steps(): 2.5 in the middle of the third.
   double fractional_epoch(std::size_t step) const;
 
  private:

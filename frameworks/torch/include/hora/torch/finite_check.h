@@ -1,5 +1,4 @@
-/// NaN and Inf in a loss or a gradient: found before they are stepped with, and decided on by all
-/// ranks alike.
+/// NaN and Inf in a loss or a gradient, found before a step, and decided on by all ranks alike.
 ///
 ///     hora::FiniteCheck finite(world, model->named_parameters(),
 ///                              {.policy = hora::NonFinitePolicy::skip});
@@ -37,16 +36,15 @@ enum class NonFinitePolicy : std::uint8_t {
 
 struct FiniteCheckOptions {
   NonFinitePolicy policy = NonFinitePolicy::raise;
-  /// false: the loss alone counts. Beside a GradScaler, whose high scales give infinite gradients
-  /// from time to time: it leaves out those steps, on every rank, and lowers the scale. The loss to
-  /// check is the one before scale().
+  /// False: the loss alone, before scale(), for a GradScaler, which itself leaves out steps whose
+  /// gradients are infinite.
   bool gradients = true;
   ProcessSet process_set = kWorld;
   std::string name = "hora.finite_check";  ///< of the collectives
 };
 
-/// The first tensor that holds a value that is not finite: the loss before all parameters, these in
-/// order of registration; and of the ranks on which that one does, the lowest.
+/// The first tensor with a value that is not finite: the loss, then parameters in order of
+/// registration; of its ranks the lowest.
 struct NonFinite {
   int rank = 0;        ///< in the world
   std::string tensor;  ///< "loss", or the parameter's name
@@ -56,46 +54,31 @@ struct NonFinite {
   std::string text() const;
 };
 
-/// Looks at each gradient of this rank when a backward pass has computed it: before it is added to
-/// `.grad`, averaged or compressed, as no other rank has it. check() then sends 8 bytes. So it
-/// works beside a DistributedOptimizer with any options (constructed before or after it), and
-/// without one.
+/// Looks at each gradient of this rank when backward has computed it, before it is added up,
+/// averaged or compressed; check() sends 8 bytes. Works beside a DistributedOptimizer with any
+/// options, or without. On a GPU check() waits for the device, as loss.item() does.
 ///
-/// On a CPU a gradient is added up once, while it is in the cache (and looked at again where the
-/// sum is not finite, for a sum of finite values can overflow); on a GPU a kernel a gradient
-/// computes its largest magnitude, and check() waits for the device, as loss.item() does.
+/// zero_grad() of each optimizer, on every rank, discards a found step; nothing that step() changes
+/// has changed. BatchNorm's averages and a hook's error memory have: `skip` makes such a gradient
+/// zero on a CPU; on a GPU that memory is lost. Not found are sums of finite gradients that
+/// overflow, of passes or of ranks, and the results of hooks registered later.
 ///
-/// A found step is discarded by DistributedOptimizer's zero_grad(), with several optimizers each
-/// one's, on every rank; nothing that step() would change has changed then. What forward() and
-/// backward() themselves change stays, such as running averages of BatchNorm, and the error memory
-/// of a DistributedOptimizerOptions::hook: so that it stays finite, `skip` puts zeros in the place
-/// of a gradient that is not, on a CPU. On a GPU, where that is known only later, the memory is
-/// lost with the first finding: do not combine these there.
-///
-/// Not found are sums of several finite gradients that overflow: of several passes, or of all
-/// ranks, and what hooks on parameters do that a program has registered later.
-///
-/// Collective: construct it on every rank of the set, with the same options and names of
-/// parameters, else every rank throws the same Error(mismatch). The context must outlive it and
-/// stay where it is. Parameters may be frozen, and become trainable later: they are looked at from
-/// the check() after that on. Ranks that have joined (DistributedOptimizer::join()) count as
-/// finite. Thread rule: one thread at a time, not during backward().
+/// Collective: constructed with the same options and names on every rank of the set, else all throw
+/// the same Error(mismatch). The context must outlive it and stay where it is. Parameters that
+/// become trainable are looked at after the next check(). Joined ranks count as finite. Thread
+/// rule: one thread at a time, not during backward().
 class FiniteCheck {
  public:
-  /// Throws Error(invalid_argument) where this rank is not in the set.
   FiniteCheck(const Context& context,
               const torch::OrderedDict<std::string, torch::Tensor>& named_parameters,
               const FiniteCheckOptions& options = {});
-  /// Takes its hooks away.
   ~FiniteCheck();
   FiniteCheck(FiniteCheck&&) noexcept;
   FiniteCheck& operator=(FiniteCheck&&) noexcept;
 
-  /// After the last backward() of a step and before step(): what any rank has found in its loss,
-  /// and in the gradients of all backward passes since the last check(); nothing where all was
-  /// finite. `loss`: of any floating-point type and shape; of several passes their sum will do;
-  /// undefined: gradients alone count. Collective. Throws what `policy` says, with the finding's
-  /// rank and tensor (the optimizer's zero_grad() discards such a step, too);
+  /// Between a step's last backward() and step(): returns the finding of any rank since the last
+  /// check(), if any. `loss`: floating-point, any shape, of several passes their sum; undefined:
+  /// gradients alone. Collective. Throws by `policy`, naming rank and tensor;
   /// Error(invalid_argument) for a loss of another type; what allreduce() throws.
   std::optional<NonFinite> check(const torch::Tensor& loss);
 

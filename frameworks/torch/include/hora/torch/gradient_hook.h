@@ -1,5 +1,4 @@
-/// How a bucket of gradients becomes the average over ranks: a user's own algorithm, such as this
-/// one, which averages them as they are.
+/// Another algorithm to average buckets of gradients, such as this one, which is as without.
 ///
 ///     struct Plain : hora::GradientHook {
 ///       std::map<std::string, hora::TensorHandle> handles;
@@ -36,52 +35,44 @@ class OptimizerImplementation;
 
 namespace HORA_EXPORT hora {
 
-/// One bucket of one optimizer, the same on every rank.
 struct GradientBucketView {
   const Context& context;
   ProcessSet process_set = kWorld;
-  /// Distinguishes buckets of the optimizer; prefix for the names of the hook's collectives.
+  /// Distinguishes buckets of the optimizer; prefix of names of the hook's collectives.
   std::string name;
-  /// One for each parameter, with its shape and strides, in the type of Compression, all on one
-  /// device. They lie in `values`. A gradient that this rank does not have is all zeros.
+  /// One a parameter, with its shape and strides, views of `values`, in the type of Compression, on
+  /// one device. One that this rank does not have is all zeros.
   std::vector<torch::Tensor> gradients;
-  /// All of them and the padding between, which is zero and must stay so: one dimension.
+  /// One dimension, with padding between, which is zero and must stay so.
   torch::Tensor values;
 };
 
-/// Replaces the allreduce of each bucket. One object serves one optimizer at a time (for a second
-/// one it is an Error(invalid_argument)), and keeps what it has to remember from step to step, by
-/// the bucket's name (static_graph changes buckets and names once). It must start the same
-/// collectives for a bucket on every rank, under names that begin with the bucket's, and leave the
-/// same bits everywhere.
-///
-/// Which gradients there are, and whether they are finite (GradScaler), travels beside it.
-///
-/// Thread rule: one thread at a time; begin() is called by the threads of backward(). What they
-/// throw comes out of backward(), synchronize() or step().
+/// Replaces the allreduce of each bucket, the same on every rank. One object serves one optimizer
+/// at a time (else Error(invalid_argument)) and remembers by buckets' names, which static_graph
+/// changes once. It must start the same collectives for a bucket on every rank, under names that
+/// begin with the bucket's, and leave the same bits. Errors come out of backward(), synchronize()
+/// or step(). Thread rule: one thread at a time; begin() is called by threads of backward().
 class GradientHook {
  public:
   virtual ~GradientHook() = default;
 
-  /// This rank's gradients are complete, while backward goes on to others: starts to average them,
-  /// and does not wait. Buckets begin in the order in which they are filled, which may differ
-  /// between ranks and steps.
+  /// Starts to average, while backward goes on; does not wait. Buckets may begin in different
+  /// orders on ranks and in steps.
   virtual void begin(const GradientBucketView& bucket) = 0;
 
   /// Waits for what was started last. True when `gradients` hold the average; false when more has
-  /// been started, to be called again after the other buckets.
+  /// been started: called again after the other buckets.
   virtual bool proceed(const GradientBucketView& bucket) = 0;
 
-  /// One line about its options, for the comparison of ranks at construction.
+  /// One line of its options, which ranks compare at construction.
   virtual std::string describe() const = 0;
 
-  /// What it remembers from step to step, such as errors to feed back, for a checkpoint; named by
-  /// the text after the last '.' of buckets' names, which is the same in another run. Between
-  /// steps; not copied. By default: nothing.
+  /// Memory for a checkpoint, between steps, not copied, named by the text after the last '.' of
+  /// buckets' names, the same in another run.
   virtual torch::OrderedDict<std::string, torch::Tensor> state() const {
     return torch::OrderedDict<std::string, torch::Tensor>();
   }
-  /// Continues with what state() has given. What does not fit the buckets that it gets begins anew.
+  /// Continues with a state(); what fits no bucket begins anew.
   virtual void set_state(const torch::OrderedDict<std::string, torch::Tensor>& state) {
     static_cast<void>(state);
   }

@@ -1,16 +1,13 @@
-/// Collectives on several tensors at once, under one handle.
+/// Collectives on several tensors at once, under one handle, as <hora/groups.h>; gradients as in
+/// collectives.h, in groups again.
 ///
 ///     auto averages = hora::grouped_allreduce(world, {loss, accuracy}, {.name = "metrics"});
 ///     hora::TensorGroupHandle handle = hora::grouped_allreduce_async(world, tensors);
 ///     averages = handle.wait();
 ///
-/// Tensor i travels under the name "<name>.<i>" (no name where that is empty), all of them together
-/// as far as HORA_FUSION_THRESHOLD lets them. Every rank gives as many tensors, in the same order.
-/// Gradients as in collectives.h, in groups again.
-///
-/// Errors: collectives.h; besides, Error(invalid_argument) for a group on several devices.
-/// wait() waits for all of them, then throws the first one's error.
-/// Thread rule: any thread; a handle, one thread at a time.
+/// Errors: collectives.h; besides, Error(invalid_argument) for a group on several devices. wait()
+/// waits for all, then throws the first one's error. Thread rule: any thread; a handle, one thread
+/// at a time.
 #pragma once
 
 #include <hora/export.h>
@@ -20,9 +17,7 @@
 
 namespace HORA_EXPORT hora {
 
-/// The handle of several tensors' collectives: it gives the results in the tensors' order.
 using TensorGroupHandle = CollectiveHandle<std::vector<torch::Tensor>>;
-/// The same of alltoalls, whose results include the rows received.
 using AlltoallGroupHandle = CollectiveHandle<std::vector<AlltoallResult>>;
 
 std::vector<torch::Tensor> grouped_allreduce(const Context& context,
@@ -42,7 +37,7 @@ void grouped_broadcast_(const Context& context, const std::vector<torch::Tensor>
 std::vector<torch::Tensor> grouped_allgather(const Context& context,
                                              const std::vector<torch::Tensor>& tensors,
                                              const AllgatherOptions& options = {});
-/// options.splits, where there are any, are those of every tensor.
+/// options.splits are those of every tensor.
 std::vector<AlltoallResult> grouped_alltoall(const Context& context,
                                              const std::vector<torch::Tensor>& tensors,
                                              const AlltoallOptions& options = {});

@@ -1,5 +1,4 @@
-/// Learning rates of many ranks: linear scaling with gradual warm-up, then decay by steps or by a
-/// cosine.
+/// Learning rates of many ranks: linear scaling, warm-up, decay by steps or a cosine.
 ///
 ///     const double peak = hora::linear_scaling(0.0125, 32 * world.size(), 32);
 ///     const hora::LearningRateSchedule schedule(
@@ -22,21 +21,17 @@ namespace HORA_EXPORT hora {
 
 class DistributedOptimizer;
 
-/// The linear scaling rule: Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1
-/// Hour", arXiv 1706.02677, section 2.1. `base` is right for batches of `reference_batch` samples;
-/// gives base * batch / reference_batch for `batch` samples of all ranks together. (For
-/// DistributedOptimizer's average; with ReduceOp::sum the gradients are scaled already.) Throws
-/// Error(invalid_argument) for batches that are not above 0.
+/// Returns base * batch / reference_batch, `batch` of all ranks: Goyal et al., arXiv 1706.02677,
+/// section 2.1. Not with ReduceOp::sum, which scales already. Throws Error(invalid_argument) for
+/// batches not above 0.
 double linear_scaling(double base, double batch, double reference_batch);
 
-/// How a rate falls after the warm-up.
 enum class LearningRateDecay : std::uint8_t {
   none,
-  /// Multiplied by decay_factor every decay_epochs, counted from epoch 0: Goyal et al.,
-  /// section 5.1.
+  /// Multiplied by decay_factor every decay_epochs from epoch 0: Goyal et al., section 5.1.
   step,
-  /// Half a cosine from the end of the warm-up to epoch `epochs`: Loshchilov and Hutter, "SGDR",
-  /// arXiv 1608.03983, section 3, equation 5, without restarts.
+  /// Half a cosine from the end of the warm-up to `epochs`: Loshchilov and Hutter, arXiv
+  /// 1608.03983, equation 5, without restarts.
   cosine,
 };
 
@@ -51,28 +46,21 @@ struct LearningRateOptions {
   double final_rate = 0.0;     ///< of cosine: from `epochs` on; from 0 to `rate`
 };
 
-/// The rate after `epoch` epochs, a fraction (2.5: in the middle of the third); >= 0.
-///
-/// In the warm-up (Goyal et al., section 2.2) it grows by the same amount in every step, from
-/// warmup_start to `rate`, and nothing decays. A pure function, which does not check the options:
-/// LearningRateSchedule does.
+/// Returns the rate after `epoch` >= 0 epochs, a fraction; grows linearly in the warm-up (Goyal et
+/// al., section 2.2). Does not check the options: LearningRateSchedule does.
 double learning_rate(const LearningRateOptions& options, double epoch) noexcept;
 /// In step `step`, counted from 0 over all epochs.
 double learning_rate(const LearningRateOptions& options, std::int64_t step,
                      std::int64_t steps_per_epoch) noexcept;
 
-/// A schedule that sets rates. Keeps nothing but its options: resumed training goes on with the
-/// rate of its step.
-///
-/// Constructor: Error(invalid_argument) for options out of range, and steps_per_epoch below 1.
-/// Thread rule: any thread, as for the optimizer.
+/// Sets rates; keeps nothing but its options. Constructor: Error(invalid_argument) for options out
+/// of range, and steps_per_epoch below 1. Thread rule: any thread, as for the optimizer.
 class LearningRateSchedule {
  public:
   LearningRateSchedule(const LearningRateOptions& options, std::int64_t steps_per_epoch);
 
   double rate(std::int64_t step) const noexcept;
-  /// Gives all groups of the optimizer the rate of `step`, and returns it. Before the step, the
-  /// same on every rank.
+  /// Gives all groups the rate of `step`, before it, on every rank, and returns it.
   double apply(torch::optim::Optimizer& optimizer, std::int64_t step) const;
   double apply(DistributedOptimizer& optimizer, std::int64_t step) const;
 
@@ -81,7 +69,6 @@ class LearningRateSchedule {
   std::int64_t steps_per_epoch_;
 };
 
-/// Gives all groups of the optimizer this rate.
 void set_learning_rate(torch::optim::Optimizer& optimizer, double rate);
 
 }  // namespace hora

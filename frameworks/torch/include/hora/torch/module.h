@@ -1,10 +1,9 @@
-/// Broadcast of modules' parameters and buffers.
+/// Broadcast of modules' parameters and buffers. Thread rule: as the module.
 ///
 ///     hora::broadcast_parameters(world, *model);                // before the first step
 ///
-/// Errors: collectives.h; where a parameter's shape or type differs between ranks, Error(mismatch)
-/// names it. One that only some ranks have is waited for, and HORA_STALL_WARNING names it.
-/// Thread rule: as the module.
+/// Errors: collectives.h; other shapes or types on a rank are an Error(mismatch) that names the
+/// parameter. One that only some ranks have is waited for, and HORA_STALL_WARNING names it.
 #pragma once
 
 #include <hora/collectives.h>
@@ -14,11 +13,11 @@
 
 namespace HORA_EXPORT hora {
 
-/// Makes the parameters and buffers of every rank of the set equal to those of world rank `root`,
-/// to the bit. Collective.
+/// Makes parameters and buffers on every rank of the set those of world rank `root`, to the bit.
+/// Collective.
 void broadcast_parameters(const Context& context, torch::nn::Module& module, int root = 0,
                           ProcessSet process_set = kWorld);
-/// The buffers alone, such as BatchNorm's running statistics. Collective.
+/// Likewise the buffers alone, such as BatchNorm's running statistics.
 void broadcast_buffers(const Context& context, torch::nn::Module& module, int root = 0,
                        ProcessSet process_set = kWorld);
 

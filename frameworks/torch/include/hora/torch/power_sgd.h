@@ -20,17 +20,14 @@ struct PowerSgdOptions {
   std::uint64_t seed = 0;      ///< of the random Q
 };
 
-/// Vogels, Karimireddy, Jaggi, "PowerSGD: Practical Low-Rank Gradient Compression for Distributed
-/// Optimization", NeurIPS 2019, arXiv 1905.13727, algorithms 1 and 2. A gradient of two and more
-/// dimensions is a matrix M of its first by all others, n x m; P (n x rank) and Q (m x rank)
-/// travel, averaged, where they are smaller, and P Q^T takes M's place. All others, such as biases,
-/// are averaged as they are, with the P of their bucket.
+/// Vogels, Karimireddy, Jaggi, "PowerSGD", NeurIPS 2019, arXiv 1905.13727, algorithms 1 and 2. A
+/// gradient of two and more dimensions is a matrix M (first by all others, n x m); averages of P (n
+/// x rank) and Q (m x rank) travel where smaller, and P Q^T takes M's place. Others are averaged as
+/// they are.
 ///
-/// Memory: an error of each such gradient, float32, and its Q. All arithmetic in float32. Ranks end
-/// with the same bits where their LibTorch computes alike: each orthogonalises P by itself.
-///
-/// Constructor: Error(invalid_argument) for options out of range.
-/// Thread rule: as GradientHook.
+/// Memory: an error of each such gradient and its Q. Arithmetic in float32. Ranks have the same
+/// bits where their LibTorch computes alike: each orthogonalises P itself. Constructor:
+/// Error(invalid_argument) for options out of range. Thread rule: as GradientHook.
 class PowerSgd final : public GradientHook {
  public:
   explicit PowerSgd(const PowerSgdOptions& options = {});

@@ -9,14 +9,11 @@
 
 namespace HORA_EXPORT hora {
 
-/// The sum or average of all ranks' tensors, coalesced: what the dense allreduce gives, but added
-/// in the type of the values. Indices and values are gathered, so memory and time grow with the
-/// number of ranks. How many elements each rank has may differ; sizes may not.
-///
-/// Options as allreduce's, for sum and average. Errors: collectives.h; besides,
-/// Error(invalid_argument) for dense tensors and other reductions, and the same Error(mismatch) on
-/// every rank where sizes differ. Autograd does not see it.
-/// Thread rule: any thread.
+/// Returns the sum or average of all ranks' tensors, coalesced, added in the type of the values.
+/// Indices and values are gathered: memory and time grow with the ranks. Errors: collectives.h;
+/// besides, Error(invalid_argument) for dense tensors and other reductions, the same
+/// Error(mismatch) on every rank where sizes differ. Autograd does not see it. Thread rule: any
+/// thread.
 torch::Tensor sparse_allreduce(const Context& context, const torch::Tensor& tensor,
                                const AllreduceOptions& options = {});
 [[nodiscard]] TensorHandle sparse_allreduce_async(const Context& context,

@@ -15,26 +15,19 @@
 
 namespace HORA_EXPORT hora {
 
-/// As torch::nn::BatchNorm1d, 2d and 3d in one, [N, C] or [N, C, ...]: the same options, parameters
-/// and buffers under the same names, so each reads what the other saved. In training it normalises
-/// by the mean and variance over all ranks of the set; batches may differ in size, and be empty on
-/// some ranks. Running statistics are the same bits on every rank. In evaluation nothing is sent.
+/// As torch::nn::BatchNorm1d, 2d and 3d, [N, C] or [N, C, ...], with their options, parameters,
+/// buffers and names. In training it normalises over all ranks of the set, whose batches may differ
+/// in size or be empty; running statistics are the same bits everywhere. Evaluation sends nothing.
+/// The input's gradient is that of all ranks' losses added up; weight and bias get this rank's
+/// share, which DistributedOptimizer reduces.
 ///
-/// The gradient is the one of all ranks' losses added up; those of weight and bias are this rank's
-/// share, which DistributedOptimizer reduces like any other.
+/// Statistics in float32 (float64 for float64), put together in float64 after Chan, Golub and
+/// LeVeque (1979). On a GPU the host waits only where this rank has less than two values a channel.
 ///
-/// Statistics are computed in float32 (float64 for float64), and put together in float64 after
-/// Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
-/// Variances" (1979), from each rank's count, mean and sum of squares. On a GPU the host does not
-/// wait for it, but where this rank has less than two values a channel.
-///
-/// Collective in training: every rank of the set calls forward, and all or none call backward.
-/// Ranks construct their modules in the same order. The context must outlive the module and the
-/// graphs it is in, and stay where it is.
-///
-/// Errors: Error(invalid_argument) for an input of integers, without two dimensions or with another
-/// number of channels, on every rank where all together have a single value a channel, and for
-/// second derivatives. Thread rule: as any module.
+/// Collective in training: forward on every rank, backward on all or none, modules constructed in
+/// the same order. The context must outlive module and graphs, and stay where it is. Errors:
+/// Error(invalid_argument) for other inputs, a single value a channel over all ranks, and second
+/// derivatives. Thread rule: as any module.
 class SyncBatchNormImpl
     : public torch::nn::NormImplBase<0, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:
@@ -44,8 +37,8 @@ class SyncBatchNormImpl
   torch::Tensor forward(const torch::Tensor& input);
   void pretty_print(std::ostream& stream) const override;
 
-  /// Goes on with these parameters themselves, so that an optimizer that has them keeps them, and
-  /// with the buffers' memory. `batch_norm` is a torch::nn::BatchNorm's implementation.
+  /// Continues with these parameters themselves and the buffers' memory. `batch_norm`: a
+  /// torch::nn::BatchNorm's implementation.
   template <class BatchNormImpl>
   void take_over(const BatchNormImpl& batch_norm) {
     if (options.affine()) {
@@ -70,12 +63,9 @@ class SyncBatchNormImpl
 };
 TORCH_MODULE(SyncBatchNorm);
 
-/// Puts a SyncBatchNorm in place of every BatchNorm1d, 2d and 3d that a torch::nn::Sequential holds
-/// anywhere in `module`, with its parameters themselves, buffers and options; returns how many.
-///
-/// A BatchNorm that is not in a Sequential is called through a member of its owner's type, and
-/// cannot be replaced: where there is one, nothing is changed and Error(invalid_argument) names it;
-/// declare it as a hora::SyncBatchNorm instead.
+/// Replaces every BatchNorm1d, 2d and 3d in a torch::nn::Sequential anywhere in `module`, keeping
+/// its parameters, buffers and options; returns how many. For one that is elsewhere, as a member,
+/// it changes nothing and throws Error(invalid_argument): declare that as hora::SyncBatchNorm.
 std::size_t convert_batch_norm(const Context& context, torch::nn::Module& module,
                                ProcessSet process_set = kWorld);
 

@@ -16,16 +16,11 @@ struct TopKOptions {
   bool error_feedback = true;  ///< what is not sent is added to the next step's gradient
 };
 
-/// Sparsification with memory: Stich, Cordonnier, Jaggi, "Sparsified SGD with Memory", NeurIPS
-/// 2018, arXiv 1809.07599, section 2.2, a bucket being the vector. Each rank sends the elements of
-/// its own that are largest in magnitude, with their places; the average of all of these, zero
-/// elsewhere, takes the gradients' place. Added in rank order, in float32.
-///
-/// Memory: a bucket's length, float32. On the wire: 8 bytes an element that travels, from each rank
-/// to all others. Worth it up to a share of about 1 / (2 ranks).
-///
-/// Constructor: Error(invalid_argument) for options out of range.
-/// Thread rule: as GradientHook.
+/// Sparsification with memory: Stich, Cordonnier, Jaggi, NeurIPS 2018, arXiv 1809.07599, section
+/// 2.2, a bucket being the vector. Each rank sends its elements of largest magnitude, with places,
+/// 8 bytes each, to all; their average, added in rank order in float32, takes the gradients' place.
+/// Worth it up to a share of 1 / (2 ranks). Memory: a bucket's length, float32. Constructor:
+/// Error(invalid_argument) for options out of range. Thread rule: as GradientHook.
 class TopK final : public GradientHook {
  public:
   explicit TopK(const TopKOptions& options = {});
