@@ -42,9 +42,6 @@ std::string optimizer_line(const TrainingOptions& options) {
   if (regularisation.label_smoothing > 0) {
     text += fmt::format(", labels smoothed by {:g}", regularisation.label_smoothing);
   }
-  if (regularisation.ema_decay > 0) {
-    text += fmt::format(", weights averaged with {:g}", regularisation.ema_decay);
-  }
   return text;
 }
 

@@ -59,22 +59,6 @@ CLI::Validator known_architecture(int image_side) {
       "");
 }
 
-// Four numbers with commas between them.
-bool take_jitter(const std::string& text, ColourJitter& jitter) {
-  std::array<double, 4> values{};
-  std::istringstream words(text);
-  std::string word;
-  for (double& value : values) {
-    if (!std::getline(words, word, ',')) return false;
-    const auto number = parse_number<double>(word);
-    if (!number || !Interval{}.contains(*number)) return false;
-    value = *number;
-  }
-  if (!words.eof() || values[3] > 0.5) return false;
-  jitter = {values[0], values[1], values[2], values[3]};
-  return true;
-}
-
 void add_data(CLI::App& app, const ProgramDescription& program, DataOptions& data) {
   const OptionGroup group(app, "Data");
   group.text("--data,DATA", "PATH", data.path, program.data)->required()->default_str("");
@@ -88,13 +72,6 @@ void add_data(CLI::App& app, const ProgramDescription& program, DataOptions& dat
       "--bad-images", data.bad_images, {{"raise", BadImages::raise}, {"skip", BadImages::skip}},
       "raise: an image that cannot be decoded ends the training; skip: another image takes "
       "its place, and it is named");
-  const ColourJitter& jitter = data.jitter;
-  group.add(
-      "--color-jitter,--colour-jitter", "B,C,S,H",
-      fmt::format("{},{},{},{}", jitter.brightness, jitter.contrast, jitter.saturation, jitter.hue),
-      "four numbers >= 0 with commas between them, the last at most 0.5",
-      "largest random change of brightness, contrast, saturation and hue of training images",
-      [&data](const std::string& text) { return take_jitter(text, data.jitter); });
 }
 
 void add_network(CLI::App& app, const ProgramDescription& program, NetworkOptions& network) {
@@ -173,8 +150,6 @@ void add_regularisation(CLI::App& app, RegularisationOptions& regularisation) {
                "share of a label that is spread over all classes");
   group.number("--clip-norm,--clip-grad-norm", regularisation.clip_norm, {},
                "largest 2-norm of all gradients together; 0: not clipped");
-  group.number("--ema-decay,--model-ema-decay", regularisation.ema_decay, shares,
-               "of the moving average of weights, which is validated, too; 0: none");
 }
 
 void add_distribution(CLI::App& app, DistributionOptions& distribution) {

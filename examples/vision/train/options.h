@@ -10,7 +10,6 @@
 #include <string>
 
 #include "examples/vision/data/bad_images.h"
-#include "examples/vision/data/colour_jitter.h"
 #include "examples/vision/logs/log_targets.h"
 #include "examples/vision/logs/progress.h"
 #include "examples/vision/models/architectures.h"
@@ -25,7 +24,6 @@ struct DataOptions {
   int workers = 1;        ///< threads of a rank that prepare images; 0: the training waits
   std::size_t limit = 0;  ///< images, of training and of validation each; 0: all
   BadImages bad_images = BadImages::raise;
-  ColourJitter jitter = {};  ///< of training images
 };
 
 struct NetworkOptions {
@@ -53,7 +51,6 @@ struct ScheduleOptions {
 struct RegularisationOptions {
   double label_smoothing = 0;  ///< within [0, 1)
   double clip_norm = 0;        ///< largest 2-norm of all gradients together; 0: not clipped
-  double ema_decay = 0;        ///< of averaged weights, which are validated too; 0: none
 };
 
 /// hora::DistributedOptimizer and what belongs to it.

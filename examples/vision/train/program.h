@@ -22,7 +22,7 @@ struct Program {
   ProgramDescription description;
   TrainingOptions defaults;
   /// What is done with the images of a data set; throws std::runtime_error, which says what is
-  /// expected, for one that the program does not train on. Layout and jitter are the options'.
+  /// expected, for one that the program does not train on. The layout is the options'.
   std::function<Transforms(DataKind)> transforms;
 };
 

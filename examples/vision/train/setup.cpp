@@ -43,7 +43,6 @@ std::size_t choose_batch(const hora::Context& world, const TrainingOptions& opti
 Transforms choose_transforms(const Program& program, const TrainingOptions& options,
                              DataKind kind) {
   Transforms transforms = program.transforms(kind);
-  if (options.data.jitter.enabled()) transforms.training.jitter = options.data.jitter;
   transforms.training.layout = transforms.validation.layout =
       options.network.channels_last ? Layout::channels_last : Layout::channels_first;
   return transforms;

@@ -18,16 +18,14 @@ struct TrainStep::Counts {
   std::int64_t images = 0;
 };
 
-TrainStep::TrainStep(const TrainStepOptions& options, const torch::nn::Module& model,
-                     Forward forward, hora::DistributedOptimizer& optimizer,
-                     hora::GradScaler& scaler, hora::FiniteCheck& finite, WeightAverage* average)
+TrainStep::TrainStep(const TrainStepOptions& options, Forward forward,
+                     hora::DistributedOptimizer& optimizer, hora::GradScaler& scaler,
+                     hora::FiniteCheck& finite)
     : options_(options),
-      model_(model),
       forward_(std::move(forward)),
       optimizer_(optimizer),
       scaler_(scaler),
-      finite_(finite),
-      average_(average) {}
+      finite_(finite) {}
 
 void TrainStep::backward(const TensorBatch& batch, Counts& counts) {
   const torch::Tensor logits = forward_(batch.images);
@@ -50,7 +48,6 @@ bool TrainStep::update() {
   }
   const bool made = scaler_.step();
   scaler_.update();
-  if (average_ != nullptr && made) average_->update(model_);
   return made;
 }
 

@@ -8,7 +8,6 @@
 #include <functional>
 #include <optional>
 
-#include "examples/vision/optim/weight_average.h"
 #include "examples/vision/train/batches.h"
 
 namespace vision {
@@ -42,10 +41,8 @@ using Forward = std::function<torch::Tensor(const torch::Tensor& images)>;
 /// Thread rule: one thread. Everything given must outlive it.
 class TrainStep {
  public:
-  /// `average` may be null; else it follows `model` after each step that is made.
-  TrainStep(const TrainStepOptions& options, const torch::nn::Module& model, Forward forward,
-            hora::DistributedOptimizer& optimizer, hora::GradScaler& scaler,
-            hora::FiniteCheck& finite, WeightAverage* average);
+  TrainStep(const TrainStepOptions& options, Forward forward, hora::DistributedOptimizer& optimizer,
+            hora::GradScaler& scaler, hora::FiniteCheck& finite);
 
   /// Takes the next `accumulate` batches, which are equally large, from a running epoch: their
   /// gradients are those of one batch of all their images, but for BatchNorm's statistics.
@@ -60,12 +57,10 @@ class TrainStep {
   bool update();
 
   const TrainStepOptions options_;
-  const torch::nn::Module& model_;
   const Forward forward_;
   hora::DistributedOptimizer& optimizer_;
   hora::GradScaler& scaler_;
   hora::FiniteCheck& finite_;
-  WeightAverage* const average_;
 };
 
 }  // namespace vision

@@ -14,7 +14,6 @@
 #include <string>
 
 #include "examples/vision/optim/optimizers.h"
-#include "examples/vision/optim/weight_average.h"
 #include "examples/vision/train/data_parallel.h"
 #include "examples/vision/train/description.h"
 #include "examples/vision/train/distribution.h"
@@ -27,10 +26,6 @@
 
 namespace vision {
 namespace {
-
-std::unique_ptr<WeightAverage> make_average(const Classifier& model, double decay) {
-  return decay > 0 ? std::make_unique<WeightAverage>(model, decay) : nullptr;
-}
 
 std::unique_ptr<DataParallel> make_data_parallel(const Setup& setup, Mode mode) {
   return mode == Mode::data_parallel
@@ -54,15 +49,14 @@ class Trainer {
         scaler_(optimizer_, setup.precision.scaler()),
         finite_(world, model_.named_parameters(),
                 finite_check_options(options.distribution, setup.precision.scaler().enabled)),
-        average_(make_average(model_, options.regularisation.ema_decay)),
         data_parallel_(make_data_parallel(setup, options.distribution.mode)),
         step_({.accumulate = options.distribution.accumulate,
                .label_smoothing = options.regularisation.label_smoothing,
                .clip_norm = options.regularisation.clip_norm},
-              model_, forward(), optimizer_, scaler_, finite_, average_.get()),
+              forward(), optimizer_, scaler_, finite_),
         epochs_(world, options, setup, loader_options(), optimizer_, step_, progress),
         validation_(world, *setup.data.validation, setup.transforms.validation, loader_options(),
-                    setup.device, model_, forward(), average_.get()),
+                    setup.device, model_, forward()),
         state_(world,
                {.folder = options.checkpoint.folder,
                 .resume = options.checkpoint.resume,
@@ -72,7 +66,6 @@ class Trainer {
                 .optimizer = optimizer_,
                 .scaler = scaler_,
                 .sampler = setup.sampler,
-                .average = average_.get(),
                 .hook = distributed_.hook.get()}) {}
 
   Report run() {
@@ -219,8 +212,6 @@ class Trainer {
     const std::string& path = options_.output.save;
     if (path.empty() || world_.rank() != 0) return;
     const bool is_archive = std::filesystem::path(path).extension() == ".pt";
-    std::optional<WeightAverage::Applied> averaged;
-    if (average_) averaged.emplace(*average_, model_);
     if (is_archive) {
       // Through a stream: a file's name would become part of the archive.
       std::ostringstream bytes;
@@ -244,7 +235,6 @@ class Trainer {
   hora::DistributedOptimizer optimizer_;
   hora::GradScaler scaler_;
   hora::FiniteCheck finite_;
-  std::unique_ptr<WeightAverage> average_;       ///< null: none is asked for
   std::unique_ptr<DataParallel> data_parallel_;  ///< null in other modes
   TrainStep step_;
   EpochLoop epochs_;

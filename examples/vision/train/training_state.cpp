@@ -2,14 +2,12 @@
 
 #include <hora/collectives.h>
 #include <hora/error.h>
-#include <hora/torch/groups.h>
 #include <hora/torch/module.h>
 
 #include <array>
 #include <filesystem>
 #include <stdexcept>
 #include <system_error>
-#include <vector>
 
 #include "examples/vision/train/common_error.h"
 #include "examples/vision/train/epoch_steps.h"
@@ -82,15 +80,6 @@ TrainingState::TrainingState(const hora::Context& world, const TrainingStateOpti
   checkpoint_->add_text(
       "progress", [this] { return progress_text_; },
       [this](const std::string& text) { progress_text_ = text; });
-  if (parts_.average != nullptr) {
-    checkpoint_->add_tensors("average", parts_.average->tensors());
-    checkpoint_->add_text(
-        "average_steps", [this] { return std::to_string(parts_.average->steps()); },
-        [this](const std::string& text) {
-          parts_.average->set_steps(std::stoll(text));
-          average_was_loaded_ = true;
-        });
-  }
   if (parts_.hook != nullptr) checkpoint_->add_hook("hook", *parts_.hook);
 }
 
@@ -122,7 +111,6 @@ std::string TrainingState::resume() {
   seconds_before_ = progress_.seconds;
   if (named == options_.folder) saved_steps_ = progress_.steps;
   check_position(named);
-  if (parts_.average != nullptr && !average_was_loaded_) begin_average();
   return named;
 }
 
@@ -132,16 +120,6 @@ void TrainingState::check_position(const std::string& folder) const {
     const EpochSteps steps(sampler, progress_.position);
   } catch (const hora::Error& error) {
     throw CommonError("--resume " + folder + ", " + describe(progress_) + ": " + error.what());
-  }
-}
-
-void TrainingState::begin_average() {
-  const torch::NoGradGuard no_grad;
-  auto current = parts_.model.named_parameters();
-  current.update(parts_.model.named_buffers());
-  for (const auto& average : parts_.average->tensors()) {
-    torch::Tensor into = average.value();
-    into.copy_(current[average.key()]);
   }
 }
 
@@ -188,23 +166,10 @@ void TrainingState::save(bool best) {
   all.images = sums[1];
   all.seconds = seconds();
   progress_text_ = to_text(all);
-  if (options_.per_node) share_buffers();
+  // Each node saves its own, but those of rank 0 are the training's (BatchNorm's statistics).
+  if (options_.per_node) hora::broadcast_buffers(world_, parts_.model, /*root=*/0);
   checkpoint_->save({.step = progress_.steps, .epoch = epochs()}, {.best = best});
   saved_steps_ = progress_.steps;
-}
-
-/// Each node saves its own, but those of rank 0 are the training's (BatchNorm's running statistics,
-/// which ranks have from their own batches).
-void TrainingState::share_buffers() {
-  hora::broadcast_buffers(world_, parts_.model, /*root=*/0);
-  if (parts_.average == nullptr) return;
-  std::vector<torch::Tensor> averages;
-  for (const auto& buffer : parts_.model.named_buffers()) {
-    averages.push_back(parts_.average->tensors()[buffer.key()]);
-  }
-  if (!averages.empty()) {
-    hora::grouped_broadcast_(world_, averages, {.name = "averaged buffers"});
-  }
 }
 
 }  // namespace vision

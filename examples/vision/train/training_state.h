@@ -11,7 +11,6 @@
 #include <optional>
 #include <string>
 
-#include "examples/vision/optim/weight_average.h"
 #include "examples/vision/train/training_progress.h"
 
 namespace vision {
@@ -36,7 +35,6 @@ struct TrainingParts {
   hora::GradScaler& scaler;
   /// The training images'. Says what an epoch consists of; its position is not looked at.
   const hora::DistributedSampler& sampler;
-  WeightAverage* average = nullptr;    ///< null: there is none
   hora::GradientHook* hook = nullptr;  ///< the optimizer's; null: it has none
 };
 
@@ -57,7 +55,7 @@ class TrainingState {
 
   /// Loads what the options name; returns where it lies, or "" where the training begins anew.
   /// Before the first step. What the checkpoint lacks begins as it does in a new training, with a
-  /// warning; averaged weights begin as the loaded ones. Throws CommonError where a named folder
+  /// warning. Throws CommonError where a named folder
   /// has no checkpoint, where none is complete and undamaged, and where the checkpoint's place in
   /// its epoch is one in other data or of another seed.
   std::string resume();
@@ -82,8 +80,6 @@ class TrainingState {
   using Clock = std::chrono::steady_clock;
 
   void save(bool best = false);
-  void share_buffers();
-  void begin_average();
   void check_position(const std::string& folder) const;
 
   const hora::Context& world_;
@@ -92,7 +88,6 @@ class TrainingState {
   std::optional<hora::Checkpoint> checkpoint_;
   TrainingProgress progress_;
   std::string progress_text_;  ///< of all ranks together, as it is saved
-  bool average_was_loaded_ = false;
   std::int64_t saved_steps_ = -1;
   double seconds_before_ = 0;  ///< in runs before this one
   Clock::time_point start_ = Clock::now();

@@ -37,8 +37,7 @@ double ValidationResult::top5() const {
 
 Validation::Validation(const hora::Context& world, const Dataset& data,
                        const TransformOptions& transform, const LoaderOptions& loader,
-                       const torch::Device& device, torch::nn::Module& model, Forward forward,
-                       const WeightAverage* average)
+                       const torch::Device& device, torch::nn::Module& model, Forward forward)
     : world_(world),
       sampler_(data.size(), {.rank = world.rank(),
                              .size = world.size(),
@@ -47,21 +46,14 @@ Validation::Validation(const hora::Context& world, const Dataset& data,
                              .remainder = hora::Remainder::keep}),
       batches_(data, transform, loader, device),
       model_(model),
-      forward_(std::move(forward)),
-      average_(average) {}
+      forward_(std::move(forward)) {}
 
 ValidationResult Validation::run(StopRequest* stop) {
   const auto start = std::chrono::steady_clock::now();
   const torch::NoGradGuard no_grad;
   hora::broadcast_buffers(world_, model_, /*root=*/0);
   model_.eval();
-  std::optional<WeightAverage::Applied> averaged;
-  if (average_ != nullptr) {
-    averaged.emplace(*average_, model_);
-    hora::broadcast_buffers(world_, model_, /*root=*/0);
-  }
   ValidationResult result = count(stop);
-  averaged.reset();
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

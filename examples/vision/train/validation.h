@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "examples/vision/optim/weight_average.h"
 #include "examples/vision/train/batches.h"
 #include "examples/vision/train/stop_request.h"
 #include "examples/vision/train/train_step.h"
@@ -30,10 +29,9 @@ struct ValidationResult {
 /// Thread rule: one thread. Everything given must outlive it.
 class Validation {
  public:
-  /// `average` null: of the model's weights; else of the averages.
   Validation(const hora::Context& world, const Dataset& data, const TransformOptions& transform,
              const LoaderOptions& loader, const torch::Device& device, torch::nn::Module& model,
-             Forward forward, const WeightAverage* average);
+             Forward forward);
 
   /// Each rank counts its share of the images with rank 0's buffers (BatchNorm's running
   /// statistics), which all ranks keep; the model is in evaluation mode then. Collective. Throws
@@ -49,7 +47,6 @@ class Validation {
   Batches batches_;
   torch::nn::Module& model_;
   const Forward forward_;
-  const WeightAverage* const average_;
 };
 
 }  // namespace vision

@@ -52,10 +52,6 @@ const std::vector<Row> rows{
     {{"--workers", "4"}, SETS(o.data.workers == 4)},
     {{"--limit", "256"}, SETS(o.data.limit == 256)},
     {{"--bad-images", "skip"}, SETS(o.data.bad_images == BadImages::skip)},
-    {{"--color-jitter", ".4,.3,0.2,.1"},
-     SETS(o.data.jitter.brightness == .4 && o.data.jitter.contrast == .3 &&
-          o.data.jitter.saturation == .2 && o.data.jitter.hue == .1)},
-    {{"--colour-jitter=0,0,0,0.5"}, SETS(o.data.jitter.hue == .5)},
     {{"-a", "resnet50"}, SETS(o.network.architecture == "resnet50" && !o.network.stem)},
     {{"--arch", "vgg11_bn"}, SETS(o.network.architecture == "vgg11_bn")},
     {{"--stem", "cifar"}, SETS(o.network.stem == Stem::cifar)},
@@ -96,8 +92,6 @@ const std::vector<Row> rows{
     {{"--label-smoothing", "0.1"}, SETS(o.regularisation.label_smoothing == 0.1)},
     {{"--clip-norm", "1"}, SETS(o.regularisation.clip_norm == 1)},
     {{"--clip-grad-norm", "2"}, SETS(o.regularisation.clip_norm == 2)},
-    {{"--ema-decay", "0.999"}, SETS(o.regularisation.ema_decay == 0.999)},
-    {{"--model-ema-decay", "0.9"}, SETS(o.regularisation.ema_decay == 0.9)},
     {{"--mode", "single"}, SETS(o.distribution.mode == Mode::single)},
     {{"--mode", "data-parallel"}, SETS(o.distribution.mode == Mode::data_parallel)},
     {{"--mode", "distributed"}, SETS(o.distribution.mode == Mode::distributed)},
@@ -208,8 +202,8 @@ TEST(OptionTable, HelpShowsTheProgramsDefaults) {
         "--warmup-epochs,--lr-warmup-epochs X=auto", "12.5 %", "--report FILE=none",
         "--progress auto|live|plain=live", "--loss-scale X=dynamic", "--desired-acc X=none",
         "--lr-schedule,--lr-scheduler step|cosine|constant|steplr|cosineannealinglr=step",
-        "--color-jitter,--colour-jitter B,C,S,H=0,0,0,0", "--opt,--optimizer NAME=sgd",
-        "-a,--arch NAME=resnet18", "--opt-level none|O0|O1|O2=none", "--seed,--random-seed N=1"}) {
+        "--opt,--optimizer NAME=sgd", "-a,--arch NAME=resnet18", "--opt-level none|O0|O1|O2=none",
+        "--seed,--random-seed N=1"}) {
     EXPECT_THAT(parsed.text, HasSubstr(text));
   }
 }
@@ -232,10 +226,6 @@ TEST(OptionTable, RefusesValuesWithWhatWasExpected) {
       {{"--seed", "-1"}, "'-1' is not a whole number from 0 to 2^64 - 1"},
       {{"--seed", "18446744073709551616"}, "--seed"},
       {{"--limit", "-5"}, "--limit"},
-      {{"--color-jitter", "1,1,1"}, "four numbers"},
-      {{"--color-jitter", "1,1,1,0.6"}, "at most 0.5"},
-      {{"--color-jitter", "1,1,1,0.1,2"}, "four numbers"},
-      {{"--color-jitter", "1,nan,1,0.1"}, "four numbers"},
       {{"--bad-images", "drop"}, "'drop' is not one of raise, skip"},
       {{"--width", "4097"}, "'4097' is not a whole number from 0 to 4096"},
       {{"--stem", "resnet"}, "'resnet' is not one of cifar, imagenet"},
@@ -251,7 +241,6 @@ TEST(OptionTable, RefusesValuesWithWhatWasExpected) {
       {{"--label-smoothing", "1"}, "--label-smoothing"},
       {{"--clip-norm", "-1"}, "--clip-norm"},
       {{"--clip-norm", "inf"}, "--clip-norm"},
-      {{"--ema-decay", "1"}, "--ema-decay"},
       {{"--mode", "ddp"}, "'ddp' is not one of single, data-parallel, distributed"},
       {{"--accumulate", "0"}, "--accumulate"},
       {{"--compression", "fp8"}, "'fp8' is not one of none, fp16, bf16, top-k, powersgd"},

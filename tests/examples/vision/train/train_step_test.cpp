@@ -6,7 +6,6 @@
 
 #include <cmath>
 #include <cstddef>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -21,7 +20,6 @@ using test::MadeImages;
 
 struct MadeOptions {
   TrainStepOptions step = {};
-  double decay = 0;     ///< of averaged weights; 0: none
   bool scaled = false;  ///< the loss is, so that a step which is not finite is left out
   hora::NonFinitePolicy policy = hora::NonFinitePolicy::ignore;
 };
@@ -43,10 +41,9 @@ class StepTraining {
         finite(world, network->named_parameters(),
                {.policy = options.policy, .gradients = !options.scaled}),
         step(
-            options.step, *network,
+            options.step,
             [this](const torch::Tensor& images) { return factor * network->forward(images); },
-            optimizer, scaler, finite,
-            options.decay > 0 ? &average.emplace(*network, options.decay) : nullptr) {
+            optimizer, scaler, finite) {
     restart();
   }
 
@@ -70,7 +67,6 @@ class StepTraining {
 
  public:
   torch::nn::Sequential network;
-  std::optional<WeightAverage> average;
   torch::optim::SGD sgd;
   hora::DistributedOptimizer optimizer;
   hora::GradScaler scaler;
@@ -143,34 +139,17 @@ TEST(TrainStep, ClipsTheGradientsOfAllRanks) {
   EXPECT_NEAR(std::sqrt(squares), largest, 1e-2 * largest);
 }
 
-TEST(TrainStep, TheAverageFollowsTheWeights) {
+TEST(TrainStep, AStepThatIsLeftOutChangesNoWeights) {
   const hora::Context world = hora::init();
-  StepTraining training(world, {.decay = 0.5});
-  WeightAverage expected(*training.network, 0.5);
-  for (int step = 0; step < 3; ++step) {
-    training.run();
-    expected.update(*training.network);
-  }
-  EXPECT_EQ(training.average->steps(), 3);
-  for (const auto& tensor : expected.tensors()) {
-    EXPECT_TRUE(torch::equal(training.average->tensors()[tensor.key()], tensor.value()))
-        << tensor.key();
-  }
-}
-
-TEST(TrainStep, AStepThatIsLeftOutChangesNeitherWeightsNorAverage) {
-  const hora::Context world = hora::init();
-  StepTraining training(world, {.decay = 0.5, .scaled = true});
+  StepTraining training(world, {.scaled = true});
   const torch::Tensor before = training.network->parameters().at(0).detach().clone();
   // On the last rank alone.
   if (world.rank() + 1 == world.size()) training.factor = INFINITY;
   EXPECT_FALSE(training.run().made);
   EXPECT_TRUE(torch::equal(training.network->parameters().at(0), before));
-  EXPECT_EQ(training.average->steps(), 0);
   training.factor = 1;
   EXPECT_TRUE(training.run().made);
   EXPECT_FALSE(torch::equal(training.network->parameters().at(0), before));
-  EXPECT_EQ(training.average->steps(), 1);
 }
 
 TEST(TrainStep, ANanOfOneRankIsLeftOutByAllAndNamed) {
@@ -178,7 +157,6 @@ TEST(TrainStep, ANanOfOneRankIsLeftOutByAllAndNamed) {
   const int last = world.size() - 1;
   for (const bool scaled : {false, true}) {
     const MadeOptions options{.step = {.accumulate = 2, .clip_norm = 1},
-                              .decay = 0.5,
                               .scaled = scaled,
                               .policy = hora::NonFinitePolicy::skip};
     StepTraining training(world, options);
@@ -188,7 +166,6 @@ TEST(TrainStep, ANanOfOneRankIsLeftOutByAllAndNamed) {
     EXPECT_FALSE(result.made);
     ASSERT_TRUE(result.non_finite.has_value());
     EXPECT_EQ(result.non_finite->text(), "NaN in the loss of rank " + std::to_string(last));
-    EXPECT_EQ(training.average->steps(), 0);
     training.factor = 1;
     training.restart();
     for (int step = 0; step < 3; ++step) {

@@ -189,11 +189,10 @@ INSTANTIATE_TEST_SUITE_P(
                            [](TrainingOptions& o) {
                              o.distribution.zero = o.distribution.fused_update = true;
                              o.precision = {.amp = Amp::bfloat16, .opt_level = OptLevel::O2};
-                             o.regularisation.ema_decay = 0.9;
                            }},
-                    Family{"average_smoothing_accumulation_sync",
+                    Family{"smoothing_accumulation_sync",
                            [](TrainingOptions& o) {
-                             o.regularisation = {.label_smoothing = 0.1, .ema_decay = 0.9};
+                             o.regularisation = {.label_smoothing = 0.1};
                              o.distribution.accumulate = 2;
                              o.distribution.sync_batch_norm = true;
                            }},

@@ -136,21 +136,5 @@ TEST_F(ResumeTest, ACheckpointOfAnotherProgramIsRefused) {
               HasSubstr("no progress of a training"));
 }
 
-TEST_F(ResumeTest, AnAverageThatWasNotSavedBeginsAsTheLoadedWeights) {
-  const SharedFolder folder(world_);
-  const TrainingStateOptions options{.folder = folder.file("a"), .resume = "auto"};
-  {
-    TrialRun run(world_, options);
-    run.train(3);
-    run.state->interrupted();
-  }
-  TrialRun averaged(world_, options, {.name = "averaged", .averaged = true});
-  averaged.state->resume();
-  for (const auto& weight : averaged.model->named_parameters()) {
-    EXPECT_TRUE(torch::equal(averaged.average->tensors()[weight.key()], weight.value()));
-  }
-  EXPECT_EQ(averaged.average->steps(), 0);
-}
-
 }  // namespace
 }  // namespace vision

@@ -92,8 +92,7 @@ TEST_P(Interrupted, AtRandomStepsItEndsWithTheBitsOfATrainingThatNeverStopped) {
 
 INSTANTIATE_TEST_SUITE_P(Variants, Interrupted,
                          testing::Values(Variant{"plain"}, Variant{"per_node", true},
-                                         Variant{"averaged_per_node", true, true},
-                                         Variant{"averaged_power_sgd", false, true, true}),
+                                         Variant{"power_sgd", false, true}),
                          [](const auto& of) { return of.param.name; });
 
 TEST_F(TrainingStateTest, SavesAfterEachSoManySteps) {

@@ -25,7 +25,6 @@ inline constexpr int kEpochs = 2;
 struct Variant {
   std::string name;
   bool per_node = false;
-  bool averaged = false;
   bool hook = false;
 };
 inline std::ostream& operator<<(std::ostream& stream, const Variant& variant) {
@@ -47,13 +46,11 @@ struct TrialRun {
         scaler(optimizer, {.initial_scale = 1024.0, .growth_interval = 3}),
         sampler(kSamples,
                 {.rank = world.rank(), .size = world.size(), .seed = seed_of_order, .batch = 3}) {
-    if (variant.averaged) average.emplace(*model, 0.9);
     state.emplace(world, options,
                   TrainingParts{.model = *model,
                                 .optimizer = optimizer,
                                 .scaler = scaler,
                                 .sampler = sampler,
-                                .average = average ? &*average : nullptr,
                                 .hook = hook.get()});
     torch::manual_seed(hora::internal::test::seed() + 10 +
                        static_cast<std::uint64_t>(world.rank()));
@@ -104,7 +101,6 @@ struct TrialRun {
     scaler.scale(loss).backward();
     scaler.step();
     scaler.update();
-    if (average) average->update(*model);
     sum_of_losses += 3 * loss.item<double>();
     return loss.item<double>();
   }
@@ -114,10 +110,6 @@ struct TrialRun {
     hora::broadcast_buffers(world, *model);
     std::vector<torch::Tensor> all;
     for (const auto& tensor : hora::weights_of(*model)) all.push_back(tensor.value().clone());
-    if (average && world.rank() == 0) {
-      for (const auto& tensor : average->tensors()) all.push_back(tensor.value().clone());
-      all.push_back(torch::tensor(average->steps()));
-    }
     all.push_back(torch::tensor(scaler.current_scale(), torch::kDouble));
     all.push_back(torch::rand({4}));
     return all;
@@ -130,7 +122,6 @@ struct TrialRun {
   hora::DistributedOptimizer optimizer;
   hora::GradScaler scaler;
   hora::DistributedSampler sampler;
-  std::optional<WeightAverage> average;
   std::optional<TrainingState> state;
   std::vector<std::int64_t> taken;
   double sum_of_losses = 0;
