@@ -1,14 +1,15 @@
-#include "examples/vision/train/model.h"
+#include "examples/vision/train/program.h"
 
-#include <ATen/Context.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/torch.h>
 
+#include <filesystem>
+#include <iterator>
 #include <string>
 
-#include "examples/vision/train/device.h"
 #include "tests/examples/vision/temporary_folder.h"
+#include "tests/support/read_file.h"
 
 namespace vision {
 namespace {
@@ -81,12 +82,18 @@ TEST(MakeClassifier, RunningStatisticsFollowShortEpochs) {
   }
 }
 
-TEST(ChooseAlgorithms, OfCudnn) {
-  for (const bool deterministic : {true, false}) {
-    choose_algorithms(deterministic);
-    EXPECT_EQ(at::globalContext().deterministicCuDNN(), deterministic);
-    EXPECT_EQ(at::globalContext().benchmarkCuDNN(), !deterministic);
-  }
+TEST(WriteFile, ReplacesTheFileOrLeavesIt) {
+  const test::TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "file";
+  write_file(path, std::string("a\0b", 3));
+  EXPECT_EQ(hora::internal::test::read_file(path), std::string("a\0b", 3));
+  write_file(path, "x");
+  EXPECT_EQ(hora::internal::test::read_file(path), "x");
+  const std::string absent = (folder.path() / "absent" / "file").string();
+  EXPECT_THAT(test::message_of([&] { write_file(absent, "x"); }), HasSubstr(absent));
+  EXPECT_NE(test::message_of([&] { write_file(folder.path(), "x"); }), "");
+  using Files = std::filesystem::directory_iterator;
+  EXPECT_EQ(std::distance(Files(folder.path()), Files()), 1) << "a draft was left behind";
 }
 
 }  // namespace
