@@ -194,7 +194,8 @@ void add_optimizer(const Table& table, TrainingOptions& options) {
   table.number("--momentum", optimizer.momentum, kShare, "of sgd; beta1 of adam and adamw");
   table.flag("--nesterov", optimizer.nesterov, "Nesterov's momentum, of sgd");
   table.number("--wd,--weight-decay", optimizer.weight_decay, kNotNegative, "weight decay");
-  table.flag("--no-norm-decay{false}", optimizer.decay_all, "none on BatchNorm and biases");
+  table.flag("--no-norm-decay{false}", optimizer.decay_all,
+             "no weight decay on BatchNorm and biases");
   table.choice<Decay>("--lr-schedule,--lr-scheduler", schedule.decay,
                       {{"step", Decay::step},
                        {"cosine", Decay::cosine},
@@ -213,7 +214,7 @@ void add_optimizer(const Table& table, TrainingOptions& options) {
                    (share > 0 ? fmt::format("; auto: {:.1f} % of all", 100 * share) : ""));
   table.flag("--scale-lr", schedule.scale,
              "linear scaling: the rate grows with the images of a step, all ranks together");
-  table.number("--base-batch", schedule.base_batch, kCounts, "images of a step for which --lr is")
+  table.number("--base-batch", schedule.base_batch, kCounts, "images of a step that --lr is for")
       ->default_str("batch")
       ->needs("--scale-lr");
   table.number("--label-smoothing", options.regularisation.label_smoothing, kShare,
