@@ -8,7 +8,7 @@
 #   --sanitize   presets asan (value and thread tiers, MPI tests on 2 ranks) and tsan (thread tier),
 #                both without LibTorch
 #   --cuda       preset cuda: the GPU data path on a fake GPU (label fake_gpu); what uses LibTorch
-#                (label torch), against its CUDA build but on the CPU, with 1 and 2 ranks, without
+#                (label torch), against its CUDA build but on the CPU, with 2 ranks, without
 #                trainings of half a minute and more (label long); and the installed package. Needs
 #                nvcc, not a GPU. cmake/cuda_libtorch.sh downloads that LibTorch, once (1.5 GB)
 #   --arm64      preset arm64: value and thread tiers, cross-compiled and run in QEMU's user mode,
@@ -162,8 +162,11 @@ case $kind in
   cuda)
     prefix=$(cmake/cuda_libtorch.sh)
     configuration=(-DCMAKE_PREFIX_PATH="$prefix")
+    # Without the programs of tests that the preset release runs.
+    targets=(horarun_documents {core,ops,frameworks/torch,bench,examples}/all
+      tests/{ops/{cuda,nccl,context/gpu},conformance,frameworks,examples,gpu,package}/all)
     run_preset cuda -L '^(fake_gpu|torch|package)$' -LE '^(long|nightly)$' \
-      -E '^(conformance_)?torch_.*_np[3-9](_|$)' "${ctest_options[@]}"
+      -E '^(conformance_)?torch_.*_np(1|[3-9])(_|$)' "${ctest_options[@]}"
     ;;
   arm64)
     cmake/arm64_sysroot.sh

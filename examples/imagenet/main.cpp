@@ -2,7 +2,7 @@
 /// horarun -np 8 imagenet FOLDER
 #include <stdexcept>
 
-#include "examples/vision/train/program.h"
+#include "examples/vision/train/options.h"
 
 namespace {
 
@@ -35,12 +35,11 @@ vision::Transforms transforms(vision::DataKind kind) {
 
 int main(int argc, char** argv) {
   return vision::run_program(
-      {.description = {.name = "imagenet",
-                       .summary = "Trains a network on ImageNet with hora, one process a rank, "
-                                  "under horarun.",
-                       .data = "folder with train/CLASS/... and val/CLASS/... of JPEG and PNG "
-                               "files; see examples/imagenet/sort_validation.py",
-                       .image_side = side},
+      {.name = "imagenet",
+       .summary = "Trains a network on ImageNet, one process a rank, under horarun.",
+       .data = "folder with train/CLASS/... and val/CLASS/... of JPEG and PNG "
+               "files; see examples/imagenet/sort_validation.py",
+       .image_side = side,
        .defaults = defaults(),
        .transforms = transforms},
       argc, argv);

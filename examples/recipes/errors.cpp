@@ -15,9 +15,7 @@ bool allreduce_fails(const hora::Context& world, const hora::TensorView& values)
     hora::allreduce(world, values, {.name = "values", .op = hora::ReduceOp::sum});
     return false;
   } catch (const hora::Error& error) {
-    if (error.code() != hora::ErrorCode::mismatch) {
-      throw;
-    }
+    if (error.code() != hora::ErrorCode::mismatch) throw;
     if (world.rank() == 0) {
       std::cout << "a mismatch of " << error.tensor() << ": " << error.what() << std::endl;
     }

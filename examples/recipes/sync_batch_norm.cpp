@@ -36,9 +36,7 @@ int main(int argc, char** argv) {
     optimizer.step();
 
     std::vector<torch::Tensor> batches;
-    for (int rank = 0; rank < world.size(); ++rank) {
-      batches.push_back(batch(step, rank));
-    }
+    for (int rank = 0; rank < world.size(); ++rank) batches.push_back(batch(step, rank));
     sgd_whole.zero_grad();
     loss(whole, torch::cat(batches)).backward();
     sgd_whole.step();

@@ -1,7 +1,7 @@
 /// Trains a network on STL-10: horarun -np 4 stl10 --data FOLDER
 #include <stdexcept>
 
-#include "examples/vision/train/program.h"
+#include "examples/vision/train/options.h"
 
 namespace {
 
@@ -32,12 +32,11 @@ vision::Transforms transforms(vision::DataKind kind) {
 
 int main(int argc, char** argv) {
   return vision::run_program(
-      {.description = {.name = "stl10",
-                       .summary = "Trains a network on STL-10 with hora, one process a rank, under "
-                                  "horarun.",
-                       .data = "folder with STL-10's binary version, or the one above it",
-                       .image_side = side,
-                       .source = "examples/stl10/fetch.sh FOLDER downloads STL-10 into FOLDER"},
+      {.name = "stl10",
+       .summary = "Trains a network on STL-10, one process a rank, under horarun.",
+       .data = "folder with STL-10's binary version, or the one above it",
+       .image_side = side,
+       .source = "examples/stl10/fetch.sh FOLDER downloads STL-10 into FOLDER",
        .defaults = defaults(),
        .transforms = transforms},
       argc, argv);

@@ -6,9 +6,7 @@
 namespace vision {
 
 /// app.parse(), where `--batch_size` is `--batch-size`. An option without its value, as `--data=`
-/// or in front of another option, is a CLI::ArgumentMismatch: CLI11 takes the next word for the
-/// value then. CLI::ExtrasError names the first word that is too many, and the option that is
-/// meant.
+/// or in front of another option, is a CLI::ArgumentMismatch, where CLI11 takes the next word.
 void parse_words(CLI::App& app, int argc, const char* const* argv);
 
 }  // namespace vision

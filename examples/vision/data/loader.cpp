@@ -2,38 +2,52 @@
 
 #include <algorithm>
 #include <chrono>
-#include <stdexcept>
-#include <utility>
+#include <new>
 
 namespace vision {
 namespace {
 
-const LoaderOptions& checked(const LoaderOptions& options) {
-  const auto refuse = [](const char* what, auto value, const char* expected) {
-    throw std::invalid_argument(std::string("Loader: ") + what + " is " + std::to_string(value) +
-                                "; expected " + expected);
-  };
-  if (options.batch < 1) {
-    refuse("batch", options.batch, "at least 1");
-  }
-  if (options.workers < 0 || options.workers > 1024) {
-    refuse("workers", options.workers, "0 to 1024");
-  }
-  if (options.prefetch < 1 || options.prefetch > 1024) {
-    refuse("prefetch", options.prefetch, "1 to 1024");
-  }
-  return options;
+constexpr std::size_t alignment = 64;
+constexpr std::size_t prefetched = 2;  // batches in preparation or ready
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + alignment - 1) / alignment * alignment;
 }
 
 }  // namespace
 
-/// What each thread has for itself.
-struct Loader::Worker {
-  explicit Worker(const TransformOptions& options) : transform(options) {}
+std::shared_ptr<std::byte> allocate_pageable(std::size_t bytes) {
+  constexpr std::align_val_t to{alignment};
+  return {static_cast<std::byte*>(::operator new(bytes, to)),
+          [](std::byte* memory) { ::operator delete(memory, to); }};
+}
 
-  Transform transform;
-  std::vector<std::uint8_t> encoded;
-};
+BatchData::BatchData(std::size_t samples, std::size_t floats_a_sample,
+                     const BatchAllocator& allocator)
+    : floats_(floats_a_sample), size_(samples) {
+  const std::size_t image_bytes = aligned(samples * floats_ * sizeof(float));
+  memory_ = allocator(image_bytes + samples * sizeof(std::int64_t));
+  images_ = reinterpret_cast<float*>(memory_.get());
+  labels_ = reinterpret_cast<std::int64_t*>(memory_.get() + image_bytes);
+}
+
+CopiedBatches::~CopiedBatches() {
+  for (auto& [batch, ended] : copies_) {
+    try {
+      while (!ended()) std::this_thread::yield();
+    } catch (...) {
+      abandon(std::move(batch));
+    }
+  }
+}
+
+void CopiedBatches::release() {
+  copies_.remove_if([](const auto& copy) { return copy.second(); });
+}
+
+void CopiedBatches::abandon(Batch batch) {
+  static_cast<void>(new Batch(std::move(batch)));
+}
 
 /// One batch in preparation. A worker that has claimed samples keeps a reference: it is not
 /// destroyed before `done` reaches the batch's size.
@@ -42,140 +56,93 @@ struct Loader::Step {
   Batch batch;
   std::size_t claimed = 0;
   std::size_t done = 0;
-  std::vector<std::size_t> replaced = {};
   std::exception_ptr error = {};  ///< that of the lowest sample
   std::size_t error_sample = 0;
-
-  void fail(std::size_t sample, std::exception_ptr what) {
-    if (!error || sample < error_sample) {
-      error = std::move(what);
-      error_sample = sample;
-    }
-  }
 };
 
-Loader::Loader(const Dataset& dataset, const TransformOptions& transform,
-               const LoaderOptions& options)
-    : dataset_(dataset), transform_(transform), options_(checked(options)) {
-  caller_ = std::make_unique<Worker>(transform_);
-  image_size_ = caller_->transform.output_size();
-  pool_ = std::make_shared<BatchPool>(options_.batch, caller_->transform.output_floats(),
-                                      options_.allocator);
+Loader::Loader(const Dataset& dataset, const TransformOptions& transform, LoaderOptions options)
+    : dataset_(dataset), options_(std::move(options)), transform_(transform) {
   for (int i = 0; i < options_.workers; ++i) {
-    workers_.emplace_back([this, worker = std::make_unique<Worker>(transform_)](
-                              const std::stop_token& stop) { run(*worker, stop); });
+    workers_.emplace_back([this, own = std::make_unique<Transform>(transform)](
+                              const std::stop_token& stop) { run(*own, stop); });
   }
 }
 
 Loader::~Loader() {
-  for (std::jthread& worker : workers_) {
-    worker.request_stop();
-  }
+  for (std::jthread& worker : workers_) worker.request_stop();
 }
 
 std::size_t Loader::steps() const {
-  const std::size_t whole = indices_.size() / options_.batch;
-  return whole + (!options_.drop_last && indices_.size() % options_.batch != 0 ? 1 : 0);
-}
-
-std::size_t Loader::bad_images() const {
-  const std::lock_guard lock(bad_mutex_);
-  return bad_.size();
+  return (indices_.size() + options_.batch - 1) / options_.batch;
 }
 
 void Loader::start(std::uint64_t epoch, std::vector<std::size_t> indices, std::size_t first_step) {
-  for (const std::size_t index : indices) {
-    if (index >= dataset_.size()) {
-      throw std::invalid_argument("Loader: index " + std::to_string(index) + " of " +
-                                  dataset_.title() + ", which has " +
-                                  std::to_string(dataset_.size()) + " images");
-    }
-  }
   std::unique_lock lock(mutex_);
   cancel(lock);
   epoch_ = epoch;
   indices_ = std::move(indices);
-  failure_ = nullptr;
   waited_ = 0;
-  if (first_step > steps()) {
-    const std::size_t count = steps();
-    indices_.clear();
-    throw std::invalid_argument("Loader: an epoch of " + std::to_string(count) +
-                                " steps cannot begin at step " + std::to_string(first_step));
-  }
   next_step_ = first_step;
   cancelled_ = false;
   prefetch();
 }
 
 Batch Loader::next() {
-  if (failure_) {
-    std::rethrow_exception(failure_);
-  }
   const auto begin = std::chrono::steady_clock::now();
-  Batch batch;
-  try {
-    batch = wait_for_front();
-  } catch (...) {
-    failure_ = std::current_exception();
-    throw;
-  }
+  Batch batch = wait_for_front();
   waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return batch;
 }
 
 Batch Loader::wait_for_front() {
   std::unique_lock lock(mutex_);
-  if (steps_.empty()) {
-    return {};
-  }
+  if (steps_.empty()) return {};
   if (workers_.empty()) {
     Step& step = steps_.front();
     lock.unlock();
-    prepare(*caller_, step, 0, step.batch->size());
+    prepare(transform_, step, 0, step.batch->size());
     lock.lock();
   } else {
     progress_.wait(lock, [this] { return steps_.front().done == steps_.front().batch->size(); });
   }
-  Step step = std::move(steps_.front());
+  const Step step = std::move(steps_.front());
   steps_.pop_front();
   if (step.error) {
     cancel(lock);
     lock.unlock();
-    std::rethrow_exception(std::exchange(step.error, nullptr));
+    std::rethrow_exception(step.error);
   }
   prefetch();
   lock.unlock();
-  std::sort(step.replaced.begin(), step.replaced.end());
-  step.batch->set_replaced(std::move(step.replaced));
-  return std::move(step.batch);
+  std::sort(step.batch->replaced_.begin(), step.batch->replaced_.end());
+  return step.batch;
 }
 
 // Begins preparing batches while there is room. mutex_ is held.
 void Loader::prefetch() {
-  const std::size_t most = workers_.empty() ? 1 : static_cast<std::size_t>(options_.prefetch);
-  while (steps_.size() < most && next_step_ < steps()) {
+  const std::size_t most = workers_.empty() ? 1 : prefetched;
+  for (; steps_.size() < most && next_step_ < steps(); ++next_step_) {
     const std::size_t first = next_step_ * options_.batch;
     steps_.push_back(
-        {.first = first, .batch = pool_->take(std::min(options_.batch, indices_.size() - first))});
-    ++next_step_;
+        {.first = first,
+         .batch = std::make_shared<BatchData>(std::min(options_.batch, indices_.size() - first),
+                                              transform_.output_floats(), options_.allocator)});
   }
   work_.notify_all();
 }
 
-// Drops all batches in preparation, after the workers have left them.
+// Drops all batches, those in preparation after the workers have left them.
 void Loader::cancel(std::unique_lock<std::mutex>& lock) {
   cancelled_ = true;
   progress_.wait(lock, [this] { return active_ == 0; });
   steps_.clear();
+  next_step_ = steps();
 }
 
 // Takes some samples of the first batch that has any left. Small groups keep all workers busy to a
 // batch's end, and larger ones the lock free where samples are cheap. mutex_ is held.
 bool Loader::claim(Step*& step, std::size_t& begin, std::size_t& end) {
-  if (cancelled_) {
-    return false;
-  }
+  if (cancelled_) return false;
   for (Step& candidate : steps_) {
     const std::size_t size = candidate.batch->size();
     if (candidate.claimed < size) {
@@ -190,7 +157,7 @@ bool Loader::claim(Step*& step, std::size_t& begin, std::size_t& end) {
   return false;
 }
 
-void Loader::run(Worker& worker, const std::stop_token& stop) {
+void Loader::run(Transform& transform, const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   Step* step = nullptr;
   std::size_t begin = 0;
@@ -199,7 +166,7 @@ void Loader::run(Worker& worker, const std::stop_token& stop) {
          !stop.stop_requested()) {
     ++active_;
     lock.unlock();
-    prepare(worker, *step, begin, end);
+    prepare(transform, *step, begin, end);
     lock.lock();
     step->done += end - begin;
     --active_;
@@ -207,58 +174,42 @@ void Loader::run(Worker& worker, const std::stop_token& stop) {
   }
 }
 
-void Loader::prepare(Worker& worker, Step& step, std::size_t begin, std::size_t end) {
+void Loader::prepare(Transform& transform, Step& step, std::size_t begin, std::size_t end) {
   for (std::size_t sample = begin; sample < end; ++sample) {
-    std::exception_ptr error;
-    bool replaced = false;
     try {
-      replaced = load(worker, step, sample);
+      if (load(transform, step, sample)) {
+        const std::lock_guard lock(mutex_);
+        step.batch->replaced_.push_back(sample);
+      }
     } catch (...) {
-      error = std::current_exception();
-    }
-    if (error || replaced) {
       const std::lock_guard lock(mutex_);
-      if (error) {
-        step.fail(sample, std::move(error));
-      } else {
-        step.replaced.push_back(sample);
+      if (!step.error || sample < step.error_sample) {
+        step.error = std::current_exception();
+        step.error_sample = sample;
       }
     }
   }
 }
 
-// Gives whether another image took the sample's place.
-bool Loader::load(Worker& worker, Step& step, std::size_t sample) {
-  const std::size_t place = step.first + sample;
+// Returns whether another image took the sample's place.
+bool Loader::load(Transform& transform, Step& step, std::size_t sample) {
+  thread_local std::vector<std::uint8_t> memory;
   for (std::size_t moved = 0; moved < indices_.size(); ++moved) {
-    const std::size_t index = indices_[(place + moved) % indices_.size()];
+    const std::size_t index = indices_[(step.first + sample + moved) % indices_.size()];
     try {
-      load_image(worker, index, *step.batch, sample);
+      transform.apply(dataset_.encoded(index, memory), dataset_.where(index),
+                      Random{options_.seed, epoch_, index}, step.batch->image(sample).data());
+      step.batch->labels()[sample] = dataset_.label(index);
       return moved > 0;
     } catch (const BadImage& error) {
-      if (options_.bad_images == BadImages::raise) {
-        throw;
-      }
-      note_bad(index, error);
+      if (options_.bad_images == BadImages::raise) throw;
+      const std::lock_guard lock(mutex_);
+      if (bad_.insert(index).second && options_.log) options_.log(error.what());
     }
   }
   throw std::runtime_error(
       "None of the " + std::to_string(indices_.size()) + " images of " + dataset_.title() +
       " that this rank was given can be read; the first is " + dataset_.where(indices_.front()));
-}
-
-void Loader::load_image(Worker& worker, std::size_t index, BatchData& batch, std::size_t sample) {
-  const EncodedImage encoded = dataset_.encoded(index, worker.encoded);
-  worker.transform.apply(encoded, dataset_.where(index), Random{options_.seed, epoch_, index},
-                         batch.image(sample).data());
-  batch.labels()[sample] = dataset_.label(index);
-}
-
-void Loader::note_bad(std::size_t index, const BadImage& error) {
-  const std::lock_guard lock(bad_mutex_);
-  if (bad_.insert(index).second && options_.log) {
-    options_.log(error.what());
-  }
 }
 
 }  // namespace vision

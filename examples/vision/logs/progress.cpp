@@ -33,8 +33,12 @@ std::string owner(const TrainingStep& step, const char* name) {
   return step.ranks > 1 ? name + std::string(": ") : "";
 }
 
-std::string share_text(std::string_view name, const RunningMean& part, const RunningMean& whole) {
-  return whole.mean() > 0 ? fmt::format("{} {:.0f}%", name, 100 * part.mean() / whole.mean()) : "";
+std::string share_text(const char* name, double part, double whole) {
+  return whole > 0 ? fmt::format("{} {:.0f}%", name, 100 * part / whole) : "";
+}
+
+void add_known(std::optional<double>& sum, const std::optional<double>& value) {
+  if (value.has_value()) sum = sum.value_or(0) + *value;
 }
 
 std::string join(const auto& fields) {
@@ -49,17 +53,25 @@ std::string join(const auto& fields) {
 
 }  // namespace
 
-void EpochMeans::add(const TrainingStep& step) {
-  seconds.add(step.seconds);
-  data_seconds.add(step.data_seconds);
-  exposed_seconds.add(step.exposed_seconds);
-  loss.add(step.loss);
-  if (step.top1.has_value()) {
-    top1.add(*step.top1);
+void StepSums::add(const TrainingStep& step) {
+  ++steps_;
+  for (const auto value :
+       {&TrainingStep::loss, &TrainingStep::learning_rate, &TrainingStep::images_per_second,
+        &TrainingStep::seconds, &TrainingStep::data_seconds, &TrainingStep::exposed_seconds}) {
+    sum_.*value += step.*value;
   }
-  if (step.top5.has_value()) {
-    top5.add(*step.top5);
-  }
+  add_known(sum_.top1, step.top1);
+  add_known(sum_.top5, step.top5);
+  sum_.gpu_bytes = std::max(sum_.gpu_bytes, step.gpu_bytes);  // none is the least
+}
+
+double StepSums::mean(double TrainingStep::*value) const {
+  return steps_ == 0 ? 0 : sum_.*value / static_cast<double>(steps_);
+}
+
+std::optional<double> StepSums::mean(std::optional<double> TrainingStep::*value) const {
+  const std::optional<double>& sum = sum_.*value;
+  return sum.has_value() ? std::optional(*sum / static_cast<double>(steps_)) : std::nullopt;
 }
 
 std::string to_minutes(double seconds) {
@@ -69,50 +81,51 @@ std::string to_minutes(double seconds) {
                       : fmt::format("{}:{:02}:{:02}", minutes / 60, minutes % 60, total % 60);
 }
 
-std::string to_live_text(const TrainingStep& step, const EpochMeans& means, std::size_t columns) {
+std::string to_live_text(const TrainingStep& step, const StepSums& epoch, std::size_t columns) {
+  const double seconds = epoch.mean(&TrainingStep::seconds);
   std::array<std::string, 8> fields{
       fmt::format("epoch {}/{}", step.epoch, step.epochs),
       fmt::format("{}/{}", step.step, step.steps),
       fmt::format("{}loss {:.3f}", owner(step, "rank 0"), step.loss),
-      step.top1.has_value() ? fmt::format("top-1 {:.1f}%", means.top1.mean()) : "",
+      step.top1 ? fmt::format("top-1 {:.1f}%", *epoch.mean(&TrainingStep::top1)) : "",
       fmt::format("{}{:.0f} img/s", owner(step, "all"), step.images_per_second),
-      share_text("data", means.data_seconds, means.seconds),
-      share_text("comm", means.exposed_seconds, means.seconds),
+      share_text("data", epoch.mean(&TrainingStep::data_seconds), seconds),
+      share_text("comm", epoch.mean(&TrainingStep::exposed_seconds), seconds),
       to_minutes(step.seconds_left) + " left"};
-  constexpr std::array<std::size_t, 6> least_important_first{6, 5, 3, 4, 2, 1};
   std::string text = join(fields);
-  for (const std::size_t field : least_important_first) {
-    if (text.size() <= columns) {
-      return text;
-    }
-    fields[field].clear();
+  for (const std::size_t least_important : {6, 5, 3, 4, 2, 1}) {
+    if (text.size() <= columns) break;
+    fields[least_important].clear();
     text = join(fields);
   }
   return text.substr(0, columns);
 }
 
-std::string to_plain_text(const TrainingStep& step, const EpochMeans& means) {
-  const auto width = fmt::formatted_size("{}", step.steps);
+std::string to_plain_text(const TrainingStep& step, const StepSums& epoch) {
+  const auto accuracy = [&](const char* name, std::optional<double> TrainingStep::*value) {
+    return step.*value
+               ? fmt::format("{} {:6.2f} ({:6.2f})", name, *(step.*value), *epoch.mean(value))
+               : "";
+  };
   const std::array<std::string, 8> fields{
-      fmt::format("Epoch: [{}][{:{}}/{}]", step.epoch, step.step, width, step.steps),
+      fmt::format("Epoch: [{}][{:{}}/{}]", step.epoch, step.step,
+                  fmt::formatted_size("{}", step.steps), step.steps),
       fmt::format("{}Time {:.3f} ({:.3f})", owner(step, "rank 0"), step.seconds,
-                  means.seconds.mean()),
-      fmt::format("Data {:.3f} ({:.3f})", step.data_seconds, means.data_seconds.mean()),
-      fmt::format("Comm {:.3f} ({:.3f})", step.exposed_seconds, means.exposed_seconds.mean()),
-      fmt::format("Loss {:.4f} ({:.4f})", step.loss, means.loss.mean()),
-      step.top1.has_value() ? fmt::format("Acc@1 {:6.2f} ({:6.2f})", *step.top1, means.top1.mean())
-                            : "",
-      step.top5.has_value() ? fmt::format("Acc@5 {:6.2f} ({:6.2f})", *step.top5, means.top5.mean())
-                            : "",
+                  epoch.mean(&TrainingStep::seconds)),
+      fmt::format("Data {:.3f} ({:.3f})", step.data_seconds,
+                  epoch.mean(&TrainingStep::data_seconds)),
+      fmt::format("Comm {:.3f} ({:.3f})", step.exposed_seconds,
+                  epoch.mean(&TrainingStep::exposed_seconds)),
+      fmt::format("Loss {:.4f} ({:.4f})", step.loss, epoch.mean(&TrainingStep::loss)),
+      accuracy("Acc@1", &TrainingStep::top1),
+      accuracy("Acc@5", &TrainingStep::top5),
       fmt::format("{}{:.0f} images/s  {} left", owner(step, "all"), step.images_per_second,
                   to_minutes(step.seconds_left))};
   return join(fields);
 }
 
 ProgressStyle choose_style(ProgressStyle wanted, int file_descriptor) {
-  if (wanted != ProgressStyle::automatic) {
-    return wanted;
-  }
+  if (wanted != ProgressStyle::automatic) return wanted;
   return columns_of(file_descriptor).has_value() ? ProgressStyle::live : ProgressStyle::plain;
 }
 
@@ -121,9 +134,7 @@ std::size_t terminal_columns(int file_descriptor) {
 }
 
 void Progress::line(const std::string& text) {
-  if (out_ == nullptr) {
-    return;
-  }
+  if (out_ == nullptr) return;
   std::string bytes = live_line_open_ ? "\r" : "";
   bytes += text;
   bytes += live_line_open_ ? erase_to_end : "";
@@ -138,36 +149,30 @@ bool Progress::due(const TrainingStep& step, Time now) {
   }
   const bool first = !last_.has_value();
   const std::chrono::milliseconds pause(live ? 200 : 10'000);
-  if (!first && now - *last_ < pause) {
-    return false;
-  }
+  if (!first && now - *last_ < pause) return false;
   last_ = now;
   return live || !first;
 }
 
 void Progress::update(const TrainingStep& step, Time now) {
-  if (out_ == nullptr) {
-    return;
-  }
+  if (out_ == nullptr) return;
   if (step.epoch != epoch_) {
     epoch_ = step.epoch;
-    means_ = {};
+    sums_ = {};
   }
-  means_.add(step);
-  if (!due(step, now)) {
-    return;
-  }
+  sums_.add(step);
+  if (!due(step, now)) return;
   if (options_.style == ProgressStyle::live) {
     const std::size_t columns = options_.columns ? options_.columns() : usual_columns;
     // Written over in one piece, the rest erased after it: nothing is empty in between. The last
     // column stays free, for some terminals go to the next line there.
     const std::string bytes = "\r" +
-                              to_live_text(step, means_, std::max<std::size_t>(columns, 2) - 1) +
+                              to_live_text(step, sums_, std::max<std::size_t>(columns, 2) - 1) +
                               std::string(erase_to_end);
     *out_ << bytes << std::flush;
     live_line_open_ = true;
   } else {
-    line(to_plain_text(step, means_));
+    line(to_plain_text(step, sums_));
   }
 }
 

@@ -10,24 +10,77 @@
 ///             "top1" and "top5" (percent, where known), "learning_rate", "images_per_second",
 ///             "seconds", "data_seconds", "exposed_seconds"; "gpu_bytes" (the largest) with CUDA
 ///     epoch   "epoch", and of the whole epoch: "loss" (mean over ranks; null where no step
-///     counted), "top1" and "top5" (of
-///             validation), "steps", "images_per_second", "seconds", "data_seconds",
-///             "exposed_seconds" (sums, validation left out), "validation_seconds"
+///             counted), "top1" and "top5" (of validation), "steps", "images_per_second",
+///             "seconds", "data_seconds", "exposed_seconds" (sums, validation left out),
+///             "validation_seconds"
 ///
 /// A number that is not finite is null. examples/plot.py draws these files.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string>
+#include <string_view>
 
-#include "examples/vision/logs/event_writer.h"
-#include "examples/vision/logs/log_file.h"
-#include "examples/vision/logs/log_targets.h"
-#include "examples/vision/logs/training_step.h"
+#include "examples/vision/logs/progress.h"
 
 namespace vision {
+
+/// A file that grows while the program runs. Errors are std::system_error with the path. Thread
+/// rule: one thread.
+class LogFile {
+ public:
+  /// `continued`: goes on behind the file's last whole line, and cuts off what is behind that. Else
+  /// the file is replaced.
+  explicit LogFile(std::filesystem::path path, bool continued = false);
+
+  /// Bytes reach the file with the next flush() or before.
+  void append(std::string_view bytes);
+  /// To be called at the end; the destructor flushes, too, and is silent where it cannot.
+  void flush();
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  void check(const char* what) const;
+
+  std::filesystem::path path_;
+  std::ofstream file_;
+};
+
+/// Scalars in a file that TensorBoard reads. Thread rule: one thread. Errors as LogFile's.
+class EventWriter {
+ public:
+  using Time = std::chrono::system_clock::time_point;
+
+  /// Makes `folder` with the folders above it, and in it
+  /// events.out.tfevents.<seconds since 1970>.<host>.<process id>.
+  explicit EventWriter(const std::filesystem::path& folder,
+                       Time now = std::chrono::system_clock::now());
+
+  /// `tag` names the curve; before a "/" in it is the group of curves that TensorBoard shows side
+  /// by side. The value is kept in float32. What the file holds is then at most ten seconds old.
+  void add(const std::string& tag, std::int64_t step, double value, Time now);
+  void flush() { file_.flush(); }
+
+  const std::filesystem::path& path() const { return file_.path(); }
+
+ private:
+  LogFile file_;
+  Time flushed_;
+};
+
+/// Where the course of a training is written to; empty: nowhere.
+struct LogTargets {
+  std::string json = {};         ///< file, replaced where it exists, unless `append`
+  std::string tensorboard = {};  ///< folder of one run
+  bool append = false;           ///< what the JSON file holds stays, but for half a last line
+  std::size_t every = 10;  ///< so many steps become one entry, at least 1; an epoch's last ones too
+};
 
 /// Where a run goes on: behind so many epochs, and steps of the one after them.
 struct ResumePoint {
@@ -70,24 +123,6 @@ class TrainingLog {
   void epoch(const EpochResult& result, Time now);
 
  private:
-  /// Of the steps added since the begin of an entry or of an epoch.
-  struct Sums {
-    std::size_t steps = 0;
-    double seconds = 0;
-    double data_seconds = 0;
-    double exposed_seconds = 0;
-    double images_per_second = 0;
-    double loss = 0;
-    double learning_rate = 0;
-    std::optional<double> top1 = {};
-    std::optional<double> top5 = {};
-    std::optional<double> gpu_bytes = {};  ///< the largest
-
-    void add(const TrainingStep& step);
-  };
-
-  void write_step(const TrainingStep& step, Time now);
-
   std::optional<LogFile> json_;
   std::optional<EventWriter> events_;
   std::size_t every_;
@@ -95,8 +130,8 @@ class TrainingLog {
   std::int64_t step_ = 0;          ///< of this epoch
   int epoch_ = 0;
   std::size_t images_a_step_ = 0;
-  Sums entry_;
-  Sums whole_;
+  StepSums entry_;
+  StepSums whole_;
 };
 
 }  // namespace vision

@@ -1,6 +1,5 @@
 #include "examples/vision/models/architectures.h"
 
-#include <algorithm>
 #include <stdexcept>
 
 namespace vision {
@@ -54,14 +53,11 @@ std::string architecture_names() {
 }
 
 const Architecture& find_architecture(std::string_view name) {
-  const auto* const found =
-      std::find_if(table.begin(), table.end(),
-                   [name](const Architecture& architecture) { return architecture.name == name; });
-  if (found == table.end()) {
-    throw std::invalid_argument("there is no architecture '" + std::string(name) +
-                                "'; expected one of " + architecture_names());
+  for (const Architecture& architecture : table) {
+    if (architecture.name == name) return architecture;
   }
-  return *found;
+  throw std::invalid_argument("there is no architecture '" + std::string(name) +
+                              "'; expected one of " + architecture_names());
 }
 
 }  // namespace vision

@@ -1,4 +1,4 @@
-/// The architectures by name: values, which know no LibTorch. make_model (model.h) builds them.
+/// The architectures by name: values, which know no LibTorch. make_model() (model.h) builds them.
 #pragma once
 
 #include <array>
@@ -9,14 +9,13 @@
 
 namespace vision {
 
-/// What stands before the stages of a ResNet.
+/// The layers before the stages of a ResNet.
 enum class Stem {
   cifar,     ///< 3x3 convolution of stride 1, no pooling: for images of 32x32
   imagenet,  ///< torchvision's: 7x7 convolution of stride 2, then max-pooling of stride 2
 };
 
-/// The two residual blocks of He, Zhang, Ren, Sun: Deep residual learning for image recognition
-/// (2015), figure 5.
+/// The two residual blocks of He et al., Deep residual learning (2015), figure 5.
 enum class Block {
   basic,       ///< two 3x3 convolutions
   bottleneck,  ///< 1x1, 3x3, 1x1, the last with four times the channels
@@ -36,12 +35,10 @@ struct ResNetShape {
   Shortcut shortcut;
 };
 
-/// Krizhevsky: One weird trick for parallelizing convolutional neural networks (2014), as in
-/// torchvision.
+/// Krizhevsky, One weird trick (2014), as in torchvision.
 struct AlexNetShape {};
 
-/// Simonyan, Zisserman: Very deep convolutional networks for large-scale image recognition (2014),
-/// table 1.
+/// Simonyan, Zisserman, Very deep convolutional networks (2014), table 1.
 struct VggShape {
   std::array<int, 5> convolutions;  ///< of each stage, before its max-pooling
   bool batch_norm;                  ///< behind each convolution
@@ -56,7 +53,7 @@ struct Architecture {
 /// All, ordered by family and depth.
 std::span<const Architecture> architectures();
 
-/// All names in that order, with ", " between them: for --help and errors.
+/// All names in that order, with ", " between them.
 std::string architecture_names();
 
 /// Throws std::invalid_argument, which lists the known names, where `name` is not one of them.

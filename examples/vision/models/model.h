@@ -1,7 +1,4 @@
-/// Image classifiers that trainers make by name.
-///
-///     const std::shared_ptr<vision::Classifier> model = vision::make_model("resnet50", {});
-///     const torch::Tensor logits = model->forward(images);
+/// Image classifiers by name.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -20,8 +17,8 @@ namespace vision {
 struct ModelOptions {
   std::int64_t classes = 1000;
   std::optional<Stem> stem = std::nullopt;  ///< of a ResNet; unset: the architecture's own
-  std::int64_t base_width = 0;  ///< channels of the first convolution, and with it of all other
-                                ///< hidden layers in proportion; 0: the architecture's own
+  /// Channels of the first convolution, with which all others widen; 0: the architecture's own.
+  std::int64_t base_width = 0;
   /// Residual blocks begin as the identity: the weight of each one's last BatchNorm is zero (Goyal
   /// et al., arXiv 1706.02677, section 5.1).
   bool zero_init_residual = false;
@@ -34,8 +31,7 @@ struct ModelOptions {
   std::function<torch::nn::AnyModule(std::int64_t)> batch_norm = nullptr;
 };
 
-/// A network from images to classes. Parameters and buffers have torchvision's names, and come in
-/// its order. As any module of LibTorch's: one thread at a time.
+/// Parameters and buffers have torchvision's names, and come in its order. One thread at a time.
 class Classifier : public torch::nn::Module {
  public:
   /// Images [N, 3, H, W] to logits [N, classes]. Throws std::invalid_argument where the images have
@@ -64,9 +60,8 @@ class Classifier : public torch::nn::Module {
   ModelOptions options_;
 };
 
-/// On the CPU, with weights drawn from LibTorch's generator as torchvision draws them: the same
-/// seed gives the same weights. Throws std::invalid_argument where there is no such architecture or
-/// it does not have what an option sets.
+/// On the CPU, with the weights that torchvision draws from the same seed. Throws
+/// std::invalid_argument where there is no such architecture or it has not what an option sets.
 std::shared_ptr<Classifier> make_model(std::string_view architecture, const ModelOptions& options);
 
 }  // namespace vision

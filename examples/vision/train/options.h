@@ -1,21 +1,17 @@
-/// What the command line of a trainer sets: values with their defaults, without LibTorch.
-///
-/// A program changes defaults, then parse_options() (option_table.h) fills in and checks what the
-/// user has given; TrainingOptions from there need not be checked again.
+/// The command line of a trainer, and its main(): without LibTorch.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
-#include "examples/vision/data/bad_images.h"
-#include "examples/vision/data/colour_jitter.h"
-#include "examples/vision/logs/log_targets.h"
+#include "examples/vision/data/dataset.h"
+#include "examples/vision/data/transform.h"
 #include "examples/vision/logs/progress.h"
+#include "examples/vision/logs/training_log.h"
 #include "examples/vision/models/architectures.h"
-#include "examples/vision/optim/optimizer_settings.h"
-#include "examples/vision/train/choices.h"
 
 namespace vision {
 
@@ -25,7 +21,6 @@ struct DataOptions {
   int workers = 1;        ///< threads of a rank that prepare images; 0: the training waits
   std::size_t limit = 0;  ///< images, of training and of validation each; 0: all
   BadImages bad_images = BadImages::raise;
-  ColourJitter jitter = {};  ///< of training images
 };
 
 struct NetworkOptions {
@@ -37,7 +32,18 @@ struct NetworkOptions {
   bool channels_last = false;       ///< images and weights, in memory
 };
 
-/// The rate itself is OptimizerSettings::learning_rate. See schedule.h.
+struct OptimizerSettings {
+  std::string name = "sgd";  ///< or "adam", "adamw"
+  double learning_rate = 0.1;
+  double momentum = 0.9;       ///< of sgd; beta1 of the others
+  double weight_decay = 1e-4;  ///< L2 in sgd and adam; decoupled in adamw
+  bool nesterov = false;       ///< of sgd
+  bool decay_all = false;      ///< false: BatchNorm and biases, a second group, are not decayed
+};
+
+/// How the learning rate falls after the warm-up.
+enum class Decay { step, cosine, constant };
+
 struct ScheduleOptions {
   Decay decay = Decay::step;
   double step_epochs = 30;  ///< of Decay::step
@@ -45,15 +51,29 @@ struct ScheduleOptions {
   /// Epochs in which the rate grows; unset: `warmup_share` of all.
   std::optional<double> warmup_epochs = {};
   double warmup_share = 0;  ///< of all epochs, within [0, 1); no option of the command line
-  /// Linear scaling: the rate is right for steps of `base_batch` images, and grows with them.
-  bool scale = false;
-  int base_batch = 0;  ///< images of a step; 0: those of one rank in one backward pass
+  bool scale = false;       ///< linearly: the rate is right for steps of `base_batch` images
+  int base_batch = 0;       ///< 0: those of one rank in one backward pass
 };
 
 struct RegularisationOptions {
   double label_smoothing = 0;  ///< within [0, 1)
   double clip_norm = 0;        ///< largest 2-norm of all gradients together; 0: not clipped
-  double ema_decay = 0;        ///< of averaged weights, which are validated too; 0: none
+};
+
+enum class Mode {
+  single,         ///< one device
+  data_parallel,  ///< torch::nn::parallel::data_parallel: one process, all GPUs it sees
+  distributed,    ///< one process a GPU, or a CPU's share, under horarun
+};
+
+/// In what form gradients travel.
+enum class GradientCompression { none, float16, bfloat16, top_k, power_sgd };
+
+/// What becomes of a step whose loss or gradients hold a NaN or an infinity on any rank.
+enum class NonFinite {
+  raise,   ///< the training ends, on every rank, with an error that names tensor and rank
+  skip,    ///< every rank leaves the step out
+  ignore,  ///< nothing is checked
 };
 
 /// hora::DistributedOptimizer and what belongs to it.
@@ -63,12 +83,21 @@ struct DistributionOptions {
   bool sync_batch_norm = false;
   bool zero = false;  ///< each rank keeps its share of the optimizer's state (ZeRO, stage 1)
   bool fused_update = false;  ///< with `zero`: the pass that averages also updates
-  bool adasum = false;
   GradientCompression compression = GradientCompression::none;
-  double top_k_share = 0.01;  ///< of GradientCompression::top_k, within (0, 1]
-  int power_sgd_rank = 2;     ///< of GradientCompression::power_sgd
-  double predivide = 1;       ///< gradient_predivide_factor, from 2^-14 to 2^14
   NonFinite non_finite = NonFinite::raise;
+};
+
+/// automatic: the rank's GPU where the job has them, else the CPU.
+enum class DeviceChoice { automatic, cpu, cuda };
+
+/// Of convolutions and matrix products, under autocast; parameters and gradients stay float32.
+enum class Amp { off, float16, bfloat16 };
+
+/// As in NVIDIA's Apex; in float16, or bfloat16 where the device has none.
+enum class OptLevel {
+  O0,  ///< float32
+  O1,  ///< autocast
+  O2,  ///< convolutions and linear layers in 16 bits; float32 master weights, which are updated
 };
 
 struct PrecisionOptions {
@@ -117,5 +146,39 @@ struct TrainingOptions {
   CheckpointOptions checkpoint = {};
   OutputOptions output = {};
 };
+
+struct Transforms {
+  TransformOptions training;
+  TransformOptions validation;
+};
+
+/// What a trainer of images is beside its options.
+struct Program {
+  std::string name;     ///< "cifar10"
+  std::string summary;  ///< first line of --help
+  std::string data;     ///< what --data takes
+  int image_side;       ///< pixels of an image's sides: architectures that need more are refused
+  std::string source = {};  ///< where the data can be had: a sentence; empty: nothing is said
+  TrainingOptions defaults = {};
+  /// Of a data set's images; the layout is the options'. Throws std::runtime_error, which says what
+  /// is expected, for a data set that the program does not train on.
+  std::function<Transforms(DataKind)> transforms = {};
+};
+
+/// Prepares on every rank, trains, and writes the report. The exit code: 0; 2 for a wrong command
+/// line; 75 (stopped_exit_code) where SIGTERM or SIGUSR1 has ended the training before its last
+/// epoch; 1 for any other error, which the lowest rank that has it prints.
+int run_program(const Program& program, int argc, char** argv);
+
+/// Options, or where there are none (an error, or --help) what to print and the exit code: 0 for
+/// --help, else 2.
+struct ParsedOptions {
+  std::optional<TrainingOptions> options;
+  std::string text;
+  int exit_code = 0;
+};
+
+/// A default stem is that of ResNets; other architectures get none. Pure; any thread.
+ParsedOptions parse_options(const Program& program, int argc, const char* const* argv);
 
 }  // namespace vision

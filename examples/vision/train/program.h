@@ -1,34 +1,80 @@
-/// A trainer of images: what one gives, and main() of all.
-///
-///     int main(int argc, char** argv) {
-///       return vision::run_program({.description = {.name = "cifar10", ...}, ...}, argc, argv);
-///     }
+/// A trainer from its set-up to its report. run_program() is in options.h.
 #pragma once
 
-#include <functional>
+#include <hora/context.h>
+#include <hora/torch/distributed_sampler.h>
+#include <torch/types.h>
 
-#include "examples/vision/data/data_sets.h"
-#include "examples/vision/data/transform.h"
-#include "examples/vision/train/option_table.h"
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "examples/vision/data/dataset.h"
+#include "examples/vision/logs/training_log.h"
+#include "examples/vision/models/model.h"
+#include "examples/vision/train/options.h"
+#include "examples/vision/train/precision.h"
+#include "examples/vision/train/stop_request.h"
 
 namespace vision {
 
-struct Transforms {
-  TransformOptions training;
-  TransformOptions validation;
+/// Thrown by every rank with the same text, which rank 0 alone prints.
+class CommonError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
 };
 
-struct Program {
-  ProgramDescription description;
-  TrainingOptions defaults;
-  /// What is done with the images of a data set; throws std::runtime_error, which says what is
-  /// expected, for one that the program does not train on. Layout and jitter are the options'.
-  std::function<Transforms(DataKind)> transforms;
+struct Setup {
+  DataSets data;
+  Transforms transforms;
+  /// Of the training images; its batch is that of one step, of all its backward passes.
+  hora::DistributedSampler sampler;
+  std::size_t batch;  ///< images of a rank in one backward pass
+  torch::Device device;
+  Precision precision;
+  std::shared_ptr<Classifier> model;  ///< on the device, equal on all ranks
+  TrainingLog log;                    ///< of rank 0; the others write nothing
 };
 
-/// Reads the command line, prepares on every rank, trains, and writes the report. The exit code: 0;
-/// 2 for a wrong command line; 75 (stopped_exit_code) where SIGTERM or SIGUSR1 has ended the
-/// training before its last epoch; 1 for any other error, which the lowest rank that has it prints.
-int run_program(const Program& program, int argc, char** argv);
+/// A line each: data, model, ranks, device, optimizer and gradients, batch.
+std::vector<std::string> describe(const hora::Context& world, const TrainingOptions& options,
+                                  const Setup& setup);
+
+/// On `device`, with weights drawn from the seed, or on rank 0 with those that the options name. Of
+/// another number of classes they leave the last layer as it was drawn, and rank 0 prints that; not
+/// with --evaluate. Throws hora::Error where they cannot be read or are another network's.
+std::shared_ptr<Classifier> make_classifier(const hora::Context& world,
+                                            const TrainingOptions& options,
+                                            const torch::Device& device, std::size_t classes,
+                                            std::size_t steps_an_epoch);
+
+struct Report {
+  double best_accuracy = 0;      ///< validation top-1 of the best epoch, in percent
+  double images_per_second = 0;  ///< training images over all ranks, validation left out
+  double hidden_share = 0;       ///< of averaging behind backward, 0 .. 1, mean over ranks
+  int ranks = 0;
+  int nodes = 0;
+  std::string data = {};  ///< DataSets::id()
+  int epochs = 0;         ///< made, in earlier runs, too
+  /// From the training's begin, without the time between runs, to the desired accuracy; unset: not
+  /// reached.
+  std::optional<double> seconds_to_accuracy = {};
+  bool stopped = false;  ///< by a signal, before the training's end; not for a file
+};
+
+/// Trains, validates, and saves the model as the options say, or a checkpoint where `stop` ends it;
+/// in trainer.cpp. Collective; every rank gets the same accuracy. Throws CommonError where nothing
+/// can be resumed.
+Report train(const hora::Context& world, const TrainingOptions& options, Setup& setup,
+             Progress& progress, StopRequest& stop);
+
+/// Replaces the file by `bytes` through a temporary file beside it. Throws std::system_error naming
+/// the path; the old file is then still there.
+void write_file(const std::filesystem::path& path, std::string_view bytes);
 
 }  // namespace vision

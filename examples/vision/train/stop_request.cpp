@@ -4,59 +4,46 @@
 
 #include <atomic>
 #include <cerrno>
-#include <stdexcept>
 #include <system_error>
 
 namespace vision {
 namespace {
 
-struct Signal {
-  int number;
-  const char* name;
-};
-/// The later one prevails where ranks have got different ones.
-constexpr std::array<Signal, 2> kSignals = {{{SIGUSR1, "SIGUSR1"}, {SIGTERM, "SIGTERM"}}};
+constexpr std::array stop_signals{SIGUSR1, SIGTERM};
+static_assert(SIGUSR1 < SIGTERM, "the largest prevails where ranks have got different ones");
 
-/// Handlers are the process's: 0, or 1 + the place in kSignals of the latest.
-std::atomic<int> noted{0};
+std::atomic<int> noted_signal{0};  // the process's, as handlers are: the latest; 0: none
 static_assert(std::atomic<int>::is_always_lock_free, "read and written by a signal handler");
-std::atomic<bool> exists{false};
 
-extern "C" void note(int number) {
-  noted.store(number == SIGUSR1 ? 1 : 2);
+extern "C" void note_signal(int number) {
+  noted_signal.store(number);
 }
 
 }  // namespace
 
 StopRequest::StopRequest(const hora::Context& world) : world_(world) {
-  if (exists.exchange(true)) {
-    throw std::logic_error("StopRequest: there is one already, which has the signals' handlers");
-  }
-  noted.store(0);
+  noted_signal.store(0);
   struct sigaction action {};
-  action.sa_handler = note;
+  action.sa_handler = note_signal;
   action.sa_flags = SA_RESTART;
   ::sigemptyset(&action.sa_mask);
-  for (std::size_t i = 0; i < kSignals.size(); ++i) {
-    if (::sigaction(kSignals[i].number, &action, &before_[i]) == 0) continue;
-    const int error = errno;
-    while (i-- > 0) ::sigaction(kSignals[i].number, &before_[i], nullptr);
-    exists.store(false);
-    throw std::system_error(error, std::generic_category(), "StopRequest: sigaction");
+  for (std::size_t i = 0; i < stop_signals.size(); ++i) {
+    if (::sigaction(stop_signals[i], &action, &before_[i]) != 0) {
+      throw std::system_error(errno, std::generic_category(), "StopRequest: sigaction");
+    }
   }
 }
 
 StopRequest::~StopRequest() {
-  for (std::size_t i = 0; i < kSignals.size(); ++i) {
-    ::sigaction(kSignals[i].number, &before_[i], nullptr);
+  for (std::size_t i = 0; i < stop_signals.size(); ++i) {
+    ::sigaction(stop_signals[i], &before_[i], nullptr);
   }
-  exists.store(false);
 }
 
 bool StopRequest::poll() {
   finish();
   if (value_ > 0) return true;
-  value_ = noted.load();
+  value_ = noted_signal.load();
   handle_ = hora::allreduce_async(world_, hora::view(&value_, 1),
                                   {.name = "stop request", .op = hora::ReduceOp::max});
   return false;
@@ -68,7 +55,7 @@ void StopRequest::finish() {
 
 std::string StopRequest::signal() const {
   if (handle_.valid() || value_ == 0) return {};
-  return kSignals[static_cast<std::size_t>(value_ - 1)].name;
+  return value_ == SIGTERM ? "SIGTERM" : "SIGUSR1";
 }
 
 }  // namespace vision

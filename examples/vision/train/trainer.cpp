@@ -1,7 +1,3 @@
-#include "examples/vision/train/trainer.h"
-
-#include <hora/torch.h>
-#include <hora/torch/grad_scaler.h>
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -13,71 +9,74 @@
 #include <sstream>
 #include <string>
 
-#include "examples/vision/optim/optimizers.h"
-#include "examples/vision/optim/weight_average.h"
-#include "examples/vision/train/data_parallel.h"
-#include "examples/vision/train/description.h"
-#include "examples/vision/train/distribution.h"
-#include "examples/vision/train/epoch_loop.h"
-#include "examples/vision/train/epoch_steps.h"
-#include "examples/vision/train/output_file.h"
-#include "examples/vision/train/train_step.h"
+#include "examples/vision/train/optimizers.h"
+#include "examples/vision/train/program.h"
+#include "examples/vision/train/steps.h"
 #include "examples/vision/train/training_state.h"
-#include "examples/vision/train/validation.h"
 
 namespace vision {
 namespace {
 
-std::unique_ptr<WeightAverage> make_average(const Classifier& model, double decay) {
-  return decay > 0 ? std::make_unique<WeightAverage>(model, decay) : nullptr;
+LoaderOptions loader_options(const TrainingOptions& options, const Setup& setup, int rank) {
+  return {.batch = setup.batch,
+          .workers = options.data.workers,
+          .bad_images = options.data.bad_images,
+          .seed = options.seed,
+          .log = [rank](const std::string& text) {
+            std::cerr << fmt::format("rank {}: left out: {}\n", rank, hora::printable(text));
+          }};
 }
 
-std::unique_ptr<DataParallel> make_data_parallel(const Setup& setup, Mode mode) {
-  return mode == Mode::data_parallel
-             ? std::make_unique<DataParallel>(setup.model, setup.precision, all_gpus())
-             : nullptr;
+Forward make_forward(const TrainingOptions& options, const Setup& setup) {
+  if (options.distribution.mode == Mode::data_parallel) {
+    return [&setup](const torch::Tensor& images) {
+      return data_parallel_logits(setup.model, setup.precision, images);
+    };
+  }
+  return [&setup](const torch::Tensor& images) {
+    return setup.precision.logits(*setup.model, images);
+  };
+}
+
+std::int64_t images_a_step(const hora::DistributedSampler& sampler) {
+  return static_cast<std::int64_t>(sampler.options().batch) * sampler.options().size;
 }
 
 class Trainer {
  public:
   Trainer(const hora::Context& world, const TrainingOptions& options, Setup& setup,
-          Progress& progress, StopRequest* stop)
+          Progress& progress, StopRequest& stop)
       : world_(world),
         options_(options),
         setup_(setup),
-        model_(*setup.model),
         progress_(progress),
         stop_(stop),
-        wrapped_(make_optimizer(options.optimizer, model_.named_parameters())),
+        loader_(loader_options(options, setup, world.rank())),
+        forward_(make_forward(options, setup)),
+        wrapped_(make_optimizer(options.optimizer, setup.model->named_parameters())),
         distributed_(distributed_options(options.distribution)),
-        optimizer_(world, *wrapped_, model_.named_parameters(), distributed_),
+        optimizer_(world, *wrapped_, setup.model->named_parameters(), distributed_),
         scaler_(optimizer_, setup.precision.scaler()),
-        finite_(world, model_.named_parameters(),
+        finite_(world, setup.model->named_parameters(),
                 finite_check_options(options.distribution, setup.precision.scaler().enabled)),
-        average_(make_average(model_, options.regularisation.ema_decay)),
-        data_parallel_(make_data_parallel(setup, options.distribution.mode)),
-        step_({.accumulate = options.distribution.accumulate,
-               .label_smoothing = options.regularisation.label_smoothing,
-               .clip_norm = options.regularisation.clip_norm},
-              model_, forward(), optimizer_, scaler_, finite_, average_.get()),
-        epochs_(world, options, setup, loader_options(), optimizer_, step_, progress),
-        validation_(world, *setup.data.validation, setup.transforms.validation, loader_options(),
-                    setup.device, model_, forward(), average_.get()),
-        state_(world,
-               {.folder = options.checkpoint.folder,
-                .resume = options.checkpoint.resume,
-                .per_node = options.checkpoint.per_node,
-                .every_steps = static_cast<std::int64_t>(options.checkpoint.every_steps)},
-               {.model = model_,
-                .optimizer = optimizer_,
-                .scaler = scaler_,
-                .sampler = setup.sampler,
-                .average = average_.get(),
-                .hook = distributed_.hook.get()}) {}
+        sampler_(setup.sampler),
+        schedule_(learning_rate_options(options, images_a_step(setup.sampler),
+                                        static_cast<std::int64_t>(setup.sampler.steps())),
+                  static_cast<std::int64_t>(setup.sampler.steps())),
+        batches_(*setup.data.training, setup.transforms.training, loader_, setup.device),
+        validation_(world, *setup.data.validation, setup.transforms.validation, loader_,
+                    setup.device, *setup.model, forward_),
+        state_(world, options.checkpoint, *setup.model, optimizer_, scaler_, setup.sampler,
+               distributed_.hook.get()) {}
 
   Report run() {
     for (const std::string& line : describe(world_, options_, setup_)) progress_.line(line);
-    const std::optional<ResumePoint> resumed = resume();
+    std::optional<ResumePoint> resumed;
+    if (const std::string folder = state_.resume(); !folder.empty()) {
+      const TrainingProgress& done = state_.progress();
+      progress_.line(fmt::format("resumed {} from {}", vision::describe(done), folder));
+      resumed = {.epochs = state_.epochs(), .steps = EpochSteps(sampler_, done.position).first()};
+    }
     setup_.log.run({.ranks = world_.size(),
                     .nodes = world_.cross_size(),
                     .batch = setup_.sampler.options().batch,
@@ -90,45 +89,16 @@ class Trainer {
   }
 
  private:
-  LoaderOptions loader_options() const {
-    const std::string rank = "rank " + std::to_string(world_.rank());
-    return {.batch = setup_.batch,
-            .workers = options_.data.workers,
-            .bad_images = options_.data.bad_images,
-            .seed = options_.seed,
-            .log = [rank](const std::string& text) {
-              std::cerr << rank + ": left out: " + hora::printable(text) + "\n";
-            }};
-  }
-
-  Forward forward() const {
-    return [this](const torch::Tensor& images) {
-      return data_parallel_ ? data_parallel_->logits(images)
-                            : setup_.precision.logits(model_, images);
-    };
-  }
-
-  std::optional<ResumePoint> resume() {
-    const std::string folder = state_.resume();
-    if (folder.empty()) return std::nullopt;
-    progress_.line(fmt::format("resumed {} from {}", vision::describe(state_.progress()), folder));
-    hora::DistributedSampler sampler = setup_.sampler;
-    return ResumePoint{.epochs = state_.epochs(),
-                       .steps = EpochSteps(sampler, state_.progress().position).first()};
-  }
-
   Report evaluate() {
     const ValidationResult result = validation_.run(stop_);
     if (result.stopped) {
-      progress_.line("stopped by " + stop_->signal());
-      Report stopped = report(0);
-      stopped.stopped = true;
-      return stopped;
+      progress_.line("stopped by " + stop_.signal());
+      return report(0, /*stopped=*/true);
     }
     progress_.line(fmt::format("validation {:.2f} % ({} of {} images), top-5 {:.2f} %, in {}",
-                               result.top1(), result.top1_correct, result.images, result.top5(),
+                               result.top1, result.top1_correct, result.images, result.top5,
                                to_minutes(result.seconds)));
-    return report(result.top1());
+    return report(result.top1);
   }
 
   Report train() {
@@ -136,7 +106,7 @@ class Trainer {
     const double& best = state_.progress().best_accuracy;
     const auto is_reached = [&] { return desired && best >= *desired; };
     while (state_.epochs() < options_.epochs && !is_reached()) {
-      if (!run_epoch(state_.epochs())) return stopped();
+      if (!run_epoch()) return stopped();
     }
     const double seconds = state_.seconds();
     state_.wait();
@@ -166,68 +136,136 @@ class Trainer {
   Report stopped() {
     const bool saved = state_.interrupted();
     progress_.line(fmt::format(
-        "stopped by {} {}; {}", stop_->signal(), vision::describe(state_.progress()),
+        "stopped by {} {}; {}", stop_.signal(), vision::describe(state_.progress()),
         saved ? "saved to " + options_.checkpoint.folder + ", from which --resume auto goes on"
               : "nothing was saved, for there is no --model-dir"));
-    Report result = report(state_.progress().best_accuracy);
-    result.stopped = true;
-    return result;
+    return report(state_.progress().best_accuracy, /*stopped=*/true);
   }
 
-  Report report(double accuracy) {
+  Report report(double accuracy, bool stopped = false) {
     return {.best_accuracy = accuracy,
-            .images_per_second = epochs_.images_per_second(),
-            .hidden_share = epochs_.hidden_share(),
+            .images_per_second = images_per_second(),
+            .hidden_share = average_over_ranks(optimizer_.statistics().hidden_share()),
             .ranks = world_.size(),
             .nodes = world_.cross_size(),
             .data = setup_.data.id(),
-            .epochs = state_.epochs()};
+            .epochs = state_.epochs(),
+            .stopped = stopped};
   }
 
-  /// False where the training is to stop.
-  bool run_epoch(int epoch) {
-    const std::optional<TrainedEpoch> trained = epochs_.run(state_, stop_);
-    if (!trained) return false;
-    EpochResult logged{.loss = trained->loss};
+  /// Trains in the state's epoch, from its position on, and validates; false where told to stop.
+  bool run_epoch() {
+    const int epoch = state_.epochs();
+    const double seconds_before = training_seconds_;
+    const std::optional<double> learning_rate = make_steps(epoch);
+    if (!learning_rate) return false;
+    const double seconds = training_seconds_ - seconds_before;  // 0: only validation was left
+    const TrainingProgress& trained = state_.progress();
+    EpochResult result;
+    // Means over all ranks; without the steps left out, which is decided alike on all ranks.
+    if (trained.images > 0) result.loss = average_over_ranks(trained.loss / trained.images);
+    const double waiting = average_over_ranks(seconds > 0 ? batches_.waited() / seconds : 0);
     std::string validated;
-    const bool is_last = epoch + 1 == options_.epochs;
-    if (is_last || (epoch + 1) % options_.validation.every == 0) {
-      const ValidationResult result = validation_.run(stop_);
-      if (result.stopped) return false;
-      epochs_.set_validation_seconds(result.seconds);
-      logged.top1 = result.top1();
-      logged.top5 = result.top5();
-      logged.validation_seconds = result.seconds;
+    if (epoch + 1 == options_.epochs || (epoch + 1) % options_.validation.every == 0) {
+      const ValidationResult validation = validation_.run(stop_);
+      if (validation.stopped) return false;
+      result.top1 = validation.top1;
+      result.top5 = validation.top5;
+      result.validation_seconds = validation_seconds_ = validation.seconds;
       validated =
           fmt::format(" validation {:.2f} % ({} of {} images), top-5 {:.2f} %, best {:.2f} %,",
-                      result.top1(), result.top1_correct, result.images, result.top5(),
-                      std::max(result.top1(), state_.progress().best_accuracy));
+                      validation.top1, validation.top1_correct, validation.images, validation.top5,
+                      std::max(validation.top1, trained.best_accuracy));
     }
-    setup_.log.epoch(logged, std::chrono::system_clock::now());
-    state_.epoch_done(logged.top1);
+    setup_.log.epoch(result, std::chrono::system_clock::now());
+    state_.epoch_done(result.top1);
     progress_.line(fmt::format(
         "epoch {}/{}: {},{} {:.0f} images/s, waited for data in {:.1f} % of the time, learning "
-        "rate "
-        "{:g}",
+        "rate {:g}",
         epoch + 1, options_.epochs,
-        trained->loss ? fmt::format("loss {:.3f}", *trained->loss) : "every step was left out",
-        validated, epochs_.images_per_second(), 100 * trained->waiting, trained->learning_rate));
+        result.loss ? fmt::format("loss {:.3f}", *result.loss) : "every step was left out",
+        validated, images_per_second(), 100 * waiting, *learning_rate));
     return true;
+  }
+
+  /// The last step's learning rate; nothing where the training is told to stop.
+  std::optional<double> make_steps(int epoch) {
+    setup_.model->train();
+    const EpochSteps steps(sampler_, state_.progress().position);
+    // Of this run's, which may take more or fewer images than those of the run before.
+    const std::size_t steps_before = static_cast<std::size_t>(epoch) * setup_.sampler.steps();
+    const auto images = static_cast<std::int64_t>(sampler_.options().batch);
+    const double seconds_before = training_seconds_;
+    const auto start = std::chrono::steady_clock::now();
+    batches_.start(
+        static_cast<std::uint64_t>(epoch), steps.samples(),
+        steps.first_of_samples() * static_cast<std::size_t>(options_.distribution.accumulate));
+    for (std::size_t step = steps.first(); step < steps.end(); ++step) {
+      const auto step_start = std::chrono::steady_clock::now();
+      const double rate =
+          schedule_.apply(optimizer_, static_cast<std::int64_t>(steps_before + step));
+      StepResult result = train_step(options_, forward_, batches_, optimizer_, scaler_, finite_);
+      ++steps_done_;
+      training_seconds_ = seconds_before + seconds_since(start);
+      result.epoch = epoch + 1;
+      result.epochs = options_.epochs;
+      result.ranks = world_.size();
+      result.step = step + 1;
+      result.steps = steps.end();
+      result.learning_rate = rate;
+      result.images_per_second = images_per_second();
+      result.seconds_left = seconds_left(epoch, steps.end() - step - 1);
+      result.gpu_bytes = gpu_peak_bytes(setup_.device);
+      if (!result.made) progress_.line(left_out(result));
+      result.seconds = seconds_since(step_start);
+      progress_.update(result, std::chrono::steady_clock::now());
+      setup_.log.step(result, std::chrono::system_clock::now());
+      const bool counts = !result.non_finite;
+      state_.step_done(steps.after(step), counts ? result.loss : 0, counts ? images : 0);
+      if (stop_.poll()) return std::nullopt;
+    }
+    return schedule_.rate(static_cast<std::int64_t>(steps_before + steps.end()) - 1);
+  }
+
+  std::string left_out(const StepResult& step) const {
+    const std::string reason =
+        step.non_finite
+            ? step.non_finite->text()
+            : fmt::format("gradient overflow; loss scale {} {:g}",
+                          options_.precision.loss_scale ? "stays" : "is now", step.loss_scale);
+    return fmt::format("epoch {}/{}, step {}/{}: left out on all ranks: {}", step.epoch,
+                       step.epochs, step.step, step.steps, reason);
+  }
+
+  double seconds_left(int epoch, std::size_t steps_of_epoch) const {
+    const auto epochs_after = static_cast<std::size_t>(options_.epochs - epoch - 1);
+    return training_seconds_ / static_cast<double>(steps_done_) *
+               static_cast<double>(epochs_after * setup_.sampler.steps() + steps_of_epoch) +
+           validation_seconds_ * (options_.epochs - epoch);
+  }
+
+  /// Over all ranks, of this run, validation left out.
+  double images_per_second() const {
+    const std::int64_t images = steps_done_ * images_a_step(setup_.sampler);
+    return images > 0 ? static_cast<double>(images) / training_seconds_ : 0;
+  }
+
+  double average_over_ranks(double value) const {
+    hora::allreduce(world_, hora::view(&value, 1), {.name = "average"});
+    return value;
   }
 
   void save() {
     const std::string& path = options_.output.save;
     if (path.empty() || world_.rank() != 0) return;
     const bool is_archive = std::filesystem::path(path).extension() == ".pt";
-    std::optional<WeightAverage::Applied> averaged;
-    if (average_) averaged.emplace(*average_, model_);
     if (is_archive) {
       // Through a stream: a file's name would become part of the archive.
       std::ostringstream bytes;
       torch::save(setup_.model, bytes);
       write_file(path, bytes.view());
     } else {
-      hora::save_safetensors(path, hora::weights_of(model_));
+      hora::save_safetensors(path, hora::weights_of(*setup_.model));
     }
     progress_.line(fmt::format("saved the model to {}, {}", path,
                                is_archive ? "LibTorch's archive" : "safetensors"));
@@ -236,26 +274,29 @@ class Trainer {
   const hora::Context& world_;
   const TrainingOptions& options_;
   Setup& setup_;
-  Classifier& model_;
   Progress& progress_;
-  StopRequest* const stop_;  ///< null: nothing stops it
+  StopRequest& stop_;
+  const LoaderOptions loader_;
+  const Forward forward_;
   std::unique_ptr<torch::optim::Optimizer> wrapped_;
   hora::DistributedOptimizerOptions distributed_;
   hora::DistributedOptimizer optimizer_;
   hora::GradScaler scaler_;
   hora::FiniteCheck finite_;
-  std::unique_ptr<WeightAverage> average_;       ///< null: none is asked for
-  std::unique_ptr<DataParallel> data_parallel_;  ///< null in other modes
-  TrainStep step_;
-  EpochLoop epochs_;
+  hora::DistributedSampler sampler_;
+  hora::LearningRateSchedule schedule_;
+  Batches batches_;
   Validation validation_;
   TrainingState state_;
+  std::int64_t steps_done_ = 0;    ///< in this run
+  double training_seconds_ = 0;    ///< without validation
+  double validation_seconds_ = 0;  ///< of the last one
 };
 
 }  // namespace
 
 Report train(const hora::Context& world, const TrainingOptions& options, Setup& setup,
-             Progress& progress, StopRequest* stop) {
+             Progress& progress, StopRequest& stop) {
   return Trainer(world, options, setup, progress, stop).run();
 }
 

@@ -1,52 +1,93 @@
 #include "examples/vision/train/training_state.h"
 
-#include <hora/collectives.h>
-#include <hora/error.h>
-#include <hora/torch/groups.h>
-#include <hora/torch/module.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <array>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <system_error>
-#include <vector>
 
-#include "examples/vision/train/common_error.h"
-#include "examples/vision/train/epoch_steps.h"
+#include "examples/vision/train/program.h"
+#include "examples/vision/train/steps.h"
 
 namespace vision {
 namespace {
 
-/// A folder of checkpoints, and which of them is meant; an empty slot: the newest.
-struct Place {
-  std::string folder;
-  std::string slot;
-};
+namespace fs = std::filesystem;
 
-/// Collective: a folder that is a checkpoint on any rank is one on all, for nodes may have lost
-/// theirs.
-Place place_of(const hora::Context& world, const std::string& named) {
-  std::filesystem::path path = std::filesystem::path(named).lexically_normal();
+/// Calls `visit` with each field's name in checkpoints.
+template <class Progress, class Visit>
+void visit_fields(Progress& progress, const Visit& visit) {
+  visit("epoch", progress.position.epoch);
+  visit("consumed", progress.position.consumed);
+  visit("samples", progress.position.samples);
+  visit("seed", progress.position.seed);
+  visit("shuffle", progress.position.shuffle);
+  visit("steps", progress.steps);
+  visit("loss", progress.loss);
+  visit("images", progress.images);
+  visit("best_accuracy", progress.best_accuracy);
+  visit("seconds", progress.seconds);
+}
+
+/// A JSON object, from which progress_from() gives the same values to the bit.
+std::string to_text(const TrainingProgress& progress) {
+  nlohmann::json json;
+  visit_fields(progress, [&](const char* name, const auto& value) { json[name] = value; });
+  return json.dump();
+}
+
+/// Throws nlohmann::json::exception for a text that is none of to_text().
+TrainingProgress progress_from(const std::string& text) {
+  const nlohmann::json json = nlohmann::json::parse(text);
+  TrainingProgress progress;
+  visit_fields(progress, [&](const char* name, auto& value) { json.at(name).get_to(value); });
+  return progress;
+}
+
+/// A folder's newest checkpoint, or FOLDER/last, FOLDER/previous or FOLDER/best.
+hora::CheckpointLoadOptions find_checkpoint(const std::string& named) {
+  fs::path path = fs::path(named).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();  // a/best/
-  std::error_code ignored;
-  auto is_checkpoint =
-      static_cast<std::int64_t>(std::filesystem::exists(path / "manifest.json", ignored));
-  hora::allreduce(world, hora::view(&is_checkpoint, 1),
-                  {.name = "resume", .op = hora::ReduceOp::max});
-  if (is_checkpoint == 0) return {named, {}};
   const std::string slot = path.filename();
-  if (slot != "last" && slot != "previous" && slot != "best") {
-    throw CommonError("--resume " + named + ": it is a checkpoint without its name; expected " +
-                      "last, previous or best; rename it");
-  }
-  const std::filesystem::path above = path.parent_path();
-  return {above.empty() ? "." : above.string(), slot};
+  if (slot != "last" && slot != "previous" && slot != "best") return {.folder = named};
+  const fs::path above = path.parent_path();
+  return {.folder = above.empty() ? "." : above.string(), .slot = slot};
 }
 
 }  // namespace
 
-void check_unused(const TrainingStateOptions& options) {
-  namespace fs = std::filesystem;
+std::string describe(const TrainingProgress& progress) {
+  const hora::SamplerPosition& position = progress.position;
+  if (position.consumed > 0) {
+    return fmt::format("in epoch {}, after {} of {} images", position.epoch + 1, position.consumed,
+                       position.samples);
+  }
+  return position.epoch == 0 ? "before epoch 1" : fmt::format("after epoch {}", position.epoch);
+}
+
+EpochSteps::EpochSteps(hora::DistributedSampler& sampler, const hora::SamplerPosition& position)
+    : sampler_(sampler) {
+  if (position.consumed == 0) {
+    sampler.set_epoch(position.epoch);
+    return;
+  }
+  sampler.restore(position);
+  const std::size_t width =
+      sampler.options().batch * static_cast<std::size_t>(sampler.options().size);
+  const auto consumed = static_cast<std::size_t>(position.consumed);
+  first_ = consumed / width;
+  if (consumed % width != 0) return;
+  sampler.set_epoch(position.epoch);
+  first_of_samples_ = first_;
+}
+
+hora::SamplerPosition EpochSteps::after(std::size_t step) const {
+  return sampler_.position(step + 1 - (first_ - first_of_samples_));
+}
+
+void check_unused(const CheckpointOptions& options) {
   const fs::path resume = options.resume;
   const auto is_resumed = [&](const fs::path& folder) {
     std::error_code ignored;
@@ -64,85 +105,60 @@ void check_unused(const TrainingStateOptions& options) {
   }
 }
 
-TrainingState::TrainingState(const hora::Context& world, const TrainingStateOptions& options,
-                             const TrainingParts& parts)
-    : world_(world), options_(options), parts_(parts) {
-  progress_.position = {.samples = parts.sampler.samples(),
-                        .seed = parts.sampler.options().seed,
-                        .shuffle = parts.sampler.options().shuffle};
-  if (options_.folder.empty() && options_.resume.empty()) return;
-  checkpoint_.emplace(
-      world,
-      hora::CheckpointOptions{.folder = options_.folder.empty() ? options_.resume : options_.folder,
-                              .per_node = options_.per_node});
-  checkpoint_->add_weights(parts_.model);
-  checkpoint_->add_optimizer("optimizer", parts_.optimizer);
-  checkpoint_->add_scaler("scaler", parts_.scaler);
+TrainingState::TrainingState(const hora::Context& world, const CheckpointOptions& options,
+                             torch::nn::Module& model, hora::DistributedOptimizer& optimizer,
+                             hora::GradScaler& scaler, const hora::DistributedSampler& sampler,
+                             hora::GradientHook* hook)
+    : world_(world), options_(options), model_(model), sampler_(sampler) {
+  progress_.position = {.samples = sampler.samples(),
+                        .seed = sampler.options().seed,
+                        .shuffle = sampler.options().shuffle};
+  if (options.folder.empty() && options.resume.empty()) return;
+  checkpoint_.emplace(world, hora::CheckpointOptions{
+                                 .folder = options.folder.empty() ? options.resume : options.folder,
+                                 .per_node = options.per_node});
+  checkpoint_->add_weights(model);
+  checkpoint_->add_optimizer("optimizer", optimizer);
+  checkpoint_->add_scaler("scaler", scaler);
   checkpoint_->add_random_state();
   checkpoint_->add_text(
       "progress", [this] { return progress_text_; },
       [this](const std::string& text) { progress_text_ = text; });
-  if (parts_.average != nullptr) {
-    checkpoint_->add_tensors("average", parts_.average->tensors());
-    checkpoint_->add_text(
-        "average_steps", [this] { return std::to_string(parts_.average->steps()); },
-        [this](const std::string& text) {
-          parts_.average->set_steps(std::stoll(text));
-          average_was_loaded_ = true;
-        });
-  }
-  if (parts_.hook != nullptr) checkpoint_->add_hook("hook", *parts_.hook);
+  if (hook != nullptr) checkpoint_->add_hook("hook", *hook);
 }
 
 std::string TrainingState::resume() {
   if (options_.resume.empty()) return {};
   const bool is_named = options_.resume != "auto";
   const std::string& named = is_named ? options_.resume : options_.folder;
-  const Place place = is_named ? place_of(world_, named) : Place{named, {}};
-  std::optional<hora::CheckpointPosition> position;
+  hora::CheckpointLoadOptions from = find_checkpoint(named);
+  from.allow_missing_parts = true;
+  const auto refuse = [&](const std::string& reason) {
+    throw CommonError("--resume " + options_.resume + reason);
+  };
   try {
-    position = checkpoint_->load(
-        {.folder = place.folder, .slot = place.slot, .allow_missing_parts = true});
+    if (!checkpoint_->load(from)) {
+      if (!is_named) return {};
+      refuse(
+          ": there is no checkpoint on any rank; expected a folder of last, previous and best, "
+          "or one of these");
+    }
+    progress_ = progress_from(progress_text_);
+    // Throws where the position is not this sampler's.
+    hora::DistributedSampler sampler = sampler_;
+    const EpochSteps steps(sampler, progress_.position);
+  } catch (const nlohmann::json::exception& error) {
+    refuse(": the checkpoint in " + named + " has no progress of a training; expected one that a " +
+           "trainer has written (" + error.what() + ")");
   } catch (const hora::Error& error) {
     if (error.code() != hora::ErrorCode::invalid_argument) throw;
-    throw CommonError("--resume " + options_.resume + ": " + error.what());
+    refuse((progress_.steps > 0 ? ", " + describe(progress_) : "") + ": " + error.what());
   }
-  if (!position) {
-    if (!is_named) return {};
-    throw CommonError("--resume " + named + ": there is no checkpoint on any rank");
-  }
-  if (progress_text_.empty()) {
-    throw CommonError("--resume " + named +
-                      ": the checkpoint there has no progress of a training; expected one that a "
-                      "trainer has written");
-  }
-  progress_ = progress_from(progress_text_);
   progress_.loss /= world_.size();
   progress_.images /= world_.size();
   seconds_before_ = progress_.seconds;
   if (named == options_.folder) saved_steps_ = progress_.steps;
-  check_position(named);
-  if (parts_.average != nullptr && !average_was_loaded_) begin_average();
   return named;
-}
-
-void TrainingState::check_position(const std::string& folder) const {
-  hora::DistributedSampler sampler = parts_.sampler;
-  try {
-    const EpochSteps steps(sampler, progress_.position);
-  } catch (const hora::Error& error) {
-    throw CommonError("--resume " + folder + ", " + describe(progress_) + ": " + error.what());
-  }
-}
-
-void TrainingState::begin_average() {
-  const torch::NoGradGuard no_grad;
-  auto current = parts_.model.named_parameters();
-  current.update(parts_.model.named_buffers());
-  for (const auto& average : parts_.average->tensors()) {
-    torch::Tensor into = average.value();
-    into.copy_(current[average.key()]);
-  }
 }
 
 void TrainingState::step_done(const hora::SamplerPosition& reached, double loss,
@@ -151,7 +167,8 @@ void TrainingState::step_done(const hora::SamplerPosition& reached, double loss,
   ++progress_.steps;
   progress_.loss += loss * static_cast<double>(images);
   progress_.images += static_cast<double>(images);
-  if (options_.every_steps > 0 && progress_.steps % options_.every_steps == 0) save();
+  const auto every = static_cast<std::int64_t>(options_.every_steps);
+  if (every > 0 && progress_.steps % every == 0) save();
 }
 
 void TrainingState::epoch_done(std::optional<double> accuracy) {
@@ -175,7 +192,7 @@ void TrainingState::wait() {
 }
 
 double TrainingState::seconds() const {
-  return seconds_before_ + std::chrono::duration<double>(Clock::now() - start_).count();
+  return seconds_before_ + seconds_since(start_);
 }
 
 void TrainingState::save(bool best) {
@@ -188,23 +205,10 @@ void TrainingState::save(bool best) {
   all.images = sums[1];
   all.seconds = seconds();
   progress_text_ = to_text(all);
-  if (options_.per_node) share_buffers();
+  // Each node saves its own, but BatchNorm's running statistics are rank 0's.
+  if (options_.per_node) hora::broadcast_buffers(world_, model_, /*root=*/0);
   checkpoint_->save({.step = progress_.steps, .epoch = epochs()}, {.best = best});
   saved_steps_ = progress_.steps;
-}
-
-/// Each node saves its own, but those of rank 0 are the training's (BatchNorm's running statistics,
-/// which ranks have from their own batches).
-void TrainingState::share_buffers() {
-  hora::broadcast_buffers(world_, parts_.model, /*root=*/0);
-  if (parts_.average == nullptr) return;
-  std::vector<torch::Tensor> averages;
-  for (const auto& buffer : parts_.model.named_buffers()) {
-    averages.push_back(parts_.average->tensors()[buffer.key()]);
-  }
-  if (!averages.empty()) {
-    hora::grouped_broadcast_(world_, averages, {.name = "averaged buffers"});
-  }
 }
 
 }  // namespace vision

@@ -1,75 +1,93 @@
-/// What of a training is saved, and resumed: by any number of ranks, in the middle of an epoch too.
+/// How far a training is, and what of it is saved, and resumed: by any number of ranks, in the
+/// middle of an epoch too.
 #pragma once
 
-#include <hora/context.h>
-#include <hora/torch/checkpoint.h>
-#include <hora/torch/distributed_sampler.h>
-#include <torch/nn/module.h>
+#include <hora/torch.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "examples/vision/optim/weight_average.h"
-#include "examples/vision/train/training_progress.h"
+#include "examples/vision/train/options.h"
 
 namespace vision {
 
-struct TrainingStateOptions {
-  std::string folder = {};  ///< for checkpoints; empty: none are written
-  /// Empty: from the beginning; "auto": `folder`, where it has one; a folder; or FOLDER/last,
-  /// FOLDER/previous, FOLDER/best, where one with this name is a checkpoint: it alone.
-  std::string resume = {};
-  bool per_node = false;         ///< hora::CheckpointOptions::per_node
-  std::int64_t every_steps = 0;  ///< saves after so many steps, besides after each epoch; 0: not
+/// All but `loss` and `images` is the same on every rank.
+struct TrainingProgress {
+  /// Of the next step. Its epoch is the number of epochs that are done, with their validation.
+  hora::SamplerPosition position = {};
+  std::int64_t steps = 0;    ///< made, in all epochs
+  double loss = 0;           ///< sum over this rank's images of this epoch so far
+  double images = 0;         ///< their number; a share of all ranks' after an interruption
+  double best_accuracy = 0;  ///< percent; 0 before the first validation
+  double seconds = 0;        ///< since the begin, without the time between runs
 };
 
-/// Throws std::runtime_error where `folder` has checkpoints on this host, and `resume` does not go
-/// on from them: the new training would replace them, the best one too.
-void check_unused(const TrainingStateOptions& options);
+/// "after epoch 3", "in epoch 4, after 96 of 128 images", "before epoch 1".
+std::string describe(const TrainingProgress& progress);
 
-/// What is saved beside the progress and the random states; all must outlive the TrainingState.
-struct TrainingParts {
-  torch::nn::Module& model;
-  hora::DistributedOptimizer& optimizer;
-  hora::GradScaler& scaler;
-  /// The training images'. Says what an epoch consists of; its position is not looked at.
-  const hora::DistributedSampler& sampler;
-  WeightAverage* average = nullptr;    ///< null: there is none
-  hora::GradientHook* hook = nullptr;  ///< the optimizer's; null: it has none
+/// Steps of an epoch that are to be made: all, or those that an interruption has left. Counted from
+/// the epoch's begin, as steps of this run; where others made those before first(), as many whole
+/// ones as their samples are enough for.
+class EpochSteps {
+ public:
+  /// Sets the sampler, which must outlive it and stay so, to `position`, of which the epoch alone
+  /// counts at an epoch's begin. Throws as DistributedSampler::restore().
+  EpochSteps(hora::DistributedSampler& sampler, const hora::SamplerPosition& position);
+
+  std::size_t first() const { return first_; }
+  /// Behind the last one; one less than a whole epoch's where the ranks before left a part of one.
+  std::size_t end() const { return first_ - first_of_samples_ + sampler_.steps(); }
+
+  /// This rank's samples, for Loader::start(), whose steps begin at first_of_samples(): the whole
+  /// epoch's where it can be cut into this run's steps, so that the same images take the places of
+  /// bad ones as in one that was not interrupted; else of what is left.
+  std::vector<std::size_t> samples() const { return sampler_.local_order(); }
+  std::size_t first_of_samples() const { return first_of_samples_; }
+
+  /// Where ranks are when they have made step `step`.
+  hora::SamplerPosition after(std::size_t step) const;
+
+ private:
+  hora::DistributedSampler& sampler_;
+  std::size_t first_ = 0;
+  std::size_t first_of_samples_ = 0;
 };
 
-/// The training's progress, kept up to date by the trainer, and its checkpoints. Without folders
-/// progress is kept, and nothing is saved.
-///
-/// A checkpoint is that of a layout of ranks in its random states and its hook's memory; with the
-/// same layout a training on CPUs goes on to the same bits. All else, such as the place in the
-/// epoch, is the training's.
-///
+/// Throws std::runtime_error where the folder has checkpoints on this host, and the training does
+/// not go on from them: it would replace them, the best one too.
+void check_unused(const CheckpointOptions& options);
+
+/// The training's progress, kept up to date by the trainer, and its checkpoints, if the options
+/// name a folder. With the same layout of ranks a training on CPUs goes on to the same bits.
 /// Collective, but for what is const. Thread rule and errors: as hora::Checkpoint.
 class TrainingState {
  public:
-  TrainingState(const hora::Context& world, const TrainingStateOptions& options,
-                const TrainingParts& parts);
+  /// What is given must outlive it. `sampler`: of the training images; its position is not looked
+  /// at. `hook`: the optimizer's; null: it has none.
+  TrainingState(const hora::Context& world, const CheckpointOptions& options,
+                torch::nn::Module& model, hora::DistributedOptimizer& optimizer,
+                hora::GradScaler& scaler, const hora::DistributedSampler& sampler,
+                hora::GradientHook* hook);
   TrainingState(const TrainingState&) = delete;
   TrainingState& operator=(const TrainingState&) = delete;
 
-  /// Loads what the options name; returns where it lies, or "" where the training begins anew.
-  /// Before the first step. What the checkpoint lacks begins as it does in a new training, with a
-  /// warning; averaged weights begin as the loaded ones. Throws CommonError where a named folder
-  /// has no checkpoint, where none is complete and undamaged, and where the checkpoint's place in
-  /// its epoch is one in other data or of another seed.
+  /// Loads what the options name, before the first step; returns where it lies, or "" where the
+  /// training begins anew. What the checkpoint lacks begins so, with a warning. Throws CommonError
+  /// for a checkpoint that is missing, damaged, or of other data or another seed.
   std::string resume();
 
-  /// After a step of `images` images of this rank, whose mean loss is given, and which has led to
-  /// `reached` (EpochSteps::after()). Saves in the background where `every_steps` says so.
+  /// After a step of this rank's `images` with this mean loss, which has led to `reached`
+  /// (EpochSteps::after()). Saves in the background where `every_steps` says so.
   void step_done(const hora::SamplerPosition& reached, double loss, std::int64_t images);
-  /// After an epoch and its validation, if there was one, which gave this accuracy (percent). Saves
-  /// in the background.
+  /// After an epoch and its validation, if any, which gave this percentage. Saves in the
+  /// background.
   void epoch_done(std::optional<double> accuracy);
-  /// The training ends before its time: saves where that was not just done, and returns when it is
-  /// on the disk; false where there is no folder.
+  /// The training ends before its time: saves, where that was not just done, to the disk; false
+  /// where there is no folder.
   bool interrupted();
   /// Returns when the last checkpoint is on the disk.
   void wait();
@@ -79,23 +97,18 @@ class TrainingState {
   double seconds() const;  ///< of this training, in all its runs
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   void save(bool best = false);
-  void share_buffers();
-  void begin_average();
-  void check_position(const std::string& folder) const;
 
   const hora::Context& world_;
-  const TrainingStateOptions options_;
-  TrainingParts parts_;
+  const CheckpointOptions options_;
+  torch::nn::Module& model_;
+  const hora::DistributedSampler& sampler_;
   std::optional<hora::Checkpoint> checkpoint_;
   TrainingProgress progress_;
   std::string progress_text_;  ///< of all ranks together, as it is saved
-  bool average_was_loaded_ = false;
   std::int64_t saved_steps_ = -1;
   double seconds_before_ = 0;  ///< in runs before this one
-  Clock::time_point start_ = Clock::now();
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace vision

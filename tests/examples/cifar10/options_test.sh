@@ -36,8 +36,8 @@ expect_lines() {
   [[ $found == "$1" ]] || { cat "$3"; fail "$found lines match '$2', expected $1"; }
 }
 
-trains --opt lars --lr 1 --no-norm-decay --label-smoothing .1 --zero-init-residual
-expect_lines 1 '^optimizer: lars, gradients averaged, labels smoothed by 0.1$' output
+trains --opt adam --lr .001 --no-norm-decay --label-smoothing .1 --zero-init-residual
+expect_lines 1 '^optimizer: adam, gradients averaged, labels smoothed by 0.1$' output
 
 trains --opt adamw --lr .001 --zero --clip-norm 1
 expect_lines 1 "^optimizer: adamw, .* optimizer's state in shares \\(ZeRO\\), clipped to 1$" output
@@ -46,9 +46,9 @@ trains --zero --fused-update
 expect_lines 1 \
   "^optimizer: sgd, .* in shares \\(ZeRO\\), updated by the pass that averages$" output
 
-batch=8 trains --accumulate 2 --sync-bn --ema-decay .9 --lr-schedule step --scale-lr
+batch=8 trains --accumulate 2 --sync-bn --lr-schedule step --scale-lr
 expect_lines 1 '^batch: 2 x 8 a rank, 32 in all; 1 epochs of 2 steps; seed 1$' output
-expect_lines 1 '^optimizer: sgd, .* 2 backward passes a step, BatchNorm over all ranks, .* 0.9$' \
+expect_lines 1 '^optimizer: sgd, .* 2 backward passes a step, BatchNorm over all ranks$' \
   output
 
 # LibTorch 2's CPU kernels have float16.
@@ -84,9 +84,6 @@ expect_lines 1 '^optimizer: sgd, gradients averaged, as bfloat16$' output
 trains --width 8 --lr-scheduler cosineannealinglr
 expect_lines 1 "^model: resnet20 of width 8 with torchvision's stem, 69010 values$" output
 
-trains --adasum
-expect_lines 1 '^optimizer: sgd, gradients combined by Adasum$' output
-
 epochs=2 trains --compression powersgd --eval-every 2 --print-freq 1 --model-dir models --save x.pt
 expect_lines 1 '^epoch 1/2: loss [0-9.]+, [0-9]+ images/s, waited' output
 expect_lines 1 '^epoch 2/2: loss [0-9.]+, validation' output
@@ -116,7 +113,7 @@ refused() {
   expect_lines 1 "$pattern" output
   expect_lines 0 '^(data|epoch)' output
 }
-refused '^--zero: lars needs whole layers' --opt lars --zero
+refused '^--zero: averages uncompressed' --zero --compression fp16
 refused '^--fused-update: does not go with --clip-norm' --zero --fused-update --clip-norm 1
 refused 'absent.safetensors' --weights absent.safetensors
 refused 'x.pt.*: it is no safetensors file' --weights x.pt

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "examples/vision/data/decoder.h"
-#include "examples/vision/data/open_data.h"
+#include "examples/vision/data/dataset.h"
 
 namespace {
 

@@ -3,15 +3,11 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <cstdio>  // jpeglib.h needs FILE
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
-
-// After cstdio.
-#include <jpeglib.h>
 
 #include "examples/vision/data/random.h"
 #include "tests/examples/vision/data/files.h"
@@ -106,128 +102,6 @@ TEST(Decoder, InterleavesPlanes) {
       AllOf(StartsWith("x: "), HasSubstr("found 18 bytes"), HasSubstr("each of 3 x 3 pixels")));
 }
 
-TEST(Decoder, OtherFormatsAreNotScaled) {
-  Decoder decoder;
-  Image image;
-  const Bytes bytes = image_file("rgb.png");
-  decoder.open({ImageFormat::png, bytes, {}}, "x");
-  EXPECT_EQ(decoder.supported(4), 1);
-  decoder.decode(4, image);
-  EXPECT_EQ(image.size, (ImageSize{29, 21}));
-}
-
-struct Sampling {
-  int horizontal;  // samples of luma for one of chroma
-  int vertical;
-  int components;
-  bool progressive;
-};
-
-// An image of noise, so that every pixel's neighbours show.
-Bytes noise_jpeg(ImageSize size, const Sampling& sampling, Random& random) {
-  jpeg_compress_struct jpeg{};
-  jpeg_error_mgr errors{};
-  jpeg.err = jpeg_std_error(&errors);
-  jpeg_create_compress(&jpeg);
-  unsigned char* file = nullptr;
-  unsigned long file_bytes = 0;
-  jpeg_mem_dest(&jpeg, &file, &file_bytes);
-  jpeg.image_width = static_cast<JDIMENSION>(size.width);
-  jpeg.image_height = static_cast<JDIMENSION>(size.height);
-  jpeg.input_components = sampling.components;
-  jpeg.in_color_space = sampling.components == 4   ? JCS_CMYK
-                        : sampling.components == 3 ? JCS_RGB
-                                                   : JCS_GRAYSCALE;
-  jpeg_set_defaults(&jpeg);
-  jpeg_set_quality(&jpeg, 90, TRUE);
-  jpeg.comp_info[0].h_samp_factor = sampling.horizontal;
-  jpeg.comp_info[0].v_samp_factor = sampling.vertical;
-  if (sampling.progressive) jpeg_simple_progression(&jpeg);
-  jpeg_start_compress(&jpeg, TRUE);
-  Bytes line(static_cast<std::size_t>(size.width * sampling.components));
-  while (jpeg.next_scanline < jpeg.image_height) {
-    for (auto& sample : line) sample = static_cast<std::uint8_t>(random.below(256));
-    JSAMPROW row = line.data();
-    jpeg_write_scanlines(&jpeg, &row, 1);
-  }
-  jpeg_finish_compress(&jpeg);
-  Bytes bytes(file, file + file_bytes);
-  jpeg_destroy_compress(&jpeg);
-  std::free(file);
-  return bytes;
-}
-
-TEST(Decoder, APartHasThePixelsOfTheWhole) {
-  Random random{hora::internal::test::seed(), 0};
-  const auto below = [&](int bound) {
-    return static_cast<int>(random.below(static_cast<std::uint64_t>(bound)));
-  };
-  Decoder decoder;
-  Image image, part;
-  for (const Sampling& sampling :
-       {Sampling{1, 1, 3, false}, Sampling{2, 1, 3, false}, Sampling{2, 2, 3, false},
-        Sampling{1, 2, 3, false}, Sampling{2, 2, 3, true}, Sampling{1, 1, 1, false},
-        Sampling{1, 1, 4, true}}) {
-    const ImageSize size{60 + below(100), 60 + below(100)};
-    const Bytes bytes = noise_jpeg(size, sampling, random);
-    for (const int denominator : {1, 2, 4, 8}) {
-      decoder.open({ImageFormat::jpeg, bytes, {}}, "x");
-      decoder.decode(denominator, image);
-      for (int attempt = 0; attempt < 20; ++attempt) {
-        Box box;
-        box.left = below(image.size.width);
-        box.top = below(image.size.height);
-        box.width = 1 + below(image.size.width - box.left);
-        box.height = 1 + below(image.size.height - box.top);
-        SCOPED_TRACE(testing::Message()
-                     << size.width << " x " << size.height << " / " << denominator << ", sampled "
-                     << sampling.horizontal << " x " << sampling.vertical << ", components "
-                     << sampling.components << ": " << box.width << " x " << box.height << " at "
-                     << box.left << ", " << box.top);
-        decoder.open({ImageFormat::jpeg, bytes, {}}, "x");
-        part.pixels.assign(part.pixels.size(), 77);
-        decoder.decode(denominator, box, part);
-        ASSERT_EQ(part.size, image.size);
-        for (int row = box.top; row < box.top + box.height; ++row) {
-          const auto start = static_cast<std::ptrdiff_t>(3 * (row * image.size.width + box.left));
-          ASSERT_TRUE(std::equal(image.pixels.begin() + start,
-                                 image.pixels.begin() + start + 3 * box.width,
-                                 part.pixels.begin() + start))
-              << "row " << row;
-        }
-      }
-    }
-  }
-}
-
-TEST(Decoder, DamageOutsideOfAPartIsABadImage) {
-  Random random{hora::internal::test::seed(), 1};
-  Decoder decoder;
-  Image part;
-  for (const bool progressive : {false, true}) {
-    const Bytes whole = noise_jpeg({200, 150}, {2, 2, 3, progressive}, random);
-    for (const std::size_t cut : {std::size_t{2}, whole.size() / 5}) {
-      const Bytes bytes(whole.begin(), whole.end() - static_cast<std::ptrdiff_t>(cut));
-      decoder.open({ImageFormat::jpeg, bytes, {}}, "cut");
-      EXPECT_THAT(message_of([&] {
-                    decoder.decode(1, {10, 10, 20, 20}, part);
-                  }),
-                  StartsWith("cut: "))
-          << cut << " bytes less";
-    }
-  }
-}
-
-TEST(Decoder, RefusesAPartThatIsNotInside) {
-  const Bytes bytes = image_file("rgb_420.jpg");
-  Decoder decoder;
-  Image part;
-  for (const Box& box : {Box{-1, 0, 3, 3}, Box{0, 0, 0, 3}, Box{10, 0, 6, 3}, Box{0, 10, 3, 2}}) {
-    decoder.open({ImageFormat::jpeg, bytes, {}}, "x");
-    EXPECT_THROW(decoder.decode(2, box, part), std::invalid_argument);  // of 15 x 11 pixels
-  }
-}
-
 TEST(Decoder, EveryTruncationIsABadImage) {
   Decoder decoder;
   for (const auto* names : {&jpegs, &pngs}) {
@@ -300,22 +174,6 @@ TEST(Decoder, TakesAPngForNoJpegAndTheOtherWayRound) {
               HasSubstr("Not a JPEG file"));
   EXPECT_THAT(outcome(decoder, ImageFormat::png, image_file("grey.jpg")),
               HasSubstr("Not a PNG file"));
-}
-
-TEST(Decoder, CallsInTheWrongOrderAreProgrammersErrors) {
-  Decoder decoder;
-  Image image;
-  EXPECT_THROW(decoder.decode(1, image), std::logic_error);
-  const Bytes bytes = image_file("grey.jpg");
-  decoder.open({ImageFormat::jpeg, bytes, {}}, "x");
-  EXPECT_THROW(decoder.decode(3, image), std::invalid_argument);
-  decoder.decode(2, image);
-  EXPECT_THROW(decoder.decode(2, image), std::logic_error) << "an image is decoded once";
-  // An image that was opened, but not decoded, does not disturb the next one.
-  decoder.open({ImageFormat::jpeg, bytes, {}}, "x");
-  decoder.open({ImageFormat::jpeg, bytes, {}}, "x");
-  decoder.decode(1, image);
-  EXPECT_EQ(image.size, (ImageSize{29, 21}));
 }
 
 }  // namespace

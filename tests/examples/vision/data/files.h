@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <span>
 #include <stdexcept>
 #include <vector>
 
@@ -19,12 +18,6 @@ inline Bytes read_bytes(const std::filesystem::path& path) {
     throw std::runtime_error("Cannot read " + path.string());
   }
   return {std::istreambuf_iterator<char>(file), {}};
-}
-
-inline void write_bytes(const std::filesystem::path& path, std::span<const std::uint8_t> bytes) {
-  std::ofstream(path, std::ios::binary)
-      .write(reinterpret_cast<const char*>(bytes.data()),
-             static_cast<std::streamsize>(bytes.size()));
 }
 
 /// A file of fixtures/.

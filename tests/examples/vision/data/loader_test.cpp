@@ -4,14 +4,19 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
 #include <numeric>
 #include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "examples/vision/data/record_sets.h"
 #include "tests/support/seed.h"
 
 namespace vision {
@@ -60,7 +65,6 @@ class MadeDataset : public Dataset {
 TransformOptions augmented() {
   return {.geometry = RandomResizedCrop{.size = 6},
           .flip = true,
-          .jitter = {.brightness = 0.4, .hue = 0.1},
           .normalisation = imagenet_normalisation};
 }
 
@@ -103,8 +107,7 @@ TEST(Loader, GivesTheSameBatchesWithAnyNumberOfWorkers) {
   const auto order = shuffled(103);
   std::vector<std::vector<Seen>> epochs;
   for (const int workers : {0, 1, 2, 5}) {
-    Loader loader(data, augmented(),
-                  {.batch = 8, .workers = workers, .prefetch = workers == 5 ? 7 : 2, .seed = 3});
+    Loader loader(data, augmented(), {.batch = 8, .workers = workers, .seed = 3});
     loader.start(0, order);
     EXPECT_EQ(loader.steps(), 13U);
     epochs.push_back(rest_of(loader));
@@ -154,13 +157,12 @@ TEST(Loader, BeginsAtAnyStep) {
       EXPECT_EQ(rest_of(loader),
                 std::vector<Seen>(whole.begin() + static_cast<std::ptrdiff_t>(first), whole.end()));
     }
-    EXPECT_THROW(loader.start(2, order, whole.size() + 1), std::invalid_argument);
   }
 }
 
 TEST(Loader, StartDropsWhatWasLeft) {
   const MadeDataset data(64);
-  Loader loader(data, augmented(), {.batch = 4, .workers = 3, .prefetch = 5});
+  Loader loader(data, augmented(), {.batch = 4, .workers = 3});
   const auto order = shuffled(64);
   loader.start(0, order);
   const std::vector<Seen> whole = rest_of(loader);
@@ -172,30 +174,18 @@ TEST(Loader, StartDropsWhatWasLeft) {
   }
 }
 
-TEST(Loader, LeavesOutAShortLastBatch) {
-  const MadeDataset data(11);
-  for (const std::size_t images : {0U, 3U, 4U, 11U}) {
-    Loader loader(data, augmented(), {.batch = 4, .workers = 1, .drop_last = true});
-    loader.start(0, shuffled(images));
-    EXPECT_EQ(loader.steps(), images / 4);
-    for (const Seen& batch : rest_of(loader)) {
-      EXPECT_EQ(batch.labels.size(), 4U);
-    }
-  }
-}
-
 TEST(Loader, RaisesABadImageInItsStep) {
   MadeDataset data(40);
   std::vector<std::size_t> order(40);
   std::iota(order.begin(), order.end(), std::size_t{0});
   data.bad = {21, 22, 30};
   for (const int workers : {0, 1, 4}) {
-    Loader loader(data, augmented(), {.batch = 10, .workers = workers, .prefetch = 4});
+    Loader loader(data, augmented(), {.batch = 10, .workers = workers});
     loader.start(0, order);
     EXPECT_NE(loader.next(), nullptr);
     EXPECT_NE(loader.next(), nullptr);
     EXPECT_EQ(error_of_next<BadImage>(loader), "image 21: made to be bad");
-    EXPECT_EQ(error_of_next<BadImage>(loader), "image 21: made to be bad");
+    EXPECT_EQ(loader.next(), nullptr);
     loader.start(1, order, 3);
     EXPECT_EQ(error_of_next<BadImage>(loader), "image 30: made to be bad");
     loader.start(1, order);
@@ -224,7 +214,6 @@ TEST(Loader, ReplacesBadImagesByTheNextGoodOne) {
     EXPECT_EQ(seen, expected);
     loader.start(4, order);
     rest_of(loader);
-    EXPECT_EQ(loader.bad_images(), 4U);
     EXPECT_EQ(log,
               (std::multiset<std::string>{"image 3: made to be bad", "image 7: made to be bad",
                                           "image 8: made to be bad", "image 9: made to be bad"}));
@@ -258,7 +247,7 @@ TEST(Loader, CanBeDestroyedAtAnyMoment) {
   MadeDataset data(200);
   data.bad = {150};
   for (int i = 0; i < 60; ++i) {
-    Loader loader(data, augmented(), {.batch = 7, .workers = 1 + i % 4, .prefetch = 1 + i % 5});
+    Loader loader(data, augmented(), {.batch = 7, .workers = 1 + i % 4});
     if (i % 3 == 0) {
       continue;
     }
@@ -272,52 +261,135 @@ TEST(Loader, CanBeDestroyedAtAnyMoment) {
   }
 }
 
-TEST(Loader, BatchesOutliveItAndTheirMemoryIsUsedAgain) {
+TEST(Loader, BatchesOutliveIt) {
   const MadeDataset data(40);
   std::vector<Batch> kept;
-  std::set<const float*> memory;
   {
-    Loader loader(data, augmented(), {.batch = 4, .workers = 2, .prefetch = 2});
+    Loader loader(data, augmented(), {.batch = 4, .workers = 2});
     loader.start(0, shuffled(40));
-    while (const Batch batch = loader.next()) {
-      memory.insert(batch->images().data());
-    }
-    EXPECT_LE(memory.size(), 3U);
-    // A caller that keeps all of them does not stop the loader.
-    loader.start(0, shuffled(40));
-    while (Batch batch = loader.next()) {
-      kept.push_back(std::move(batch));
-    }
+    while (Batch batch = loader.next()) kept.push_back(std::move(batch));
   }
   EXPECT_EQ(kept.size(), 10U);
-  std::set<const float*> distinct;
   for (const Batch& batch : kept) {
-    distinct.insert(batch->images().data());
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(batch->images().data()) % 64, 0U);
+    EXPECT_EQ(batch->labels().size(), 4U);
   }
-  EXPECT_EQ(distinct.size(), 10U);
   std::thread([&] { kept.clear(); }).join();
 }
 
-TEST(Loader, PrefetchesNoFurtherThanToldTo) {
+TEST(Loader, PrefetchesTwoBatches) {
   const MadeDataset data(40);
-  Loader loader(data, augmented(), {.batch = 4, .workers = 2, .prefetch = 3});
+  Loader loader(data, augmented(), {.batch = 4, .workers = 2});
   loader.start(0, shuffled(40));
   loader.next();
   loader.start(0, {});  // waits for what was begun
   EXPECT_GE(data.reads, 4);
-  EXPECT_LE(data.reads, 16);
+  EXPECT_LE(data.reads, 12);
   EXPECT_GE(loader.waited(), 0);
 }
 
-TEST(Loader, RefusesWhatItCannotDo) {
-  const MadeDataset data(5);
-  EXPECT_THROW(Loader(data, augmented(), {.batch = 0}), std::invalid_argument);
-  EXPECT_THROW(Loader(data, augmented(), {.workers = -1}), std::invalid_argument);
-  EXPECT_THROW(Loader(data, augmented(), {.prefetch = 0}), std::invalid_argument);
-  Loader loader(data, augmented(), {});
-  EXPECT_THROW(loader.start(0, {5}), std::invalid_argument);
-  EXPECT_EQ(loader.next(), nullptr);
+Batch made_batch() {
+  return std::make_shared<BatchData>(2, 12, allocate_pageable);
+}
+
+TEST(CopiedBatches, KeepMemoryUntilTheCopyHasEnded) {
+  CopiedBatches copies;
+  std::vector<bool> ended(3, false);
+  std::vector<std::weak_ptr<BatchData>> batches;
+  for (std::size_t i = 0; i < ended.size(); ++i) {
+    Batch batch = made_batch();
+    batches.emplace_back(batch);
+    copies.keep(std::move(batch), [&ended, i] { return ended[i]; });
+  }
+  ended[1] = true;
+  EXPECT_FALSE(batches[1].expired()) << "nobody has asked";
+  copies.release();
+  EXPECT_FALSE(batches[0].expired());
+  EXPECT_TRUE(batches[1].expired());
+  EXPECT_FALSE(batches[2].expired());
+  ended.assign(3, true);
+  copies.release();
+  EXPECT_TRUE(batches[0].expired() && batches[2].expired());
+}
+
+TEST(CopiedBatches, WaitForTheCopiesAtTheirEnd) {
+  int asked = 0;
+  std::weak_ptr<BatchData> kept;
+  {
+    CopiedBatches copies;
+    Batch batch = made_batch();
+    kept = batch;
+    copies.keep(std::move(batch), [&] { return ++asked == 5; });
+  }
+  EXPECT_EQ(asked, 5);
+  EXPECT_TRUE(kept.expired());
+}
+
+TEST(CopiedBatches, AnErrorFreesNothing) {
+  CopiedBatches copies;
+  bool fails = true;
+  Batch batch = made_batch();
+  const std::weak_ptr<BatchData> kept = batch;
+  copies.keep(std::move(batch), [&] {
+    if (fails) throw std::runtime_error("no device");
+    return true;
+  });
+  EXPECT_THROW(copies.release(), std::runtime_error);
+  EXPECT_FALSE(kept.expired());
+  fails = false;
+}
+
+/// Reads a batch in another thread some time later, as a device does.
+class SlowCopy {
+ public:
+  explicit SlowCopy(std::shared_ptr<BatchData> batch)
+      : now_(batch->images().begin(), batch->images().end()),
+        later_(std::make_shared<std::vector<float>>()),
+        ended_(std::make_shared<std::atomic<bool>>(false)),
+        reader_([from = batch->images(), later = later_, ended = ended_] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(10));
+          later->assign(from.begin(), from.end());
+          *ended = true;
+        }) {}
+
+  CopiedBatches::Ended ended() const {
+    return [ended = ended_] { return ended->load(); };
+  }
+  bool is_right() {
+    reader_.join();
+    return *later_ == now_;
+  }
+
+ private:
+  std::vector<float> now_;
+  std::shared_ptr<std::vector<float>> later_;
+  std::shared_ptr<std::atomic<bool>> ended_;
+  std::jthread reader_;
+};
+
+TEST(LoaderAndCopies, WorkersDoNotWriteWhereACopyReads) {
+  constexpr std::size_t images = 64;
+  PlanarRecords records{.files = {{"made", images}}, .pixels = {}, .labels = {}};
+  for (std::size_t image = 0; image < images; ++image) {
+    records.pixels.insert(records.pixels.end(), image_bytes({4, 4}),
+                          static_cast<std::uint8_t>(image));
+    records.labels.push_back(0);
+  }
+  const PlanarImages data("made images", {"a"}, {4, 4}, std::move(records));
+  std::vector<std::size_t> order(images);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::vector<SlowCopy> slow;
+  Loader loader(data, {.geometry = RandomCrop{{4, 4}}}, {.batch = 2, .workers = 2});
+  CopiedBatches copies;
+  loader.start(0, order);
+  for (std::size_t step = 0; step < loader.steps(); ++step) {
+    copies.release();
+    const std::shared_ptr<BatchData> batch = loader.next();
+    slow.emplace_back(batch);
+    copies.keep(batch, slow.back().ended());
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // a step of the training
+  }
+  for (SlowCopy& copy : slow) EXPECT_TRUE(copy.is_right());
 }
 
 }  // namespace

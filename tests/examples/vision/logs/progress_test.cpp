@@ -31,8 +31,8 @@ const std::string plain_line =
     "Epoch: [2][  5/110]  Time 0.250 (0.250)  Data 0.013 (0.013)  Comm 0.005 (0.005)  "
     "Loss 1.2346 (1.2346)  Acc@1  43.75 ( 43.75)  86 images/s  1:03 left";
 
-EpochMeans means_of(const TrainingStep& one) {
-  EpochMeans means;
+StepSums means_of(const TrainingStep& one) {
+  StepSums means;
   means.add(one);
   return means;
 }
@@ -54,7 +54,7 @@ TEST(LiveText, LeavesOutWhatIsNotMeasured) {
 }
 
 TEST(LiveText, KeepsToTheWidth) {
-  const EpochMeans means = means_of(kFifthStep);
+  const StepSums means = means_of(kFifthStep);
   for (std::size_t columns = 1; columns <= live_line.size(); ++columns) {
     EXPECT_LE(to_live_text(kFifthStep, means, columns).size(), columns);
   }
@@ -74,7 +74,7 @@ TEST(PlainText, HasValuesAndAverages) {
   before.loss = 3.23456;
   before.top1 = 6.25;
   before.top5 = 30;
-  EpochMeans means = means_of(before);
+  StepSums means = means_of(before);
   TrainingStep after = kFifthStep;
   after.top5 = 70;
   means.add(after);

@@ -1,7 +1,11 @@
 #include "examples/vision/logs/training_log.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -20,6 +24,10 @@ namespace {
 using hora::internal::test::read_file;
 using hora::internal::test::TemporaryFolder;
 using nlohmann::json;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using test::events_of;
+using testing::HasSubstr;
 
 std::vector<json> lines_of(const std::string& path) {
   std::istringstream text(read_file(path));
@@ -35,7 +43,7 @@ using Curves = std::map<std::string, std::vector<std::pair<std::int64_t, float>>
 Curves curves_in(const std::string& folder) {
   Curves curves;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    for (const auto& event : test::events_of(read_file(entry.path()))) {
+    for (const auto& event : events_of(read_file(entry.path()))) {
       for (const auto& value : event.summary().value()) {
         curves[value.tag()].emplace_back(event.step(), value.simple_value());
       }
@@ -201,7 +209,150 @@ TEST(TrainingLog, NamesWhatCannotBeWritten) {
     log.run({});
     ADD_FAILURE() << "was written";
   } catch (const std::system_error& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("Cannot write to /dev/full"));
+    EXPECT_THAT(error.what(), HasSubstr("Cannot write to /dev/full"));
+  }
+}
+
+const EventWriter::Time kStart{seconds(1'700'000'000)};
+
+struct Scalar {
+  const char* tag;
+  std::int64_t step;
+  double value;
+  milliseconds after_start;
+};
+// As in make_fixture.py.
+const std::array<Scalar, 4> scalars{
+    Scalar{"loss/training", 1, 2.302585, milliseconds(250)},
+    Scalar{"loss/training", 10, 1.5, milliseconds(1'500)},
+    Scalar{"top1/validation", 10, 43.75, milliseconds(2'000)},
+    Scalar{"Prüfung ✓", std::int64_t{1} << 40, -1e-30, milliseconds(3'125)}};
+
+TEST(EventWriter, TensorBoardsOwnFileHasTheScalars) {
+  const auto events = events_of(read_file(SCALARS_TFEVENTS));
+  ASSERT_EQ(events.size(), scalars.size() + 1);
+  EXPECT_EQ(events[0].file_version(), "brain.Event:2");
+  EXPECT_EQ(events[0].wall_time(), 1'700'000'000.0);
+  for (std::size_t i = 0; i < scalars.size(); ++i) {
+    const logs::Event& event = events[i + 1];
+    EXPECT_EQ(event.wall_time(),
+              1'700'000'000 + std::chrono::duration<double>(scalars[i].after_start).count());
+    EXPECT_EQ(event.step(), scalars[i].step);
+    ASSERT_EQ(event.summary().value_size(), 1);
+    EXPECT_EQ(event.summary().value(0).tag(), scalars[i].tag);
+    EXPECT_EQ(event.summary().value(0).simple_value(), static_cast<float>(scalars[i].value));
+  }
+}
+
+TEST(EventWriter, WritesTheBytesOfTensorBoards) {
+  const TemporaryFolder folder;
+  EventWriter writer(folder.path(), kStart);
+  for (const Scalar& scalar : scalars) {
+    writer.add(scalar.tag, scalar.step, scalar.value, kStart + scalar.after_start);
+  }
+  writer.flush();
+  EXPECT_EQ(read_file(writer.path()), read_file(SCALARS_TFEVENTS));
+}
+
+TEST(EventWriter, MakesFoldersAndNamesFilesAsTensorBoardFindsThem) {
+  const TemporaryFolder folder;
+  const EventWriter first(folder.path() / "runs" / "a run", kStart);
+  std::array<char, 256> host{};
+  ASSERT_EQ(gethostname(host.data(), host.size() - 1), 0);
+  const std::string name =
+      "events.out.tfevents.1700000000." + std::string(host.data()) + "." + std::to_string(getpid());
+  EXPECT_EQ(first.path(), folder.path() / "runs" / "a run" / name);
+}
+
+TEST(EventWriter, FlushesAtIntervalsAndAtItsEnd) {
+  const TemporaryFolder folder;
+  std::filesystem::path path;
+  {
+    EventWriter writer(folder.path(), kStart);
+    path = writer.path();
+    const auto written = [&] { return events_of(read_file(path)).size(); };
+    EXPECT_EQ(written(), 1U) << "TensorBoard finds out what the file is";
+    writer.add("a", 1, 1, kStart + milliseconds(9'999));
+    EXPECT_EQ(written(), 1U);
+    writer.add("a", 2, 1, kStart + milliseconds(10'000));
+    EXPECT_EQ(written(), 3U);
+    writer.add("a", 3, 1, kStart + milliseconds(19'999));
+    EXPECT_EQ(written(), 3U);
+    writer.add("a", 4, 1, kStart - seconds(100));  // the clock was set back
+    EXPECT_EQ(written(), 5U);
+    writer.add("a", 5, 1, kStart - seconds(99));
+    EXPECT_EQ(written(), 5U);
+  }
+  EXPECT_EQ(events_of(read_file(path)).size(), 6U);
+}
+
+TEST(EventWriter, KeepsWhatIsNotFinite) {
+  const TemporaryFolder folder;
+  EventWriter writer(folder.path(), kStart);
+  writer.add("a", 1, std::numeric_limits<double>::quiet_NaN(), kStart);
+  writer.add("a", 2, -std::numeric_limits<double>::infinity(), kStart);
+  writer.flush();
+  const auto events = events_of(read_file(writer.path()));
+  ASSERT_EQ(events.size(), 3U);
+  EXPECT_TRUE(std::isnan(events[1].summary().value(0).simple_value()));
+  EXPECT_EQ(events[2].summary().value(0).simple_value(), -std::numeric_limits<float>::infinity());
+}
+
+TEST(EventWriter, NamesAFolderThatCannotBeMade) {
+  const TemporaryFolder folder;
+  { LogFile(folder.file("taken")).append("a file"); }
+  try {
+    const EventWriter writer(folder.path() / "taken" / "run");
+    ADD_FAILURE() << "was opened";
+  } catch (const std::system_error& error) {
+    EXPECT_THAT(error.what(), HasSubstr(folder.file("taken")));
+  }
+}
+
+TEST(LogFile, DoesNotWaitForTheReaderOfAFifo) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(mkfifo(folder.file("fifo").c_str(), 0600), 0);
+  for (const bool continued : {false, true}) {
+    EXPECT_THROW(LogFile(folder.file("fifo"), continued), std::system_error);
+  }
+}
+
+TEST(LogFile, GoesOnBehindTheLastWholeLine) {
+  const TemporaryFolder folder;
+  const auto go_on_after = [&](const std::string& before) {
+    LogFile(folder.file("log")).append(before);
+    LogFile(folder.file("log"), true).append("new\n");
+    return read_file(folder.file("log"));
+  };
+  EXPECT_EQ(go_on_after(""), "new\n");
+  EXPECT_EQ(go_on_after("half"), "new\n");
+  EXPECT_EQ(go_on_after("one\ntwo\n"), "one\ntwo\nnew\n");
+  EXPECT_EQ(go_on_after("one\n" + std::string(10'000, 'x')), "one\nnew\n");
+  EXPECT_EQ(go_on_after(std::string(10'000, 'x') + "\n"), std::string(10'000, 'x') + "\nnew\n");
+  LogFile(folder.file("first"), true).append("new\n");
+  EXPECT_EQ(read_file(folder.file("first")), "new\n");
+}
+
+TEST(LogFile, NamesAFolderThatIsNotThere) {
+  const TemporaryFolder folder;
+  try {
+    const LogFile file(folder.file("absent/log"));
+    ADD_FAILURE() << "was opened";
+  } catch (const std::system_error& error) {
+    EXPECT_EQ(error.code(), std::errc::no_such_file_or_directory);
+    EXPECT_THAT(error.what(), HasSubstr("Cannot open " + folder.file("absent/log")));
+  }
+}
+
+TEST(LogFile, NamesAFullDisk) {
+  LogFile file("/dev/full");
+  file.append("bytes");
+  try {
+    file.flush();
+    ADD_FAILURE() << "was written";
+  } catch (const std::system_error& error) {
+    EXPECT_EQ(error.code(), std::errc::no_space_on_device);
+    EXPECT_THAT(error.what(), HasSubstr("Cannot write to /dev/full"));
   }
 }
 

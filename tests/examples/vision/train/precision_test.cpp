@@ -4,15 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/torch.h>
-#include <hora/torch/grad_scaler.h>
-#include <torch/torch.h>
 
-#include <cmath>
 #include <limits>
-#include <memory>
 #include <stdexcept>
-#include <string>
-#include <vector>
+#include <thread>
 
 #include "tests/support/seed.h"
 
@@ -230,9 +225,6 @@ TEST_P(OverflowTest, OnOneRankAllSkipAndHalve) {
   for (std::size_t i = 0; i < before.size(); ++i) {
     EXPECT_TRUE(torch::equal(before[i], after[i])) << "parameter " << i;
   }
-  EXPECT_EQ(training.precision.describe_overflow(32768.0),
-            "gradient overflow; loss scale is now 32768");
-
   EXPECT_LE(scale_that_fits(training), scale / 2);
   expect_equal_on_all_ranks(*training.model);
 }
@@ -243,7 +235,6 @@ TEST_P(OverflowTest, AFixedScaleStays) {
   const double infinity = std::numeric_limits<double>::infinity();
   EXPECT_FALSE(training.step(training.loss_of(batch(0)) * (last() ? infinity : 1.0)));
   EXPECT_EQ(training.scaler.current_scale(), 128.0);
-  EXPECT_EQ(training.precision.describe_overflow(128.0), "gradient overflow; loss scale stays 128");
   EXPECT_TRUE(training.step(training.loss_of(batch(1))));
   expect_equal_on_all_ranks(*training.model);
 }
@@ -280,18 +271,191 @@ TEST(PrecisionOptions, SayWhatIsComputedAndHowTheLossIsScaled) {
   EXPECT_TRUE(Precision(gpu, {.amp = Amp::float16}).scaler().enabled);
 }
 
-TEST(PrecisionOptions, WithoutATypeTakeWhatTheCpuHas) {
-  if (TORCH_VERSION_MAJOR >= 2) GTEST_SKIP() << "LibTorch's CPU kernels have float16";
+TEST(PrecisionOptions, OfTheCpuHaveBfloat16Alone) {
   for (const OptLevel level : {OptLevel::O1, OptLevel::O2}) {
     const Precision precision(torch::kCPU, {.opt_level = level});
     EXPECT_TRUE(precision.scaler().enabled);
     EXPECT_THAT(precision.describe(), HasSubstr(": bfloat16 "));
-    EXPECT_THAT(precision.describe(), HasSubstr(" has no float16 convolutions on cpu"));
+    EXPECT_THAT(precision.describe(), HasSubstr("; float16 needs a GPU"));
   }
   EXPECT_THAT(
       [] { Precision(torch::kCPU, {.amp = Amp::float16}); },
       ThrowsMessage<std::runtime_error>(testing::AllOf(HasSubstr("--amp fp16 needs --device cuda"),
                                                        HasSubstr("on the CPU, use --amp bf16"))));
+}
+
+/// Shows the types within its forward(); its linear layer is registered twice.
+class Shown : public Classifier {
+ public:
+  Shown() : Classifier(find_architecture("resnet20"), {.classes = 2}) {
+    register_module("convolution", convolution);
+    register_module("norm", norm);
+    register_module("linear", linear);
+    register_module("again", linear);
+  }
+
+  torch::nn::Conv2d convolution{torch::nn::Conv2dOptions(3, 4, 3).bias(false)};
+  torch::nn::BatchNorm2d norm{4};
+  torch::nn::Linear linear{4, 2};
+  std::vector<torch::ScalarType> types;  ///< of weights, a bias, statistics, and a product
+  bool fails = false;
+
+ private:
+  torch::Tensor logits(const torch::Tensor& images) override {
+    types = {convolution->weight.scalar_type(), linear->weight.scalar_type(),
+             linear->bias.scalar_type(), norm->running_mean.scalar_type(), product_type()};
+    if (fails) throw std::runtime_error("made to fail");
+    return linear(norm(convolution(images)).relu().mean({2, 3}));
+  }
+  void draw_weights() override {}
+
+ public:
+  static torch::ScalarType product_type() {
+    return torch::mm(torch::ones({2, 2}), torch::ones({2, 2})).scalar_type();
+  }
+};
+
+class ShownTest : public testing::Test {
+ protected:
+  ShownTest() { torch::manual_seed(hora::internal::test::seed()); }
+
+  void expect_all_float32() {
+    const auto parameters = shown_->named_parameters();
+    EXPECT_TRUE(shown_->convolution->weight.is_same(parameters["convolution.weight"]));
+    EXPECT_TRUE(shown_->linear->weight.is_same(parameters["linear.weight"]));
+    EXPECT_TRUE(shown_->linear->bias.is_same(parameters["linear.bias"]));
+    for (const auto& parameter : parameters) {
+      EXPECT_EQ(parameter.value().scalar_type(), torch::kFloat32) << parameter.key();
+    }
+    EXPECT_EQ(Shown::product_type(), torch::kFloat32);
+  }
+
+  const std::shared_ptr<Shown> shown_ = std::make_shared<Shown>();
+};
+
+TEST_F(ShownTest, TypesAreTheLevelsWithinForwardAlone) {
+  constexpr auto half = torch::kBFloat16, full = torch::kFloat32;
+  for (const bool fails : {false, true}) {
+    shown_->fails = fails;
+    for (const OptLevel level : {OptLevel::O1, OptLevel::O2}) {
+      const Precision precision(torch::kCPU, {.amp = Amp::bfloat16, .opt_level = level});
+      try {
+        precision.logits(*shown_, torch::ones({2, 3, 32, 32}));
+        EXPECT_FALSE(fails);
+      } catch (const std::runtime_error&) {
+        EXPECT_TRUE(fails);
+      }
+      EXPECT_EQ(
+          shown_->types,
+          (level == OptLevel::O1 ? std::vector<torch::ScalarType>{full, full, full, full, half}
+                                 : std::vector<torch::ScalarType>{half, half, half, full, full}));
+      expect_all_float32();
+    }
+  }
+}
+
+// What hora's hooks need to average behind the rest of backward; and by hand, with O2.
+TEST_F(ShownTest, GradientsOfConvertedWeightsArriveOneByOneLastLayerFirst) {
+  std::vector<std::string> arrived;
+  for (auto& parameter : shown_->named_parameters()) {
+    if (parameter.value().dim() == 1 || parameter.key() == "again.weight") continue;
+    parameter.value().register_hook([&arrived, name = parameter.key()](const torch::Tensor& g) {
+      EXPECT_EQ(g.scalar_type(), torch::kFloat32);
+      arrived.push_back(name);
+    });
+  }
+  const torch::Tensor images = torch::randn({2, 3, 32, 32});
+  const Precision precision(torch::kCPU, {.amp = Amp::bfloat16, .opt_level = OptLevel::O2});
+  precision.logits(*shown_, images).square().sum().backward();
+  EXPECT_EQ(arrived, (std::vector<std::string>{"linear.weight", "convolution.weight"}));
+
+  const auto convert = [](const torch::Tensor& weight) {
+    return weight.detach().to(torch::kBFloat16).requires_grad_();
+  };
+  const torch::Tensor kernel = convert(shown_->convolution->weight);
+  const torch::Tensor weight = convert(shown_->linear->weight);
+  const torch::Tensor bias = convert(shown_->linear->bias);
+  const torch::Tensor features =
+      shown_->norm(torch::conv2d(images.to(torch::kBFloat16), kernel)).relu().mean({2, 3});
+  torch::nn::functional::linear(features, weight, bias)
+      .to(torch::kFloat32)
+      .square()
+      .sum()
+      .backward();
+  const auto expect_gradient = [](const torch::Tensor& master, const torch::Tensor& copy) {
+    EXPECT_TRUE(torch::equal(master.grad(), copy.grad().to(torch::kFloat32)));
+  };
+  expect_gradient(shown_->convolution->weight, kernel);
+  expect_gradient(shown_->linear->weight, weight);
+  expect_gradient(shown_->linear->bias, bias);
+}
+
+// What replicas do for data_parallel; replicate_test.cpp has them within LibTorch's functions.
+class DataParallelTest : public testing::TestWithParam<OptLevel> {
+ protected:
+  /// Each replica's logits of its half of the images, on a thread of its own.
+  std::vector<torch::Tensor> logits_of_replicas() const {
+    ReplicatedModel replicated(model_, precision_);
+    std::vector<torch::Tensor> logits(2);
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      threads.emplace_back([&, i,
+                            replica = std::dynamic_pointer_cast<ReplicatedModel>(
+                                replicated.clone(torch::Device(torch::kCPU)))] {
+        logits[i] = replica->forward(halves_[i]);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    replicated.keep_statistics();
+    return logits;
+  }
+  void expect_buffers_of(const Classifier& expected) const {
+    for (const auto& buffer : model_->named_buffers()) {
+      EXPECT_TRUE(torch::equal(buffer.value(), expected.named_buffers()[buffer.key()]))
+          << buffer.key();
+    }
+  }
+
+  const Precision precision_{torch::kCPU, {.opt_level = GetParam()}};
+  const std::vector<torch::Tensor> halves_ = torch::randn({6, 3, 8, 8}).chunk(2);
+  const std::shared_ptr<Classifier> model_ =
+      make_model("resnet20", {.classes = 3, .base_width = 4});
+};
+
+TEST_P(DataParallelTest, StatisticsAreTheFirstReplicasAndGoOn) {
+  const auto expected = std::dynamic_pointer_cast<Classifier>(model_->clone());
+  for (int step = 0; step < 2; ++step) {
+    const auto logits = logits_of_replicas();
+    const auto other = std::dynamic_pointer_cast<Classifier>(expected->clone());
+    EXPECT_TRUE(torch::equal(logits[0], precision_.logits(*expected, halves_[0])));
+    EXPECT_TRUE(torch::equal(logits[1], precision_.logits(*other, halves_[1])));
+    EXPECT_TRUE(logits[1].requires_grad());
+    expect_buffers_of(*expected);
+  }
+}
+
+TEST_P(DataParallelTest, EvaluationRecordsNothingAndKeepsStatistics) {
+  model_->eval();
+  const auto before = std::dynamic_pointer_cast<Classifier>(model_->clone());
+  const torch::NoGradGuard no_grad;
+  for (const torch::Tensor& logits : logits_of_replicas()) {
+    EXPECT_FALSE(logits.requires_grad());
+  }
+  expect_buffers_of(*before);
+}
+
+INSTANTIATE_TEST_SUITE_P(, DataParallelTest,
+                         testing::Values(OptLevel::O0, OptLevel::O1, OptLevel::O2),
+                         [](const testing::TestParamInfo<OptLevel>& test) {
+                           return "O" + std::to_string(static_cast<int>(test.param));
+                         });
+
+TEST(AllGpus, WithoutOneSaysWhatToDo) {
+  if (torch::cuda::device_count() > 0) GTEST_SKIP() << "there are GPUs";
+  EXPECT_THAT([] { all_gpus(); }, ThrowsMessage<std::runtime_error>(testing::AllOf(
+                                      HasSubstr("--mode data-parallel trains with all GPUs of one "
+                                                "process, and this one sees none"),
+                                      HasSubstr("--mode single"))));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "examples/vision/train/data_parallel.h"
+#include "examples/vision/train/precision.h"
 #include "tests/support/seed.h"
 
 namespace vision {
@@ -25,12 +25,12 @@ class ReplicateTest : public testing::TestWithParam<OptLevel> {
   }
   ~ReplicateTest() override { at::set_num_threads(threads_); }
 
-  torch::Tensor logits_of_replicas(const std::shared_ptr<ReplicatedModel>& replicated) const {
+  torch::Tensor logits_of_replicas() const {
+    const auto replicated = std::make_shared<ReplicatedModel>(model_, precision_);
     const std::vector<torch::Device> devices(2, torch::kCPU);
-    replicated->begin_step();
     auto replicas = torch::nn::parallel::replicate(replicated, devices);
     const auto outputs = torch::nn::parallel::parallel_apply(replicas, images_.chunk(2), devices);
-    replicated->end_step();
+    replicated->keep_statistics();
     return torch::cat(outputs);
   }
 
@@ -48,9 +48,8 @@ TEST_P(ReplicateTest, GradientsAreTheSumOfTheReplicasAndStatisticsTheFirstOnes) 
   logits = torch::cat({logits, precision_.logits(*expected, chunks[1])});
   logits.square().sum().backward();
 
-  const auto replicated = std::make_shared<ReplicatedModel>(model_, precision_);
   for (int step = 0; step < 2; ++step) {  // the second begins with the first one's statistics
-    const torch::Tensor given = logits_of_replicas(replicated);
+    const torch::Tensor given = logits_of_replicas();
     EXPECT_EQ(given.scalar_type(), torch::kFloat32);
     EXPECT_TRUE(torch::equal(given, logits)) << "in step " << step;
     if (step > 0) break;
@@ -71,8 +70,7 @@ TEST_P(ReplicateTest, EvaluationRecordsNothingAndKeepsStatistics) {
   model_->eval();
   const torch::Tensor mean = model_->named_buffers()["bn1.running_mean"].clone();
   const torch::NoGradGuard no_grad;
-  const auto replicated = std::make_shared<ReplicatedModel>(model_, precision_);
-  const torch::Tensor logits = logits_of_replicas(replicated);
+  const torch::Tensor logits = logits_of_replicas();
   EXPECT_FALSE(logits.requires_grad());
   EXPECT_TRUE(torch::allclose(logits, precision_.logits(*model_, images_), 1e-2, 1e-2));
   EXPECT_TRUE(torch::equal(model_->named_buffers()["bn1.running_mean"], mean));

@@ -1,11 +1,9 @@
 #include "examples/vision/train/stop_request.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/hora.h>
 
 #include <csignal>
-#include <stdexcept>
 
 #include "tests/support/seed.h"
 
@@ -89,12 +87,6 @@ TEST_F(StopRequestTest, TheHandlersBeforeAreBackAfterwards) {
   StopRequest next(world_);
   EXPECT_FALSE(next.poll());
   EXPECT_FALSE(next.poll()) << "an earlier one's signal is forgotten";
-}
-
-TEST_F(StopRequestTest, ThereIsOneAtATime) {
-  const StopRequest stop(world_);
-  EXPECT_THROW(StopRequest second(world_), std::logic_error);
-  EXPECT_NE(handler_of(SIGTERM), SIG_DFL);
 }
 
 }  // namespace

@@ -8,30 +8,219 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <numeric>
 #include <optional>
+#include <ostream>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "examples/vision/train/epoch_steps.h"
-#include "tests/examples/vision/train/trial_run.h"
+#include "examples/vision/train/program.h"
+#include "tests/examples/vision/temporary_folder.h"
 #include "tests/frameworks/torch/checkpoint/trained.h"
 #include "tests/support/seed.h"
-#include "tests/support/temporary_folder.h"
 
 namespace vision {
 namespace {
 
 namespace fs = std::filesystem;
 using hora::internal::test::generator;
+using hora::internal::test::seed;
 using hora::internal::test::SharedFolder;
 using hora::internal::test::TemporaryFolder;
-using test::kEpochs;
-using test::kSamples;
-using test::TrialRun;
-using test::Variant;
-using testing::Gt;
+using test::message_of;
+using testing::AllOf;
+using testing::HasSubstr;
+using Samples = std::vector<std::size_t>;
+
+constexpr std::size_t kSamples = 103;
+constexpr int kEpochs = 2;
+
+hora::DistributedSampler sampler_of(int rank, int size, std::size_t batch) {
+  return hora::DistributedSampler(kSamples,
+                                  {.rank = rank, .size = size, .seed = seed(), .batch = batch});
+}
+
+/// What a loader with this batch gives in the steps.
+Samples taken(const EpochSteps& steps, std::size_t begin, std::size_t end, std::size_t batch) {
+  const Samples samples = steps.samples();
+  const std::size_t first = (steps.first_of_samples() + begin - steps.first()) * batch;
+  return Samples(samples.begin() + static_cast<std::ptrdiff_t>(first),
+                 samples.begin() + static_cast<std::ptrdiff_t>(first + (end - begin) * batch));
+}
+
+TEST(EpochSteps, AWholeEpochIsTheSamplers) {
+  hora::DistributedSampler sampler = sampler_of(1, 2, 4);
+  const EpochSteps steps(sampler, {.epoch = 3});
+  EXPECT_EQ(steps.first(), 0U);
+  EXPECT_EQ(steps.end(), 12U);
+  EXPECT_EQ(steps.samples(), sampler.local_order());
+  EXPECT_EQ(steps.after(11).consumed, 96U);
+}
+
+TEST(EpochSteps, InterruptedAtAnyStepTheRestIsThatOfAWholeEpoch) {
+  for (std::size_t done = 0; done < 12; ++done) {
+    hora::DistributedSampler sampler = sampler_of(1, 2, 4);
+    const EpochSteps whole(sampler, {.epoch = 3});
+    const Samples rest = taken(whole, done + 1, 12, 4);
+    const hora::SamplerPosition position = whole.after(done);
+    hora::DistributedSampler other = sampler_of(1, 2, 4);
+    const EpochSteps resumed(other, position);
+    EXPECT_EQ(resumed.first(), done + 1);
+    EXPECT_EQ(resumed.end(), 12U);
+    EXPECT_EQ(taken(resumed, done + 1, 12, 4), rest);
+    EXPECT_EQ(resumed.samples(), whole.samples()) << "for what takes the place of a bad image";
+    EXPECT_EQ(resumed.after(11).consumed, 96U);
+  }
+}
+
+TEST(EpochSteps, OnOtherRanksNoSampleIsTakenTwiceAndLessThanAStepIsLeftOut) {
+  auto random = generator();
+  for (int i = 0; i < 100; ++i) {
+    std::map<std::size_t, int> times;
+    hora::SamplerPosition position{.epoch = 1};
+    std::size_t width = 0;
+    for (int run = 0; run < 3; ++run) {
+      const int size = 1 + static_cast<int>(random() % 5);
+      const std::size_t batch = 1 + random() % 7;
+      width = batch * static_cast<std::size_t>(size);
+      hora::SamplerPosition reached = position;
+      std::size_t stop = 0;
+      for (int rank = 0; rank < size; ++rank) {
+        hora::DistributedSampler sampler = sampler_of(rank, size, batch);
+        const EpochSteps steps(sampler, position);
+        EXPECT_LE(steps.end(), kSamples / width);
+        EXPECT_GE(steps.end() + 1, kSamples / width);
+        if (rank == 0) stop = steps.first() + random() % (steps.end() - steps.first() + 1);
+        if (run == 2) stop = steps.end();
+        if (stop == steps.first()) continue;
+        for (const std::size_t sample : taken(steps, steps.first(), stop, batch)) ++times[sample];
+        reached = steps.after(stop - 1);
+      }
+      position = reached;
+      EXPECT_EQ(times.size(), position.consumed);
+    }
+    for (const auto& [sample, count] : times) EXPECT_EQ(count, 1) << sample;
+    EXPECT_LT(kSamples - times.size(), width);
+  }
+}
+
+TEST(TrainingProgress, IsDescribedAsPeopleCount) {
+  EXPECT_EQ(describe(TrainingProgress()), "before epoch 1");
+  EXPECT_EQ(describe({.position = {.epoch = 2}}), "after epoch 2");
+  EXPECT_EQ(describe({.position = {.epoch = 2, .consumed = 96, .samples = 128}}),
+            "in epoch 3, after 96 of 128 images");
+}
+
+struct Variant {
+  std::string name;
+  bool per_node = false;
+  bool hook = false;
+};
+std::ostream& operator<<(std::ostream& stream, const Variant& variant) {
+  return stream << variant.name;
+}
+
+/// A training on made-up samples, with BatchNorm and dropout, which draws from the rank's random
+/// state.
+struct TrialRun {
+  TrialRun(const hora::Context& given, const CheckpointOptions& options,
+           const Variant& variant = {}, std::uint64_t seed_of_order = seed())
+      : world(given),
+        model(network()),
+        sgd(model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9)),
+        hook(variant.hook ? std::make_shared<hora::PowerSgd>(
+                                hora::PowerSgdOptions{.rank = 1, .start_step = 2})
+                          : nullptr),
+        optimizer(world, sgd, model->named_parameters(), {.bucket_bytes = 256, .hook = hook}),
+        scaler(optimizer, {.initial_scale = 1024.0, .growth_interval = 3}),
+        sampler(kSamples,
+                {.rank = world.rank(), .size = world.size(), .seed = seed_of_order, .batch = 3}) {
+    state.emplace(world, options, *model, optimizer, scaler, sampler, hook.get());
+    torch::manual_seed(seed() + 10 + static_cast<std::uint64_t>(world.rank()));
+  }
+
+  static torch::nn::Sequential network() {
+    torch::manual_seed(seed());
+    return torch::nn::Sequential(torch::nn::Linear(6, 8), torch::nn::BatchNorm1d(8),
+                                 torch::nn::Tanh(), torch::nn::Dropout(0.2),
+                                 torch::nn::Linear(8, 3));
+  }
+  /// Of a sample: the same in each run.
+  static torch::Tensor image(std::size_t sample) {
+    const auto from = static_cast<double>(sample);
+    return torch::arange(from, from + 6, torch::kFloat).sin();
+  }
+
+  /// True where the last step asked for was made before the training's end.
+  bool train(std::int64_t until_step) {
+    hora::DistributedSampler own = sampler;
+    while (state->epochs() < kEpochs) {
+      const EpochSteps steps(own, state->progress().position);
+      const std::vector<std::size_t> samples = steps.samples();
+      for (std::size_t step = steps.first(); step < steps.end(); ++step) {
+        const std::size_t place = 3 * (steps.first_of_samples() + step - steps.first());
+        const double loss = make_step({samples.begin() + static_cast<std::ptrdiff_t>(place),
+                                       samples.begin() + static_cast<std::ptrdiff_t>(place + 3)});
+        state->step_done(steps.after(step), loss, 3);
+        if (state->progress().steps == until_step) return true;
+      }
+      hora::broadcast_buffers(world, *model);
+      state->epoch_done(/*accuracy=*/10.0 * (1 + state->epochs()));
+    }
+    return false;
+  }
+
+  double make_step(const std::vector<std::size_t>& samples) {
+    std::vector<torch::Tensor> images;
+    std::vector<std::int64_t> labels;
+    for (const std::size_t sample : samples) {
+      taken.push_back(static_cast<std::int64_t>(sample));
+      images.push_back(image(sample));
+      labels.push_back(static_cast<std::int64_t>(sample % 3));
+    }
+    optimizer.zero_grad();
+    const torch::Tensor loss =
+        torch::cross_entropy_loss(model->forward(torch::stack(images)), torch::tensor(labels));
+    scaler.scale(loss).backward();
+    scaler.step();
+    scaler.update();
+    sum_of_losses += 3 * loss.item<double>();
+    return loss.item<double>();
+  }
+
+  /// All that the training has changed, on rank 0's side where ranks differ.
+  std::vector<torch::Tensor> values() {
+    hora::broadcast_buffers(world, *model);
+    std::vector<torch::Tensor> all;
+    for (const auto& tensor : hora::weights_of(*model)) all.push_back(tensor.value().clone());
+    all.push_back(torch::tensor(scaler.current_scale(), torch::kDouble));
+    all.push_back(torch::rand({4}));
+    return all;
+  }
+
+  const hora::Context& world;
+  torch::nn::Sequential model;
+  torch::optim::SGD sgd;
+  std::shared_ptr<hora::PowerSgd> hook;
+  hora::DistributedOptimizer optimizer;
+  hora::GradScaler scaler;
+  hora::DistributedSampler sampler;
+  std::optional<TrainingState> state;
+  std::vector<std::int64_t> taken;
+  double sum_of_losses = 0;
+};
+
+std::string message_of_common_error(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const CommonError& error) {
+    return error.what();
+  }
+  return "no CommonError";
+}
 
 void expect_equal_bits(const std::vector<torch::Tensor>& actual,
                        const std::vector<torch::Tensor>& expected) {
@@ -43,6 +232,13 @@ void expect_equal_bits(const std::vector<torch::Tensor>& actual,
 
 class TrainingStateTest : public testing::Test {
  protected:
+  /// Begins a training, and leaves it after three steps.
+  void interrupt(const CheckpointOptions& options) const {
+    TrialRun run(world_, options);
+    run.train(3);
+    run.state->interrupted();
+  }
+
   const hora::Context world_ = hora::init();
 };
 
@@ -51,7 +247,7 @@ class Interrupted : public TrainingStateTest, public testing::WithParamInterface
 TEST_P(Interrupted, AtRandomStepsItEndsWithTheBitsOfATrainingThatNeverStopped) {
   const SharedFolder folder(world_);
   const bool per_node = GetParam().per_node;
-  const TrainingStateOptions options{
+  const CheckpointOptions options{
       .folder = folder.file("node-" + std::to_string(per_node ? world_.cross_rank() : 0)),
       .resume = "auto",
       .per_node = per_node};
@@ -92,14 +288,12 @@ TEST_P(Interrupted, AtRandomStepsItEndsWithTheBitsOfATrainingThatNeverStopped) {
 
 INSTANTIATE_TEST_SUITE_P(Variants, Interrupted,
                          testing::Values(Variant{"plain"}, Variant{"per_node", true},
-                                         Variant{"averaged_per_node", true, true},
-                                         Variant{"averaged_power_sgd", false, true, true}),
+                                         Variant{"power_sgd", false, true}),
                          [](const auto& of) { return of.param.name; });
 
 TEST_F(TrainingStateTest, SavesAfterEachSoManySteps) {
   const SharedFolder folder(world_);
-  const TrainingStateOptions options{
-      .folder = folder.file("a"), .resume = "auto", .every_steps = 2};
+  const CheckpointOptions options{.folder = folder.file("a"), .resume = "auto", .every_steps = 2};
   {
     TrialRun run(world_, options);
     EXPECT_TRUE(run.train(5));
@@ -111,7 +305,7 @@ TEST_F(TrainingStateTest, SavesAfterEachSoManySteps) {
 
 TEST_F(TrainingStateTest, AllRanksSumsOfTheEpochGoOn) {
   const SharedFolder folder(world_);
-  const TrainingStateOptions options{.folder = folder.file("a"), .resume = "auto"};
+  const CheckpointOptions options{.folder = folder.file("a"), .resume = "auto"};
   const auto sum_of_ranks = [&](double value) {
     hora::allreduce(world_, hora::view(&value, 1), {.name = "sum", .op = hora::ReduceOp::sum});
     return value;
@@ -135,6 +329,101 @@ TEST_F(TrainingStateTest, WithoutAFolderNothingIsSaved) {
   EXPECT_TRUE(run.train(3));
   EXPECT_FALSE(run.state->interrupted());
   EXPECT_EQ(run.state->progress().steps, 3);
+}
+
+TEST_F(TrainingStateTest, WhereThereIsNothingToResumeOnlyAutoBeginsAnew) {
+  const SharedFolder folder(world_);
+  TrialRun automatic(world_, {.folder = folder.file("empty"), .resume = "auto"});
+  EXPECT_EQ(automatic.state->resume(), "");
+  TrialRun named(world_, {.resume = folder.file("none")});
+  EXPECT_THAT(message_of_common_error([&] { named.state->resume(); }),
+              HasSubstr("there is no checkpoint on any rank"));
+}
+
+TEST_F(TrainingStateTest, ASlotThatIsNamedIsTaken) {
+  const SharedFolder folder(world_);
+  const std::string models = folder.file("a");
+  {
+    TrialRun run(world_, {.folder = models, .every_steps = 1});
+    run.train(3);
+    run.state->epoch_done(/*accuracy=*/50);
+    run.train(5);
+    run.state->wait();
+  }
+  const auto steps_in = [&](const std::string& named) {
+    TrialRun run(world_, {.resume = named});
+    EXPECT_EQ(run.state->resume(), named);
+    return run.state->progress().steps;
+  };
+  EXPECT_EQ(steps_in(models), 5);
+  EXPECT_EQ(steps_in(models + "/last"), 5);
+  EXPECT_EQ(steps_in(models + "/previous"), 4);
+  EXPECT_EQ(steps_in(models + "/best"), 3);
+  EXPECT_EQ(steps_in(models + "/./best//"), 3);
+  {  // what was loaded is not the newest of the folder
+    TrialRun run(world_, {.folder = models, .resume = models + "/best"});
+    run.state->resume();
+    EXPECT_TRUE(run.state->interrupted());
+  }
+  EXPECT_EQ(steps_in(models), 3);
+  TrialRun other(world_, {.resume = folder.file("mine/best")});
+  EXPECT_THAT(message_of_common_error([&] { other.state->resume(); }), HasSubstr("mine/best"));
+}
+
+TEST_F(TrainingStateTest, ANewTrainingReplacesNoneInSilence) {
+  const SharedFolder folder(world_);
+  const std::string models = folder.file("models");
+  const auto refusal = [&](const std::string& resume) {
+    return message_of([&] { check_unused({.folder = models, .resume = resume}); });
+  };
+  EXPECT_EQ(refusal(""), "");
+  hora::barrier(world_);
+  {
+    TrialRun run(world_, {.folder = models});
+    run.train(3);
+    run.state->epoch_done(/*accuracy=*/50);
+    run.state->wait();
+  }
+  EXPECT_THAT(refusal(""), AllOf(HasSubstr("--model-dir " + models + ": it has a training already"),
+                                 HasSubstr("--resume auto goes on")));
+  EXPECT_THAT(refusal(folder.file("other")), HasSubstr("a training already"));
+  for (const std::string& resume : {std::string("auto"), models, models + "/./best//"}) {
+    EXPECT_EQ(refusal(resume), "");
+  }
+}
+
+TEST_F(TrainingStateTest, APlaceInAnotherOrderIsRefused) {
+  const SharedFolder folder(world_);
+  const CheckpointOptions options{.folder = folder.file("a"), .resume = "auto"};
+  interrupt(options);
+  TrialRun other(world_, options, {}, seed() + 1);
+  EXPECT_THAT(message_of_common_error([&] { other.state->resume(); }),
+              AllOf(HasSubstr("in epoch 1, after"), HasSubstr("shuffled by seed")));
+}
+
+TEST_F(TrainingStateTest, ADamagedCheckpointIsRefusedByAllRanksAlike) {
+  const SharedFolder folder(world_);
+  const CheckpointOptions options{.folder = folder.file("a"), .resume = "auto"};
+  interrupt(options);
+  if (world_.rank() == 0) fs::resize_file(folder.file("a/last/state.safetensors"), 100);
+  hora::barrier(world_);
+  TrialRun other(world_, options);
+  EXPECT_THAT(message_of_common_error([&] { other.state->resume(); }),
+              AllOf(HasSubstr("--resume auto"), HasSubstr("state.safetensors")));
+}
+
+TEST_F(TrainingStateTest, ACheckpointOfAnotherProgramIsRefused) {
+  const SharedFolder folder(world_);
+  {
+    auto model = TrialRun::network();
+    hora::Checkpoint other(world_, {.folder = folder.file("a")});
+    other.add_weights(*model);
+    other.save({.step = 1});
+    other.wait();
+  }
+  TrialRun run(world_, {.resume = folder.file("a")});
+  EXPECT_THAT(message_of_common_error([&] { run.state->resume(); }),
+              HasSubstr("no progress of a training"));
 }
 
 /// Of the runs.
@@ -168,7 +457,7 @@ TEST_P(OtherRanks, GoOnWithTheEpochAndTakeNoSampleTwice) {
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (size < 4) GTEST_SKIP() << "4 ranks are needed";
   std::optional<TemporaryFolder> own_folder;
-  const TrainingStateOptions options{.folder = folder_of_rank_0(own_folder), .resume = "auto"};
+  const CheckpointOptions options{.folder = folder_of_rank_0(own_folder), .resume = "auto"};
   std::vector<std::int64_t> taken;
   double losses = 0;
   std::size_t width = 0;
@@ -199,7 +488,7 @@ TEST_P(OtherRanks, GoOnWithTheEpochAndTakeNoSampleTwice) {
     }
     losses += own;
     EXPECT_NEAR(so_far, losses, 1e-9) << "the sum of the epoch's losses goes on";
-    EXPECT_THAT(so_far, Gt(0));
+    EXPECT_GT(so_far, 0);
   }
   const std::vector<int> times = times_taken(taken);
   EXPECT_EQ(*std::max_element(times.begin(), times.end()), 1);

@@ -44,22 +44,6 @@ def main():
         tile = F.crop(F.pad(small, 4), top, left, SIDE, SIDE)
         add(tile, kind="padded_crop", of=[100, 40, SIDE, SIDE], place=[left - 4, top - 4])
 
-    changes = {
-        "brightness": F.adjust_brightness, "contrast": F.adjust_contrast,
-        "saturation": F.adjust_saturation, "hue": F.adjust_hue,
-    }
-    for steps in [
-        [("brightness", 0.6)], [("brightness", 1.4)], [("contrast", 0.5)], [("contrast", 1.5)],
-        [("saturation", 0.4)], [("saturation", 1.6)], [("hue", -0.1)], [("hue", 0.3)],
-        [("hue", 0.5)], [("hue", -0.5)],
-        [("contrast", 1.2), ("hue", 0.05), ("brightness", 0.8), ("saturation", 1.3)],
-        [("saturation", 0.7), ("brightness", 1.37), ("hue", -0.2), ("contrast", 0.75)],
-    ]:
-        tile = small
-        for name, value in steps:
-            tile = changes[name](tile, value)
-        add(tile, kind="colour", of=[100, 40, SIDE, SIDE], changes=steps)
-
     sheet = Image.new("RGB", (SIDE, SIDE * len(tiles)))
     for number, tile in enumerate(tiles):
         sheet.paste(tile, (0, SIDE * number))

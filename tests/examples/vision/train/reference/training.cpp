@@ -11,8 +11,7 @@
 #include <sstream>
 #include <utility>
 
-#include "examples/vision/train/batches.h"
-#include "examples/vision/train/train_step.h"
+#include "examples/vision/train/steps.h"
 #include "tests/examples/vision/models/formula.h"
 
 namespace vision::test {
@@ -98,10 +97,9 @@ std::vector<double> losses_of_ranks(const hora::Context& world, const Training& 
   hora::broadcast_parameters(world, *model);
   hora::GradScaler scaler(optimizer, {.enabled = false});
   hora::FiniteCheck finite(world, model->named_parameters());
-  TrainStep step(
-      {}, *model,
-      [&](const torch::Tensor& images) { return model->forward(images.to(training.type)); },
-      optimizer, scaler, finite, /*average=*/nullptr);
+  const auto forward = [&](const torch::Tensor& images) {
+    return model->forward(images.to(training.type));
+  };
   hora::DistributedSampler sampler = make_sampler(training, data, world.rank(), world.size());
   const auto batches = make_batches(training, data, sampler);
   const auto steps = static_cast<std::int64_t>(sampler.steps());
@@ -112,7 +110,7 @@ std::vector<double> losses_of_ranks(const hora::Context& world, const Training& 
     start_epoch(*batches, training, sampler, epoch);
     for (std::int64_t i = 0; i < steps; ++i) {
       schedule.apply(optimizer, static_cast<std::int64_t>(losses.size()));
-      losses.push_back(step.run(*batches).loss);
+      losses.push_back(train_step({}, forward, *batches, optimizer, scaler, finite).loss);
     }
   }
   hora::allreduce(world, hora::view(losses.data(), static_cast<std::int64_t>(losses.size())),
@@ -143,7 +141,7 @@ std::vector<double> losses_of_one_process(const Training& training, const Datase
       optimizer->zero_grad();
       double sum = 0;
       for (const auto& part : batches) {
-        const TensorBatch batch = part->next().value().tensors;
+        const TensorBatch batch = part->next().value();
         const torch::Tensor loss = torch::nn::functional::cross_entropy(
             model->forward(batch.images.to(training.type)), batch.labels);
         loss.backward();

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "examples/vision/data/planar_images.h"
+#include "examples/vision/data/record_sets.h"
 #include "examples/vision/data/transform.h"
 #include "examples/vision/models/model.h"
-#include "examples/vision/optim/optimizers.h"
+#include "examples/vision/train/optimizers.h"
 
 namespace vision::test {
 
