@@ -271,7 +271,7 @@ void add_precision(const Table& table, TrainingOptions& options) {
       {{"none", std::nullopt}, {"O0", OptLevel::O0}, {"O1", OptLevel::O1}, {"O2", OptLevel::O2}},
       "as in Apex: O0: float32; O1: autocast; O2: convolutions and linear layers in 16 bits, "
       "BatchNorm and master weights in float32; without --amp in fp16 with a scaled loss (bf16 on "
-      "a CPU without fp16)");
+      "a CPU)");
   table.number("--loss-scale", precision.loss_scale, "dynamic", kPositive,
                "of fp16, O1 and O2: what the loss is multiplied by");
 }
