@@ -33,10 +33,10 @@ void note(off_t record) {
 
 }  // namespace
 
-extern "C" [[gnu::visibility("default")]] ssize_t pread(int file, void* bytes, size_t count,
-                                                        off_t offset) {
-  using Pread = ssize_t (*)(int, void*, size_t, off_t);
-  static const auto real = reinterpret_cast<Pread>(dlsym(RTLD_NEXT, "pread"));
-  if (is_training_part(file)) note(offset / kRecord);
-  return real(file, bytes, count, offset);
+// What std::ifstream reads by.
+extern "C" [[gnu::visibility("default")]] ssize_t read(int file, void* bytes, size_t count) {
+  using Read = ssize_t (*)(int, void*, size_t);
+  static const auto real = reinterpret_cast<Read>(dlsym(RTLD_NEXT, "read"));
+  if (count == kRecord && is_training_part(file)) note(lseek(file, 0, SEEK_CUR) / kRecord);
+  return real(file, bytes, count);
 }

@@ -1,5 +1,5 @@
 // From STL-10's files to losses, against Python's, by numbers that make_losses.py has made.
-#include "examples/vision/data/stl10.h"
+#include "examples/vision/data/record_sets.h"
 
 #include <gtest/gtest.h>
 #include <hora/torch.h>
