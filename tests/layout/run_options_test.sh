@@ -57,7 +57,7 @@ calls '-LE ^nightly$ -R allreduce -j 1 by /made/python' -R allreduce -j 1
 TEST_PYTHON=own calls '-LE ^nightly$ by own'
 calls '-LE ^nightly$ -j4 --rerun-failed' -j4 --rerun-failed
 calls '-L ^nightly$ -R allreduce' -R allreduce --nightly
-calls '-L ^(values|threads)$ -V' --sanitize -V
+calls '-L ^threads$ -V' --sanitize -V
 calls '--test-dir build/arm64 --output-on-failure --no-tests=error' --arm64
 calls '-L ^(values|threads)$ -R local' --arm64 -R local
 refuses '--arm64 beside --cuda' --cuda --arm64
