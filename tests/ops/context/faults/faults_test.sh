@@ -126,7 +126,7 @@ case $group in
           run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" $mode $thrower
           expect "$name" nonzero "${said[$mode]}" \
             "hora critical: rank $thrower (host $(hostname), pid "
-          within "$name" 10
+          within "$name" 20
           never "$name" "third is complete"
         done
       done
@@ -145,7 +145,7 @@ case $group in
         run env HORA_RANKS_PER_NODE=$per_node HORA_LOG_LEVEL=info "${mpi[@]}" 4 "$program" \
           throw-uncaught $thrower
         expect "$name" nonzero
-        within "$name" 10
+        within "$name" 20
         for ((rank = 0; rank < 4; ++rank)); do
           ((rank != thrower)) || continue
           grep -q "rank $rank (host .*hora::Error: rank $thrower (host .*) has ended the job: uncaught \
@@ -197,19 +197,19 @@ exception of type std::runtime_error: the application's own error" <<< "$output"
     expect "$name" nonzero "waits in hora::init for ranks 1 of MPI_COMM_WORLD, which" \
       "transport: hora::init: ranks 1 of MPI_COMM_WORLD have not called it within 1000 ms"
     never "$name" started
-    within "$name" 10
+    within "$name" 20
     name="the lowest rank has returned before init"
     run env HORA_STALL_WARNING=300ms HORA_INIT_TIMEOUT=1s "${mpi[@]}" 2 "$program" init-lists 1 0,1
     expect "$name" nonzero "hora::init: rank 0 of MPI_COMM_WORLD is not in InitOptions::ranks" \
       "ranks 0 of MPI_COMM_WORLD have not called it within 1000 ms"
-    within "$name" 10
+    within "$name" 20
 
     for lists in "0,1,2 0,1 0,1,2" "0,1,2 0,1,2 1,2" "0,1,2 0,1 0,2"; do
       name="lists $lists"
       run "${mpi[@]}" 3 "$program" init-lists $lists
       expect "$name" nonzero "mismatch: hora::init: rank " "for ranks 0-2" \
         "rank 0: started" "rank 1: started" "rank 2: started"
-      within "$name" 10
+      within "$name" 20
       count=$(grep -o 'mismatch: hora::init' <<< "$output" | wc -l)
       ((count == 3)) || failed "$name: told by $count of 3 ranks"
     done
@@ -219,7 +219,7 @@ exception of type std::runtime_error: the application's own error" <<< "$output"
     expect "$name" nonzero "rank 1 (host " \
       "calls MPI_Finalize while hora runs (call Context::shutdown() first)"
     never "$name" "no error"
-    within "$name" 10
+    within "$name" 20
     ;;
   leaving)
     for per_node in 0 1; do
@@ -234,7 +234,7 @@ exception of type std::runtime_error: the application's own error" <<< "$output"
         run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" never-completes $fate
         expect "$name" nonzero 'tensor "own"' "called shutdown()"
         never "$name" "rank 0: end of main"
-        within "$name" 10
+        within "$name" 20
       done
       name="a collective that never completes, and whose error was caught"
       run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" never-completes waited
@@ -244,13 +244,13 @@ exception of type std::runtime_error: the application's own error" <<< "$output"
         run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" exit $exit_code
         expect "$name" nonzero "rank 1 (host $(hostname), pid " "exits without Context::shutdown()"
         never "$name" "no error"
-        within "$name" 10
+        within "$name" 20
       done
       name="a killed rank, ranks per node $per_node"
       run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 3 "$program" killed
       ((code != 0)) || failed "$name: should fail"
       never "$name" "no error"
-      within "$name" 10
+      within "$name" 20
     done
     ;;
   forking)
@@ -285,7 +285,7 @@ exception of type std::runtime_error: the application's own error" <<< "$output"
             ') did not come to tensor "g" within 500 ms of rank 0; it is '
         fi
         never "$name" "no error"
-        within "$name" 10
+        within "$name" 20
       done
     done
     name="a rank returns from main after an error"
@@ -325,7 +325,7 @@ exception of type std::runtime_error: the application's own error" <<< "$output"
       never "$name" "the memory is written to"
       [[ $output == *"the memory is left alone"* || $output == *"after the call has returned"* ]] ||
         failed "$name: neither an error nor the end of the job"
-      within "$name" 10
+      within "$name" 20
     done
     ;;
   *)
