@@ -29,7 +29,8 @@ void parse_words(CLI::App& app, int argc, const char* const* argv) {
   for (std::size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
     std::string& word = words[i];
     const std::size_t end = std::min(word.find('='), word.size());
-    if (word.starts_with("--")) std::replace(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(end), '_', '-');
+    const auto name_end = word.begin() + static_cast<std::ptrdiff_t>(end);
+    if (word.starts_with("--")) std::replace(word.begin(), name_end, '_', '-');
     const std::string name = word.substr(0, end);
     const CLI::Option* option = name.starts_with("-") ? app.get_option_no_throw(name) : nullptr;
     if (option == nullptr || option->get_expected_min() == 0) continue;

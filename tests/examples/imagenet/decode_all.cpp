@@ -5,8 +5,8 @@
 #include <exception>
 #include <vector>
 
-#include "examples/vision/data/decoder.h"
 #include "examples/vision/data/dataset.h"
+#include "examples/vision/data/decoder.h"
 
 namespace {
 
