@@ -164,7 +164,7 @@ case $kind in
     configuration=(-DCMAKE_PREFIX_PATH="$prefix")
     # Without the programs of tests that the preset release runs.
     targets=(horarun_documents {core,ops,frameworks/torch,bench,examples}/all
-      tests/{ops/{cuda,nccl,context/gpu},conformance,frameworks,examples,gpu,package}/all)
+      tests/{support,ops/{cuda,nccl,context/gpu},conformance,frameworks,examples,bench,gpu,package}/all)
     run_preset cuda -L '^(fake_gpu|torch|package)$' -LE '^(long|nightly)$' \
       -E '^(conformance_)?torch_.*_np(1|[3-9])(_|$)' "${ctest_options[@]}"
     ;;
