@@ -1,7 +1,7 @@
 # LibTorch's headers take 10 s of a compiler's time in each source, and 2.7 s where they are
-# precompiled: they are, once for the library and once for all tests of it. Several sources are
-# compiled as one, of the library that uses LibTorch and of every test: half of the time that a test
-# takes is its headers. So names in unnamed namespaces differ between the sources of a target.
+# precompiled: they are, once for the library and the trainers, and once for all tests of it. Several
+# sources are compiled as one, of the libraries and of every test: half of the time that a test takes
+# is its headers. So names in unnamed namespaces differ between the sources of a target.
 #
 #   hora_precompile(target HEADERS...)   as target_precompile_headers
 #   hora_compile_together(target)        several sources as one, unless HORA_UNITY is OFF

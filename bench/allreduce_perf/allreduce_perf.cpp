@@ -129,7 +129,7 @@ class AllreduceContenders final : public Contenders {
     return contender;
   }
 
-  /// What Horovod does with a fused buffer: copy in, MPI_Allreduce in place, copy out.
+  /// Copies in, calls MPI_Allreduce in place, copies out, as Horovod does with a fused buffer.
   Contender mpi_copy() {
     return on(plain_.data(), [this, type = mpi_type(values_.type())] {
       const std::size_t bytes = layout_.end * values_.size();

@@ -1,4 +1,4 @@
-/// What ranks write and sum in each of hora's types. Pure.
+/// Values that ranks write and sum in each of hora's types. Pure.
 #pragma once
 
 #include <hora/types.h>

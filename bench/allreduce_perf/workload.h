@@ -1,4 +1,4 @@
-/// What allreduce is measured on and compared with: ResNet-50's gradients, memory itself, the bars.
+/// The workload of allreduce and its peers: ResNet-50's gradients, memory itself, the bars.
 /// Pure.
 #pragma once
 

@@ -1,4 +1,4 @@
-/// What DistributedDataParallel of the same LibTorch averages gradients by, to compare with.
+/// The reducer of DistributedDataParallel of the same LibTorch, to compare with.
 #pragma once
 
 #include <torch/nn/module.h>

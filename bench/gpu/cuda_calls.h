@@ -1,4 +1,4 @@
-/// What the benchmarks of plain CUDA calls have in common.
+/// Shared by the benchmarks of plain CUDA calls.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-/// What averaging gradients adds to a training step of ResNet-50 on a GPU: 224x224 images, SGD with
+/// Cost of averaging gradients in a training step of ResNet-50 on a GPU: 224x224 images, SGD with
 /// momentum, in fp32, TF32, and fp16 and bf16 by autocast.
 ///
 /// Blocks of steps alternate between the bare optimizer (`plain`), hora (`hora`) and, on one rank,

@@ -37,7 +37,7 @@ Interval median_interval(std::vector<double> values) {
   constexpr double allowed_outside = 0.025;  // on each side
   std::sort(values.begin(), values.end());
   const std::size_t count = values.size();
-  // Of `count` values at most `below` lie below the true median with the probability `outside`.
+  // At most `below` of `count` values lie below the true median with the probability `outside`.
   std::size_t below = 0;
   double term = std::pow(0.5, static_cast<double>(count));
   double outside = term;

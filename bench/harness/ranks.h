@@ -1,4 +1,4 @@
-/// What the ranks of a benchmark send each other, apart from what they measure.
+/// Messages between the ranks of a benchmark, apart from what they measure.
 #pragma once
 
 #include <mpi.h>

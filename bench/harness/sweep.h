@@ -27,7 +27,7 @@ struct SweepOptions {
   std::vector<std::size_t> sizes(std::size_t unit) const;
 };
 
-/// What one operation moves.
+/// The bytes that one operation moves.
 struct Volume {
   std::size_t bytes = 0;
   std::size_t element_bytes = sizeof(float);
@@ -57,7 +57,7 @@ class Sweep {
   void add(const Volume& volume, const std::vector<std::string>& names,
            std::function<std::unique_ptr<Contenders>()> make);
 
-  /// Of what was measured; empty where nothing was compared.
+  /// The measurements; empty where nothing was compared.
   std::string table(bool judge) const;
   /// Medians of the size that was measured last, by contender.
   const std::map<std::string, double>& seconds() const { return seconds_; }
@@ -76,7 +76,7 @@ class Sweep {
   std::map<std::string, double> seconds_;
 };
 
-/// What malloc's thresholds are in this process, which MPI uses too. `raised`: by hora::init.
+/// malloc's thresholds in this process, which MPI uses too. `raised`: by hora::init.
 std::string malloc_thresholds(bool raised);
 
 }  // namespace bench

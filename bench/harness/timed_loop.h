@@ -39,7 +39,7 @@ struct Timing {
 std::vector<Timing> time_alternately(const Ranks& ranks, const std::vector<Contender>& contenders,
                                      const LoopOptions& options);
 
-// What the ranks write, and the results that follow; pure.
+// The values that ranks write, and the results that follow; pure.
 
 /// Elements [first, first + count) of what rank `rank` writes: whole numbers below 2^24 / ranks,
 /// different for each rank, round and element, so that every sum is exact in float32 whatever its

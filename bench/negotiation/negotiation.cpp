@@ -1,4 +1,4 @@
-/// What agreement between ranks costs: from the last submission to the result, and processor time
+/// Cost of agreement between ranks: from the last submission to the result, and processor time
 /// while ranks have nothing to do or wait for each other. See ../README.md.
 #include <hora/hora.h>
 #include <linux/futex.h>
@@ -33,7 +33,7 @@ struct Latency {
   double wrong = 0.0;  ///< results that were not the sum, on all ranks
 };
 
-/// Of the rank that used most.
+/// Processor time of the rank that used most.
 struct ProcessorTime {
   double seconds = 0.0;          ///< of all threads of the process, user and system
   double elapsed_seconds = 0.0;  ///< the shortest rank's

@@ -17,7 +17,7 @@
 namespace bench::scale {
 
 inline constexpr std::size_t kFoldedFrom = std::size_t{64} << 10;
-/// What reductions between nodes work in: what a small allreduce gathers from all nodes is real.
+/// Work memory of reductions between nodes: what a small allreduce gathers from all nodes is real.
 inline constexpr std::size_t kFoldedWorkFrom = std::size_t{512} << 10;
 inline constexpr std::size_t kFoldedBytes = std::size_t{64} << 20;
 

@@ -303,7 +303,7 @@ nlohmann::json results_of(const Job& job, double host_seconds) {
           {"benchmarks", benchmarks}};
 }
 
-/// What all ranks share: SMPI calls main() once for each, in one process and one thread.
+/// Shared by all ranks: SMPI calls main() once for each, in one process and one thread.
 struct Simulation {
   explicit Simulation(const Options& options) : job(job_of(options)) {}
   Job job;

@@ -17,7 +17,7 @@ using hora::internal::WakeupFlags;
 
 namespace {
 
-// Of the control block, less than in a job, since there are a thousand in one process.
+// Sizes of the control block, smaller than in a job, since there are a thousand in one process.
 constexpr std::size_t kMailboxBytes = std::size_t{16} << 10;
 constexpr std::size_t kControlBytes = std::size_t{256} << 10;
 
@@ -146,7 +146,7 @@ void SimulatedRank::pause() {
   control_block_.await_done(pipeline_->awaited());
   node_.flags(local_rank_).sleep(WakeupFlags::Sleeper::engine, [&] {
     node_.sleeps(local_rank_);
-    // What was stored before the announcement has signalled no rank.
+    // Stores before the announcement have signalled no rank.
     const bool progress = engine_->progress();
     wake_signalled();
     if (!progress) requests_.await();

@@ -25,7 +25,7 @@ struct WorldShape {
   hora::Settings settings;
 };
 
-/// What the ranks of one node share: the control block, and who sleeps.
+/// Shared by the ranks of one node: the control block, and who sleeps.
 class SimulatedNode {
  public:
   SimulatedNode(const hora::internal::Topology& topology, const hora::Settings& settings, int node);

@@ -21,7 +21,7 @@ inline constexpr double learning_rate = 0.01;
 inline constexpr double momentum = 0.9;
 torch::optim::SGDOptions sgd_options();
 
-/// What averages a network's gradients and updates its weights. A step is begin(), forward and
+/// Averages a network's gradients and updates its weights. A step is begin(), forward and
 /// backward of the network, step(). Every function is collective. Thread rule: one thread.
 class Contender {
  public:
@@ -30,11 +30,11 @@ class Contender {
   virtual void begin() = 0;
   /// After it the weights are those of the next step.
   virtual void step() = 0;
-  /// What it has counted itself since it was made or since the last call, of this rank.
+  /// Its own counts since it was made or since the last call, of this rank.
   virtual std::map<std::string, double> take_counters() { return {}; }
 };
 
-/// What a contender is made from; outlives it.
+/// A contender is made from it; outlives the contender.
 struct Surroundings {
   const hora::Context& world;
   const Ranks& ranks;
@@ -60,7 +60,7 @@ struct ContenderKind {
   const char* absent = "";  ///< why `make` is empty
 };
 
-/// Of which the first is `plain`: no communication, to which the others are compared.
+/// The first is `plain`: no communication, to which the others are compared.
 const std::vector<ContenderKind>& contender_kinds();
 
 /// Throws std::invalid_argument for a name that there is not, or not in this build.

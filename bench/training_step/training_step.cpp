@@ -1,4 +1,4 @@
-/// What averaging gradients adds to a training step: hora in its ways beside the bare optimizer and
+/// Cost of averaging gradients in a training step: hora in its ways beside the bare optimizer and
 /// beside others that average. See ../README.md.
 ///
 /// Blocks of steps of the contenders alternate, in the same processes. A time is the slowest rank's
@@ -32,7 +32,7 @@ namespace {
 
 /// Before any is timed: LibTorch's first steps are slow.
 constexpr int warm_up_steps = 4;
-/// Of a contender that was made anew in a warm process.
+/// Warm-up of a contender that was made anew in a warm process.
 constexpr int warm_up_steps_again = 2;
 
 struct StepOptions {
@@ -45,7 +45,7 @@ struct StepOptions {
   std::vector<std::string> contenders;
 };
 
-/// Of this rank, in blocks.
+/// This rank's, in blocks.
 struct StepTimes {
   Blocks wall;
   Blocks cpu;  ///< of all threads of this process, one mean a block
@@ -187,7 +187,7 @@ struct Entry {
   std::map<std::string, double> counters;  ///< the contender's own, sums over blocks
 };
 
-/// What a step must be, in double precision.
+/// The right result of a step, in double precision.
 struct Expected {
   std::vector<torch::Tensor> weights;    ///< where it begins
   std::vector<torch::Tensor> gradients;  ///< averaged over the ranks

@@ -69,7 +69,7 @@ class BadImage : public std::runtime_error {
       : std::runtime_error(where + ": " + what) {}
 };
 
-/// What a loader does with images that cannot be decoded.
+/// How a loader treats images that cannot be decoded.
 enum class BadImages {
   raise,  ///< next() throws the BadImage
   /// The sample becomes the next good image of the list, from its start after its end, so that

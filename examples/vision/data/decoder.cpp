@@ -189,7 +189,7 @@ class Png {
     static_cast<ErrorExit*>(png_get_error_ptr(png))->leave(text);
   }
 
-  // Of what has nothing to do with pixels, such as a colour profile: damage to those is an error.
+  // Warnings concern other things than pixels, such as a colour profile: damaged pixels are errors.
   static void on_warning(png_structp /*png*/, png_const_charp /*text*/) {}
 
   static void read(png_structp png, png_bytep into, std::size_t count) {

@@ -50,7 +50,7 @@ class Decoder {
   ImageSize size_;
 };
 
-/// What is left of `size` after DCT scaling: each side divided by `denominator`, rounded up.
+/// `size` after DCT scaling: each side divided by `denominator`, rounded up.
 constexpr ImageSize scaled_size(ImageSize size, int denominator) {
   return {(size.width + denominator - 1) / denominator,
           (size.height + denominator - 1) / denominator};

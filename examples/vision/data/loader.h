@@ -34,7 +34,7 @@ class BatchData {
 
   std::size_t size() const { return size_; }
   std::span<float> images() { return {images_, size_ * floats_}; }
-  /// Of one sample.
+  /// One sample's.
   std::span<float> image(std::size_t sample) { return {images_ + sample * floats_, floats_}; }
   std::span<std::int64_t> labels() { return {labels_, size_}; }
   /// The samples, ascending, that hold another image, because the sampler's was bad.

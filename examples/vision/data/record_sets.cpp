@@ -21,7 +21,7 @@ template <class... Arguments>
 
 // Refuses what is no regular file: opening a FIFO would wait.
 std::ifstream open_regular(const fs::path& path) {
-  if (fs::exists(path) && !fs::is_regular_file(path)) {
+  if (const auto status = fs::status(path); fs::exists(status) && !fs::is_regular_file(status)) {
     refuse("{} is not a regular file", path.string());
   }
   std::ifstream file(path, std::ios::binary);
@@ -29,8 +29,8 @@ std::ifstream open_regular(const fs::path& path) {
   return file;
 }
 
-void read_bytes(const fs::path& path, std::span<std::uint8_t> bytes, std::uint64_t offset = 0) {
-  std::ifstream file = open_regular(path);
+void read_bytes(std::ifstream file, const fs::path& path, std::span<std::uint8_t> bytes,
+                std::uint64_t offset = 0) {
   file.seekg(static_cast<std::streamoff>(offset));
   file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   if (!file) {
@@ -76,7 +76,7 @@ void append(const fs::path& path, const RecordFile& file, const RecordLayout& la
   const std::size_t bytes = layout.bytes();
   const std::size_t records = count_records(path, bytes, file.records);
   buffer.resize(records * bytes);
-  read_bytes(path, buffer);
+  read_bytes(open_regular(path), path, buffer);
   into.files.push_back({path.string(), records});
   into.labels.reserve(into.labels.size() + records);
   into.pixels.reserve(into.pixels.size() + records * image_bytes(layout.size));
@@ -130,7 +130,7 @@ class Stl10 final : public Dataset {
     constexpr std::size_t bytes = image_bytes(stl10_size);
     memory.resize(2 * bytes);
     try {
-      read_bytes(path_, std::span(memory).first(bytes), std::uint64_t{index} * bytes);
+      read_bytes(open_regular(path_), path_, std::span(memory).first(bytes), index * bytes);
     } catch (const std::runtime_error& error) {
       throw BadImage(where(index), error.what());
     }
@@ -154,7 +154,7 @@ class Stl10 final : public Dataset {
 std::vector<std::uint8_t> read_stl10_labels(const fs::path& path, std::size_t images,
                                             std::size_t most) {
   std::vector<std::uint8_t> labels(count_records(path, 1, most));
-  read_bytes(path, labels);
+  read_bytes(open_regular(path), path, labels);
   for (std::size_t i = 0; i < labels.size(); ++i) {
     if (labels[i] < 1 || labels[i] > 10) {
       refuse("Data file {}: byte {} is label {}; labels are 1 to 10", path.string(), i, labels[i]);
@@ -170,13 +170,13 @@ std::vector<std::uint8_t> read_stl10_labels(const fs::path& path, std::size_t im
 }  // namespace
 
 void read_file(const fs::path& path, std::uint64_t most, std::vector<std::uint8_t>& into) {
-  open_regular(path);
+  std::ifstream file = open_regular(path);
   const std::uint64_t found = fs::file_size(path);
   if (found > most) {
     refuse("{} is too long: found {} bytes, expected at most {}", path.string(), found, most);
   }
   into.resize(found);
-  read_bytes(path, into);
+  read_bytes(std::move(file), path, into);
 }
 
 PlanarRecords read_records(const fs::path& folder, std::span<const RecordFile> files,

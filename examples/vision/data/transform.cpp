@@ -187,7 +187,7 @@ void Transform::apply(const Image& source, int denominator, const Placement& pla
 void Transform::resample(const Image& source, int denominator, const Placement& placement) {
   const auto& [crop, resized, window, flip] = placement;
   const auto scaled = [&](int edge) { return static_cast<double>(edge) / denominator; };
-  // Of the window, what lies on the image.
+  // The part of the window that lies on the image.
   const int left = std::clamp(window.left, 0, resized.width);
   const int top = std::clamp(window.top, 0, resized.height);
   prepare(columns_, scaled(crop.left), scaled(crop.left + crop.width), source.size.width,

@@ -61,7 +61,7 @@ Placement place(const Geometry& geometry, bool flip, ImageSize image, Random& ra
 /// times the resized size in both directions.
 int largest_denominator(const Placement& placement);
 
-/// Of pixel values divided by 255, for each channel.
+/// Moments of pixel values divided by 255, for each channel.
 struct Normalisation {
   std::array<float, image_channels> mean{0, 0, 0};
   std::array<float, image_channels> deviation{1, 1, 1};
@@ -107,7 +107,7 @@ class Transform {
   explicit Transform(const TransformOptions& options);
 
   ImageSize output_size() const { return output_; }
-  /// Of one image, in floats.
+  /// Size of one image, in floats.
   std::size_t output_floats() const { return image_bytes(output_); }
 
   /// Decodes `image` and writes output_floats() floats. Throws BadImage, beginning with `where`;

@@ -1,4 +1,4 @@
-/// What is measured of a training's steps, and what a person sees of it while training goes on.
+/// Measurements of a training's steps, and what a person sees of them while training goes on.
 #pragma once
 
 #include <chrono>
@@ -36,7 +36,7 @@ class StepSums {
   void add(const TrainingStep& step);
 
   std::size_t steps() const { return steps_; }
-  /// Of all steps; `gpu_bytes` is the largest.
+  /// Sum of all steps; `gpu_bytes` is the largest.
   const TrainingStep& sum() const { return sum_; }
   /// 0 without a step.
   double mean(double TrainingStep::*value) const;
@@ -71,7 +71,7 @@ std::string to_minutes(double seconds);
 /// width, such as mpirun gives a rank, counts as none.
 ProgressStyle choose_style(ProgressStyle wanted, int file_descriptor);
 
-/// Of the terminal; 80 where there is none, or one of unknown width.
+/// Width of the terminal; 80 where there is none, or one of unknown width.
 std::size_t terminal_columns(int file_descriptor);
 
 struct ProgressOptions {

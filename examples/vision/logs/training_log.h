@@ -99,7 +99,7 @@ struct TrainingRun {
   std::optional<ResumePoint> resumed = {};
 };
 
-/// What TrainingLog cannot add up from the steps.
+/// Results that TrainingLog cannot add up from the steps.
 struct EpochResult {
   std::optional<double> loss = {};  ///< of training, mean over ranks; none: no step counted
   std::optional<double> top1 = {};  ///< of validation, percent

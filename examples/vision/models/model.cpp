@@ -48,7 +48,7 @@ nn::Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t kernel,
       nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
 }
 
-/// What the blocks of one network have in common.
+/// Shared by the blocks of one network.
 struct BlockKind {
   Block block;
   Shortcut shortcut;

@@ -1,4 +1,4 @@
-// What needs LibTorch's CUDA build: data_parallel scatters and gathers by it.
+// Functions that need LibTorch's CUDA build: data_parallel scatters and gathers by it.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <torch/nn/parallel/data_parallel.h>
 

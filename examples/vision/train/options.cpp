@@ -86,7 +86,7 @@ class Table {
                     return right || word == unset;
                   });
   }
-  /// Of several names of a value the first is its own.
+  /// The first of several names of a value is shown.
   template <class T>
   void choice(const std::string& names, T& value,
               const std::vector<std::pair<std::string, T>>& choices,

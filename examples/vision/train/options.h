@@ -69,7 +69,7 @@ enum class Mode {
 /// In what form gradients travel.
 enum class GradientCompression { none, float16, bfloat16, top_k, power_sgd };
 
-/// What becomes of a step whose loss or gradients hold a NaN or an infinity on any rank.
+/// The fate of a step whose loss or gradients hold a NaN or an infinity on any rank.
 enum class NonFinite {
   raise,   ///< the training ends, on every rank, with an error that names tensor and rank
   skip,    ///< every rank leaves the step out
@@ -90,7 +90,7 @@ struct DistributionOptions {
 /// automatic: the rank's GPU where the job has them, else the CPU.
 enum class DeviceChoice { automatic, cpu, cuda };
 
-/// Of convolutions and matrix products, under autocast; parameters and gradients stay float32.
+/// Type of convolutions and matrix products, under autocast; parameters and gradients stay float32.
 enum class Amp { off, float16, bfloat16 };
 
 /// As in NVIDIA's Apex; in float16, or bfloat16 where the device has none.
@@ -152,7 +152,7 @@ struct Transforms {
   TransformOptions validation;
 };
 
-/// What a trainer of images is beside its options.
+/// A trainer of images, beside its options.
 struct Program {
   std::string name;     ///< "cifar10"
   std::string summary;  ///< first line of --help
@@ -160,8 +160,8 @@ struct Program {
   int image_side;       ///< pixels of an image's sides: architectures that need more are refused
   std::string source = {};  ///< where the data can be had: a sentence; empty: nothing is said
   TrainingOptions defaults = {};
-  /// Of a data set's images; the layout is the options'. Throws std::runtime_error, which says what
-  /// is expected, for a data set that the program does not train on.
+  /// For a data set's images; the layout is the options'. Throws std::runtime_error, which says
+  /// what is expected, for a data set that the program does not train on.
   std::function<Transforms(DataKind)> transforms = {};
 };
 

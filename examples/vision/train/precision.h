@@ -15,7 +15,7 @@
 
 namespace vision {
 
-/// What options come to on a device. A value: threads may share it, each with its own model.
+/// The options' choice for a device. A value: threads may share it, each with its own model.
 class Precision {
  public:
   /// `--amp` names the 16-bit type, and means O1 where no level is given. Without it O1 and O2 take
@@ -53,7 +53,7 @@ std::optional<double> gpu_peak_bytes(const torch::Device& device);
 torch::Tensor data_parallel_logits(const std::shared_ptr<Classifier>& model,
                                    const Precision& precision, const torch::Tensor& images);
 
-/// What torch::nn::parallel::replicate copies for one step, with gradient edges to the model's
+/// Copied by torch::nn::parallel::replicate for one step, with gradient edges to the model's
 /// parameters. Replicas' threads record for autograd where the one does that has made this.
 class ReplicatedModel : public torch::nn::Module {
  public:

@@ -266,7 +266,7 @@ std::string batch_line(const hora::Context& world, const TrainingOptions& option
 std::vector<std::string> describe(const hora::Context& world, const TrainingOptions& options,
                                   const Setup& setup) {
   const DataSets& data = setup.data;
-  std::vector<std::string> lines{
+  return {
       fmt::format("data: {}, {} training and {} validation images from {}", data.training->title(),
                   data.training->size(), data.validation->size(), options.data.path),
       "model: " + describe(*setup.model),
@@ -274,7 +274,6 @@ std::vector<std::string> describe(const hora::Context& world, const TrainingOpti
       device_line(options, setup),
       optimizer_line(options),
       batch_line(world, options, setup)};
-  return lines;
 }
 
 std::shared_ptr<Classifier> make_classifier(const hora::Context& world,

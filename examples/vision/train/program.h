@@ -32,7 +32,7 @@ class CommonError : public std::runtime_error {
 struct Setup {
   DataSets data;
   Transforms transforms;
-  /// Of the training images; its batch is that of one step, of all its backward passes.
+  /// Samples the training images; its batch is that of one step, of all its backward passes.
   hora::DistributedSampler sampler;
   std::size_t batch;  ///< images of a rank in one backward pass
   torch::Device device;

@@ -51,7 +51,7 @@ class Batches {
   CopiedBatches copies_;
 };
 
-/// Of this rank's images. train_step() sets loss, top1, top5, data_seconds and exposed_seconds.
+/// This rank's images. train_step() sets loss, top1, top5, data_seconds and exposed_seconds.
 struct StepResult : TrainingStep {
   bool made = true;       ///< false: left out, for its loss or gradients were not finite
   double loss_scale = 1;  ///< of the next step
@@ -70,7 +70,7 @@ StepResult train_step(const TrainingOptions& options, const Forward& forward, Ba
                       hora::DistributedOptimizer& optimizer, hora::GradScaler& scaler,
                       hora::FiniteCheck& finite);
 
-/// Of all ranks.
+/// All ranks' together.
 struct ValidationResult {
   std::int64_t images = 0;        ///< counted
   std::int64_t top1_correct = 0;  ///< the label's logit is the largest

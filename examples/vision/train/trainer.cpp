@@ -192,7 +192,8 @@ class Trainer {
   std::optional<double> make_steps(int epoch) {
     setup_.model->train();
     const EpochSteps steps(sampler_, state_.progress().position);
-    // Of this run's, which may take more or fewer images than those of the run before.
+    // Counted in this run's steps, which may take more or fewer images than those of the run
+    // before.
     const std::size_t steps_before = static_cast<std::size_t>(epoch) * setup_.sampler.steps();
     const auto images = static_cast<std::int64_t>(sampler_.options().batch);
     const double seconds_before = training_seconds_;

@@ -17,7 +17,7 @@ namespace vision {
 
 /// All but `loss` and `images` is the same on every rank.
 struct TrainingProgress {
-  /// Of the next step. Its epoch is the number of epochs that are done, with their validation.
+  /// The next step's. Its epoch is the number of epochs that are done, with their validation.
   hora::SamplerPosition position = {};
   std::int64_t steps = 0;    ///< made, in all epochs
   double loss = 0;           ///< sum over this rank's images of this epoch so far
@@ -66,7 +66,7 @@ void check_unused(const CheckpointOptions& options);
 /// Collective, but for what is const. Thread rule and errors: as hora::Checkpoint.
 class TrainingState {
  public:
-  /// What is given must outlive it. `sampler`: of the training images; its position is not looked
+  /// The arguments must outlive it. `sampler`: of the training images; its position is not looked
   /// at. `hook`: the optimizer's; null: it has none.
   TrainingState(const hora::Context& world, const CheckpointOptions& options,
                 torch::nn::Module& model, hora::DistributedOptimizer& optimizer,
