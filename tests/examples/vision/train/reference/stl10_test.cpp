@@ -1,6 +1,4 @@
 // From STL-10's files to losses, against Python's, by numbers that make_losses.py has made.
-#include "examples/vision/data/record_sets.h"
-
 #include <gtest/gtest.h>
 #include <hora/torch.h>
 
@@ -11,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "examples/vision/data/record_sets.h"
 #include "tests/examples/vision/train/reference/training.h"
 #include "tests/support/temporary_folder.h"
 
