@@ -39,11 +39,33 @@ function(hora_precompile_as target other)
   _hora_precompile(${target} REUSE_FROM ${other})
 endfunction()
 
+# CMake's UNITY_BUILD names sources by absolute paths, in which __FILE__ of a test's checks and so the
+# object differ between clones: ccache would compile them again in each.
 function(hora_compile_together target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${HORA_UNITY} UNITY_BUILD_BATCH_SIZE 7)
-  if(HORA_UNITY)
-    # GCC takes what a source includes for headers, where unnamed namespaces are mistakes.
-    target_compile_options(${target} PRIVATE
-      $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+  if(NOT HORA_UNITY)
+    return()
   endif()
+  get_target_property(sources ${target} SOURCES)
+  set(includes "")
+  foreach(source IN LISTS sources)
+    get_source_file_property(definitions ${source} COMPILE_DEFINITIONS)
+    if(source MATCHES "^[^$].*\\.cpp$" AND NOT definitions)
+      set_source_files_properties(${source} PROPERTIES HEADER_FILE_ONLY ON)
+      cmake_path(ABSOLUTE_PATH source NORMALIZE)
+      cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
+      list(APPEND includes "#include \"${source}\"\n")
+    endif()
+  endforeach()
+  list(LENGTH includes count)
+  math(EXPR last "${count} - 1")
+  foreach(first RANGE 0 ${last} 7)
+    list(SUBLIST includes ${first} 7 batch)
+    list(JOIN batch "" text)
+    set(together ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/together_${first}.cpp)
+    file(CONFIGURE OUTPUT ${together} CONTENT "${text}" @ONLY)
+    target_sources(${target} PRIVATE ${together})
+  endforeach()
+  # GCC takes what a source includes for headers, where unnamed namespaces are mistakes.
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
 endfunction()
