@@ -8,14 +8,12 @@
 #     LABELS names the tier: values (the default) or threads.
 #     LIBRARIES defaults to hora::hora; a test of internals names the object libraries it needs.
 #
-#   hora_add_mpi_test(name SOURCES ... | PROGRAM other [CORES 1 2 3 4] [RANKS_PER_NODE 0 1 2 3]
-#                     [LIBRARIES ...] [LABELS ...] [ENVIRONMENT A=1...] [ARGUMENTS ...]
-#                     [TIMEOUT seconds] [OWN_MAIN])
+#   hora_add_mpi_test(name SOURCES ... | PROGRAM other [LAYOUTS 2 3/2...] [LIBRARIES ...]
+#                     [LABELS ...] [ENVIRONMENT A=1...] [ARGUMENTS ...] [TIMEOUT seconds] [OWN_MAIN])
 #     One executable (PROGRAM: the one of the test `other`, run in another way) under mpirun, one
-#     ctest for each number of ranks in CORES, named
-#     `<name>_np<ranks>`. RANKS_PER_NODE adds virtual nodes, `<name>_np<ranks>_rpn<ranks per node>`,
-#     for each value below the number of ranks; 0 stands for the run without virtual nodes, so leave
-#     it out where only virtual nodes make sense. Label: mpi.
+#     ctest for each of LAYOUTS: a number of ranks, or ranks/ranks of a virtual node. The default is
+#     2 3/2, one node and two unequal ones; conformance tests have 1 2 2/1 3 3/2 4/2. The ctest of
+#     2 is `<name>_np2`, that of 3/2 `<name>_np3_rpn2`. Label: mpi.
 #
 #   hora_add_gpu_test(name SOURCES ... [LIBRARIES ...] [MPI] [OWN_MAIN])
 #     A program for a machine with a GPU: built, not registered. tests/gpu.sh runs it.
@@ -148,15 +146,12 @@ endfunction()
 
 function(hora_add_mpi_test name)
   cmake_parse_arguments(PARSE_ARGV 1 TEST "OWN_MAIN" "TIMEOUT;PROGRAM"
-    "SOURCES;LIBRARIES;LABELS;ENVIRONMENT;ARGUMENTS;CORES;RANKS_PER_NODE")
+    "SOURCES;LIBRARIES;LABELS;ENVIRONMENT;ARGUMENTS;LAYOUTS")
   if(TEST_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "hora_add_mpi_test(${name}): unknown arguments ${TEST_UNPARSED_ARGUMENTS}")
   endif()
-  if(NOT TEST_CORES)
-    set(TEST_CORES 1 2 3 4)
-  endif()
-  if("${TEST_RANKS_PER_NODE}" STREQUAL "")
-    set(TEST_RANKS_PER_NODE 0)
+  if(NOT TEST_LAYOUTS)
+    set(TEST_LAYOUTS 2 3/2)
   endif()
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT ${HORA_TEST_TIMEOUT})
@@ -168,25 +163,19 @@ function(hora_add_mpi_test name)
     target_link_libraries(${name} PRIVATE MPI::MPI_CXX)
   endif()
 
-  set(registered 0)
-  foreach(ranks IN LISTS TEST_CORES)
-    foreach(ranks_per_node IN LISTS TEST_RANKS_PER_NODE)
-      set(environment ${TEST_ENVIRONMENT})
-      if(ranks_per_node EQUAL 0)
-        set(test ${name}_np${ranks})
-      elseif(ranks_per_node LESS ranks)
-        set(test ${name}_np${ranks}_rpn${ranks_per_node})
-        list(APPEND environment HORA_RANKS_PER_NODE=${ranks_per_node})
-      else()
-        continue()
-      endif()
-      _hora_register_mpi_test(${test} ${ranks} ${TEST_TIMEOUT} "mpi;${TEST_LABELS}"
-        "${environment}" $<TARGET_FILE:${TEST_PROGRAM}> ${TEST_ARGUMENTS})
-      math(EXPR registered "${registered} + 1")
-    endforeach()
+  foreach(layout IN LISTS TEST_LAYOUTS)
+    string(REGEX MATCH "^([1-9]+)(/([1-9]+))?$" matched "${layout}")
+    if(NOT matched)
+      message(FATAL_ERROR "hora_add_mpi_test(${name}): ${layout} is no layout, as 2 or 3/2 is")
+    endif()
+    set(ranks ${CMAKE_MATCH_1})
+    set(test ${name}_np${ranks})
+    set(environment ${TEST_ENVIRONMENT})
+    if(CMAKE_MATCH_3)
+      string(APPEND test _rpn${CMAKE_MATCH_3})
+      list(APPEND environment HORA_RANKS_PER_NODE=${CMAKE_MATCH_3})
+    endif()
+    _hora_register_mpi_test(${test} ${ranks} ${TEST_TIMEOUT} "mpi;${TEST_LABELS}"
+      "${environment}" $<TARGET_FILE:${TEST_PROGRAM}> ${TEST_ARGUMENTS})
   endforeach()
-  if(registered EQUAL 0)
-    message(FATAL_ERROR "hora_add_mpi_test(${name}): no RANKS_PER_NODE (${TEST_RANKS_PER_NODE}) is "
-      "below any of CORES (${TEST_CORES}), so nothing would run")
-  endif()
 endfunction()

@@ -17,7 +17,7 @@ made_digits 12 4 > digits.csv
 "$prepare_digits" --output data < digits.csv
 
 train() {
-  "${mpirun[@]}" "$cifar10" --epochs 2 --limit "${limit:-128}" --batch 16 --stem imagenet "$@" \
+  "${mpirun[@]}" "$cifar10" -a resnet20 --epochs 2 --limit "${limit:-128}" --batch 16 --stem imagenet "$@" \
     < /dev/null
 }
 
@@ -34,7 +34,7 @@ train --data data --seed 5 --report report.json --save first.safetensors --log-j
 cat output report.json
 # Rank 0 alone prints, and what mpirun hides from it is no terminal.
 expect_lines 1 'data: handwritten digits .*not CIFAR-10.* 128 training and 128 validation' output
-expect_lines 1 "model: resnet18 with torchvision's stem, 11181642 values" output
+expect_lines 1 "model: resnet20 with torchvision's stem, 271642 values" output
 expect_lines 1 'ranks: 2 on 2 nodes \(1 \+ 1\)' output
 expect_lines 1 'batch: 16 a rank, 32 in all; 2 epochs of 4 steps; seed 5' output
 expect_lines 1 'epoch 1/2: loss [0-9.]+, validation [0-9.]+ % \([0-9]+ of 128 images\), top-5 [0-9.]+ %, best [0-9.]+ %, [0-9]+ images/s' output
@@ -92,9 +92,9 @@ expect_lines 2 "^cifar10: ${ended}FiniteCheck: (NaN|Inf) in (the loss|the gradie
 expect_lines 0 'epoch 1/2' output
 
 echo "=== another network"
-train --data data -a resnet20 --batch 512 > output
+train --data data -a resnet18 --batch 512 > output
 expect_lines 1 'batch: 64 a rank \(--batch 512 is more than the images are enough for\), 128 in all' output
-expect_lines 1 "model: resnet20 with torchvision's stem, 271642 values" output
+expect_lines 1 "model: resnet18 with torchvision's stem, 11181642 values" output
 expect_lines 1 'best validation accuracy ' output
 
 echo "=== files with fewer whole records are a subset, by name"
