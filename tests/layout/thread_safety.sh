@@ -3,7 +3,8 @@
 # compiles them. Left out is core/launch: each of its processes has one thread.
 # Usage: thread_safety.sh SOURCE_FOLDER BUILD_FOLDER (with CMake's compile_commands.json)
 set -uo pipefail
-source_folder=$(realpath "$1") commands=$2/compile_commands.json
+source_folder=$(realpath "$1") build_folder=$(realpath "$2")
+commands=$build_folder/compile_commands.json
 clang=$(command -v clang++) || { echo "no clang++ here"; exit 77; }
 [[ -r $commands ]] || { echo "$commands is missing"; exit 1; }
 
@@ -11,15 +12,14 @@ threads=$(grep -rnE '^#include <(thread|mutex|condition_variable|future)>' \
   "$source_folder/core/launch" 2> /dev/null) &&
   { echo "core/launch has one thread a process; it cannot use:"; echo "$threads"; exit 1; }
 
-# Folder, source and command of each entry, with tabs between: of the libraries, without the
-# kernels, which share nothing.
+# Folder, source and command of each entry, with tabs between: of the libraries, also of sources that
+# are compiled together, without the kernels, which share nothing.
 entries=$(sed -nE 's/^ *"(directory|command|file)": "(.*)",?$/\1\t\2/p' "$commands" |
   awk -F '\t' '{ value[$1] = $2 }
                $1 == "file" { print value["directory"] "\t" value["file"] "\t" value["command"] }' |
-  awk -F '\t' -v core="$source_folder/core/" -v ops="$source_folder/ops/" \
-    '(index($2, core) == 1 || index($2, ops) == 1) && $2 !~ /\/ops\/local\// &&
-     index($2, core "launch/") != 1 &&
-     $2 ~ /\.cpp$/ && $3 !~ / -o tests\//' | sort -u)
+  awk -F '\t' -v sources="$source_folder/" -v together="$build_folder/" \
+    '{ path = $2; if (index(path, together) == 1) sub(together, "", path); else sub(sources, "", path) }
+     path ~ /^(core|ops)\/.*\.cpp$/ && path !~ /^(core\/launch|ops\/local)\// && $3 !~ / -o tests\//' | sort -u)
 [[ -n $entries ]] || { echo "no sources in $commands"; exit 1; }
 
 # Of the command, the options that say what the source means; the others may be GCC's alone.

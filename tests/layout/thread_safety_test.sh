@@ -6,12 +6,13 @@ source_folder=$(realpath "$1")
 check=$(dirname "$(realpath "$0")")/thread_safety.sh
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-mkdir -p "$folder/core" "$folder/build"
+mkdir -p "$folder/core" "$folder/build/core"
+echo '#include "core/counter.cpp"' > "$folder/build/core/together_0.cpp"
 failures=0
 
-# expect NAME EXIT_CODE BODY: of a member function of a class with a guarded member
+# expect NAME EXIT_CODE BODY [SOURCE]: of a member function of a class with a guarded member
 expect() {
-  local name=$1 expected=$2 body=$3 code
+  local name=$1 expected=$2 body=$3 source=${4:-core/counter.cpp} code
   cat > "$folder/core/counter.cpp" << SOURCE
 #include "core/thread_safety.h"
 namespace hora::internal {
@@ -33,8 +34,8 @@ SOURCE
 [
 {
   "directory": "$folder/build",
-  "command": "/usr/bin/ccache /usr/bin/c++ -I$source_folder -O3 -fipa-pta -std=c++20 -c counter.cpp",
-  "file": "$folder/core/counter.cpp"
+  "command": "/usr/bin/ccache /usr/bin/c++ -I$source_folder -I$folder -O3 -fipa-pta -std=c++20 -c $folder/$source",
+  "file": "$folder/$source"
 }
 ]
 JSON
@@ -52,6 +53,7 @@ JSON
 
 expect "with the lock" 0 'const LockGuard lock(lock_); ++count_; add();'
 expect "without it" 1 '++count_;'
+expect "in sources that are compiled together" 1 '++count_;' build/core/together_0.cpp
 expect "after it" 1 '{ const LockGuard lock(lock_); } ++count_;'
 expect "a function that wants it" 1 'add();'
 expect "a lock that is not given back" 1 'lock_.lock();'
