@@ -1,7 +1,9 @@
-/// What stands for a negotiated tensor in memory that a node's ranks share: its number, and the
-/// place of its data.
+/// A negotiated tensor in memory that a node's ranks share: its number and the place of its data;
+/// and ranks of a node as bits.
 #pragma once
 
+#include <bitset>
+#include <cstddef>
 #include <cstdint>
 
 namespace hora::internal {
@@ -33,5 +35,16 @@ struct Location {
 
 /// The location of a rank that has joined and contributes nothing.
 inline constexpr Location kNowhere{.window = UINT32_MAX, .reserved = 0, .offset = 0};
+
+/// Ranks a node can have. A larger host becomes several nodes.
+inline constexpr int kMaxLocalSize = 512;
+
+/// Bit r: local rank r.
+using LocalRanks = std::bitset<kMaxLocalSize>;
+
+/// Those below `local_size`.
+inline LocalRanks all_local_ranks(std::size_t local_size) {
+  return LocalRanks().set() >> (kMaxLocalSize - local_size);
+}
 
 }  // namespace hora::internal

@@ -1,3 +1,5 @@
+/// Sleeping on a word that other processes change.
+///
 /// How the ranks of a node wake one another.
 #pragma once
 
@@ -9,6 +11,14 @@
 #include "core/control_block/atomic.h"
 
 namespace hora::internal {
+
+/// Sleeps until woken, until `timeout` has passed, or not at all when `word` no longer holds
+/// `expected`. May wake without cause. Works across processes (std::atomic::wait does not).
+void futex_wait(const Atomic<std::uint32_t>& word, std::uint32_t expected,
+                std::optional<std::chrono::nanoseconds> timeout);
+
+/// Wakes every sleeper on `word`.
+void futex_wake(const Atomic<std::uint32_t>& word) noexcept;
 
 /// A view of wake-up words in shared memory that is all zero at first. One rank has one cell,
 /// however many process sets it is in: each set's control block holds a view with its own numbering

@@ -25,12 +25,11 @@
 
 namespace hora::internal {
 
-/// Of RecordedCause::code.
+/// A bit of RecordedCause::code.
 inline constexpr std::uint32_t kFailedElsewhere = 0x100;
 
 inline constexpr auto kRelaxed = std::memory_order_relaxed;
 inline constexpr std::uint64_t kRecordMagic = 0x64726f6365526148;  // "HaRecord"
-/// Of this layout.
 inline constexpr std::uint32_t kRecordVersion = 2;
 inline constexpr std::size_t kRecordedCollectives = 1000;
 

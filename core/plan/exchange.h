@@ -21,7 +21,7 @@
 
 namespace hora::internal {
 
-/// What an exchange is, as soon as the extents of all ranks are known.
+/// An exchange, as soon as the extents of all ranks are known.
 struct ExchangeExtents {
   OperationKind kind = OperationKind::allgather;
   std::size_t row_bytes = 0;
@@ -89,10 +89,10 @@ class ExchangeMap {
 
   /// alltoall: from rank to rank, sources first. reduce-scatter: the part of each destination.
   ByteLayout layout(int from_node, int to_node) const;
-  /// Of all streams between two different nodes.
+  /// The longest stream between two different nodes.
   std::size_t longest_stream() const;
 
-  /// What ExchangeResult::allocate gets on that rank.
+  /// The rows that ExchangeResult::allocate gets on that rank.
   std::vector<std::int64_t> result_rows(int rank) const;
   std::size_t result_bytes(int rank) const;
 

@@ -1,5 +1,12 @@
 /// From what happens to tensors, units and chunks to the events of a timeline, on rows, which wait
 /// in a bounded buffer to be written. No clock, no lock, no file: times are arguments.
+///
+/// The file of a timeline: where it lies, what stands in it, and how it grows.
+///
+/// Events are written as in the Trace Event Format (Chrome's about:tracing; Perfetto):
+///   https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+/// Functions that end in `_json` are pure and give one JSON object on one line. pid is the rank,
+/// tid the row. Times ("ts", "dur") are microseconds of the host's steady clock, to the nanosecond.
 #pragma once
 
 #include <hora/collectives.h>
@@ -8,8 +15,10 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -60,7 +69,7 @@ struct UnitFacts {
   bool operator==(const UnitFacts&) const = default;
 };
 
-/// Of a negotiation: the rank that came last, and how long after the one before it.
+/// The rank that came last to a negotiation, and how long after the one before it.
 struct LastRank {
   int rank = -1;  ///< of the world; -1: not known
   TraceTime late{};
@@ -90,20 +99,20 @@ struct TraceIdentity {
   std::string host;
 };
 
-/// What a timeline takes at most: two sets of events, one filled while the other is written, and
-/// two copies of each row's name (up to 1 KiB). Memory is touched only as far as it is used.
+/// Bounds of a timeline: two sets of events, one filled while the other is written, and two copies
+/// of each row's name (up to 1 KiB). Memory is touched only as far as it is used.
 inline constexpr std::size_t kTraceEvents = std::size_t{1} << 15;
 inline constexpr std::size_t kTraceRows = std::size_t{1} << 13;
 static_assert(2 * kTraceEvents * sizeof(TraceEvent) <= std::size_t{12} << 20);
 
-/// What take() returns, in order.
+/// The result of take(), in order.
 struct EventBatch {
   std::vector<TraceRow> rows;  ///< new since the last batch
   std::vector<TraceEvent> events;
   std::uint64_t dropped = 0;  ///< in all, so far
 };
 
-/// What does not fit is dropped and counted. Thread rule: one thread at a time.
+/// Drops and counts what does not fit. Thread rule: one thread at a time.
 class EventBuffer {
  public:
   EventBuffer(std::size_t events, std::size_t rows);
@@ -143,7 +152,7 @@ struct ChunkFacts {
   std::uint64_t slot = 0;  ///< its row: slots hold one chunk at a time
 };
 
-/// What a stream of a device does for a unit. Texts have static storage.
+/// A device stream's work for a unit. Texts have static storage.
 struct DevicePhase {
   std::string_view row;   ///< the stream's, "GPU: collectives"
   std::string_view name;  ///< "reduce_scatter"
@@ -197,6 +206,59 @@ class Recording {
   EventBuffer buffer_;
   std::map<UnitKey, OpenUnit> units_;
   std::map<std::pair<ProcessSet, std::uint64_t>, OpenStage> stages_;  ///< by set and slot
+};
+
+/// Both clocks at one moment: ts + (wall - steady) is the wall-clock time of an event.
+struct ClockPair {
+  TraceTime steady{};
+  std::chrono::nanoseconds wall{};  ///< since 1970-01-01 UTC
+};
+
+/// The beginning of a file: the process's name and place, and the clocks.
+std::vector<std::string> header_json(const TraceIdentity& identity, const ClockPair& start);
+/// The names of row number `index`.
+std::vector<std::string> row_json(const TraceRow& row, RowIndex index, int rank);
+/// `rows`: all up to the event's and its subject's.
+std::string event_json(const TraceEvent& event, std::span<const TraceRow> rows, int rank);
+/// A mark over all rows: events were lost up to here.
+std::string dropped_json(std::uint64_t dropped, TraceTime time, int rank);
+/// The end of a file that was stopped properly.
+std::string end_json(std::uint64_t dropped, TraceTime time, int rank);
+
+/// Why `path` cannot name timelines; empty where it can. A folder of that name cannot: the rank
+/// would be put after its name, beside it.
+std::string wrong_with_timeline_path(std::string_view path);
+
+/// `path` with each "%r" replaced by the rank. Where it has none, ".<rank>" is put before the file
+/// name's extension, so that ranks never share a file: "a/t.json" -> "a/t.3.json".
+std::string timeline_file(std::string_view path, int rank);
+
+/// An array of the Trace Event Format. After each write() all of it but the closing bracket is with
+/// the operating system; viewers take files without it, such as a crash leaves.
+/// Thread rule: one thread at a time.
+class TimelineFile {
+ public:
+  /// Replaces a file of that name. Throws Error(invalid_argument) where it cannot be written.
+  TimelineFile(std::string path, const TraceIdentity& identity, const ClockPair& start);
+
+  void write(const EventBatch& batch, TraceTime time);
+  void end(std::uint64_t dropped, TraceTime time);
+
+  const std::string& path() const { return path_; }
+  /// Why not all could be written; empty where it could.
+  const std::string& problem() const { return problem_; }
+
+ private:
+  void add(const std::string& json);
+  void flush();
+
+  std::string path_;
+  int rank_;
+  std::ofstream file_;
+  std::vector<TraceRow> rows_;
+  std::uint64_t dropped_ = 0;
+  bool empty_ = true;
+  std::string problem_;
 };
 
 }  // namespace hora::internal

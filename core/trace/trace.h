@@ -12,7 +12,6 @@
 
 #include "core/thread_safety.h"
 #include "core/trace/recording.h"
-#include "core/trace/timeline_file.h"
 
 namespace hora::internal {
 

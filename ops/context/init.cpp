@@ -4,9 +4,11 @@
 #include <hora/error.h>
 #include <hora/mpi.h>
 #include <hora/process_set.h>
+#include <mpi.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <exception>
@@ -23,17 +25,14 @@
 #include "core/engine/parts.h"
 #include "core/engine/runtime.h"
 #include "core/flight/flight_recorder.h"
-#include "core/flight/signal_relay.h"
 #include "core/log.h"
-#include "core/trace/timeline_file.h"
-#include "ops/context/agreement.h"
+#include "core/trace/recording.h"
 #include "ops/context/gpu.h"
-#include "ops/context/memory_node_trial.h"
 #include "ops/context/mpi_sets.h"
 #include "ops/context/node_discovery.h"
-#include "ops/context/process_tuning.h"
 #include "ops/cross/cross_group.h"
 #include "ops/local/kernels.h"
+#include "ops/mpi/check.h"
 #include "ops/mpi/communicator.h"
 #include "ops/mpi/environment.h"
 #include "ops/mpi/mpi_point_to_point.h"
@@ -141,9 +140,9 @@ class MpiTransport final : public Transport {
       log().info("this C library keeps its own thresholds for large allocations");
     }
     node_ = discover_nodes(*bootstrap_, settings_.ranks_per_node);
-    node_.memory_nodes =
-        memory_nodes_of_sums(*bootstrap_, node_.topology, *node_.memory,
-                             std::move(node_.memory_nodes), settings_.ranks_per_memory_node);
+    if (const int ranks = settings_.ranks_per_memory_node; ranks > 0) {
+      node_.memory_nodes = virtual_memory_nodes(node_.topology, ranks);
+    }
     start_record();
     processes_ = all_processes(*bootstrap_);
     gpu_ = make_gpu(*bootstrap_, node_, settings_);
@@ -184,11 +183,88 @@ class MpiTransport final : public Transport {
   }
 
  private:
-  void make_world();
-  SetPlan plan_of_world();
-  void report();
-  void start_record();
-  void start_timeline();
+  /// As every other set is made, but that this rank waits for it.
+  void make_world() {
+    const SetContext context{.rank = bootstrap_->rank(),
+                             .settings = &settings_,
+                             .memory = node_.memory.get(),
+                             .node_memory = node_.smallest_memory,
+                             .over_sockets = node_.over_sockets,
+                             .memory_nodes = node_.memory_nodes,
+                             .trace = Tracer(&trace_),
+                             .gpu = gpu_.get()};
+    sets_.emplace(context, node_.topology, bootstrap_->communicator());
+    world_ = sets_->begin(plan_of_world());
+    // No rank may write to a control block before its owner has seen it mapped by all.
+    bootstrap_->barrier();
+    while (!world_->poll()) std::this_thread::yield();
+  }
+  /// The leader's first window holds the control block; every rank of the node has that window
+  /// mapped.
+  SetPlan plan_of_world() {
+    const Topology& topology = node_.topology;
+    const int node = topology.node_of(bootstrap_->rank());
+    Location place;
+    if (topology.local_rank_of(bootstrap_->rank()) == 0) {
+      const ControlBlockShape shape = control_block_shape(topology, node, settings_, true);
+      place = node_.memory->allocate(NodeControlBlock::bytes(shape)).location;
+    }
+    const auto places = bootstrap_->all_gather(std::as_bytes(std::span(&place, 1)));
+    const int leader = topology.ranks_of_node[static_cast<std::size_t>(node)].front();
+    BoundedReader reader(places[static_cast<std::size_t>(leader)],
+                         {"the place of a node's control_block", leader});
+    return {.id = kWorld, .topology = topology, .control_block = reader.take<Location>()};
+  }
+  void report() {
+    const Topology& topology = node_.topology;
+    const int rank = bootstrap_->rank();
+    const auto& of_node = topology.ranks_of_node[static_cast<std::size_t>(topology.node_of(rank))];
+    const auto local_size = static_cast<int>(of_node.size());
+    if (rank == of_node.front()) {
+      const auto advice = binding_advice(cores_of_process(), cores_of_host(), node_.host_size);
+      if (advice) log().warn("rank {}: {}", rank, *advice);
+    }
+    if (rank != 0) return;
+    log().info(
+        "{} ranks on {} nodes of {} to {} ranks; memory nodes of sums: {}; kernels: {}; between "
+        "nodes: {}, in messages of {} bytes at most",
+        topology.size(), topology.nodes(), topology.smallest_node(), local_size,
+        MemoryNodes::of(topology, node_.memory_nodes).count, kernel_instruction_set(),
+        allreduce_algorithm(settings_.cross_algorithm).name,
+        message_limit(settings_.message_size, node_.over_sockets));
+  }
+  /// Who this rank is, and HORA_RECORD_DIRECTORY. Collective: a rank that cannot write there is
+  /// an error on all.
+  void start_record() {
+    const Topology& topology = node_.topology;
+    const int rank = bootstrap_->rank();
+    flight_->writer().identify({.hora_version = build_info().version,
+                                .host = host_name(),
+                                .rank = rank,
+                                .size = topology.size(),
+                                .node = topology.node_of(rank),
+                                .local_rank = topology.local_rank_of(rank)});
+    if (settings_.record_directory.empty()) return;
+    std::string problem;
+    try {
+      flight_->write_failures_to(settings_.record_directory);
+    } catch (const Error& error) {
+      problem = error.what();
+    }
+    throw_together(*bootstrap_, problem, ErrorCode::invalid_setting);
+  }
+  /// HORA_TIMELINE. Collective: a rank whose file cannot be written is an error on all.
+  void start_timeline() {
+    if (settings_.timeline.empty()) return;
+    std::string problem;
+    try {
+      trace_.start(timeline_file(settings_.timeline, bootstrap_->rank()),
+                   identity_of(node_.topology, bootstrap_->rank()));
+    } catch (const Error& error) {
+      problem = std::string("HORA_TIMELINE: ") + error.what();
+    }
+    throw_together(*bootstrap_, problem, ErrorCode::invalid_setting);
+  }
 
   // In the order in which they are needed; destroyed in reverse.
   std::unique_ptr<OnlyRuntime> only_;
@@ -204,93 +280,6 @@ class MpiTransport final : public Transport {
   std::unique_ptr<SetTransport> world_;
   std::optional<SignalRelay> relay_;
 };
-
-/// As every other set is made, but that this rank waits for it.
-void MpiTransport::make_world() {
-  const SetContext context{.rank = bootstrap_->rank(),
-                           .settings = &settings_,
-                           .memory = node_.memory.get(),
-                           .node_memory = node_.smallest_memory,
-                           .over_sockets = node_.over_sockets,
-                           .memory_nodes = node_.memory_nodes,
-                           .trace = Tracer(&trace_),
-                           .gpu = gpu_.get()};
-  sets_.emplace(context, node_.topology, bootstrap_->communicator());
-  world_ = sets_->begin(plan_of_world());
-  // No rank may write to a control block before its owner has seen it mapped by all.
-  bootstrap_->barrier();
-  while (!world_->poll()) std::this_thread::yield();
-}
-
-/// The leader's first window holds the control block; every rank of the node has that window
-/// mapped.
-SetPlan MpiTransport::plan_of_world() {
-  const Topology& topology = node_.topology;
-  const int node = topology.node_of(bootstrap_->rank());
-  Location place;
-  if (topology.local_rank_of(bootstrap_->rank()) == 0) {
-    const ControlBlockShape shape = control_block_shape(topology, node, settings_, true);
-    place = node_.memory->allocate(NodeControlBlock::bytes(shape)).location;
-  }
-  const auto places = bootstrap_->all_gather(std::as_bytes(std::span(&place, 1)));
-  const int leader = topology.ranks_of_node[static_cast<std::size_t>(node)].front();
-  BoundedReader reader(places[static_cast<std::size_t>(leader)],
-                       {"the place of a node's control_block", leader});
-  return {.id = kWorld, .topology = topology, .control_block = reader.take<Location>()};
-}
-
-void MpiTransport::report() {
-  const Topology& topology = node_.topology;
-  const int rank = bootstrap_->rank();
-  const auto& of_node = topology.ranks_of_node[static_cast<std::size_t>(topology.node_of(rank))];
-  const auto local_size = static_cast<int>(of_node.size());
-  if (rank == of_node.front()) {
-    const auto advice = binding_advice(cores_of_process(), cores_of_host(), node_.host_size);
-    if (advice) log().warn("rank {}: {}", rank, *advice);
-  }
-  if (rank != 0) return;
-  log().info(
-      "{} ranks on {} nodes of {} to {} ranks; memory nodes of sums: {}; kernels: {}; between "
-      "nodes: {}, in messages of {} bytes at most",
-      topology.size(), topology.nodes(), topology.smallest_node(), local_size,
-      MemoryNodes::of(topology, node_.memory_nodes).count, kernel_instruction_set(),
-      allreduce_algorithm(settings_.cross_algorithm).name,
-      message_limit(settings_.message_size, node_.over_sockets));
-}
-
-/// Who this rank is, and HORA_RECORD_DIRECTORY. Collective: a rank that cannot write there is an
-/// error on all.
-void MpiTransport::start_record() {
-  const Topology& topology = node_.topology;
-  const int rank = bootstrap_->rank();
-  flight_->writer().identify({.hora_version = build_info().version,
-                              .host = host_name(),
-                              .rank = rank,
-                              .size = topology.size(),
-                              .node = topology.node_of(rank),
-                              .local_rank = topology.local_rank_of(rank)});
-  if (settings_.record_directory.empty()) return;
-  std::string problem;
-  try {
-    flight_->write_failures_to(settings_.record_directory);
-  } catch (const Error& error) {
-    problem = error.what();
-  }
-  throw_together(*bootstrap_, problem, ErrorCode::invalid_setting);
-}
-
-/// HORA_TIMELINE. Collective: a rank whose file cannot be written is an error on all.
-void MpiTransport::start_timeline() {
-  if (settings_.timeline.empty()) return;
-  std::string problem;
-  try {
-    trace_.start(timeline_file(settings_.timeline, bootstrap_->rank()),
-                 identity_of(node_.topology, bootstrap_->rank()));
-  } catch (const Error& error) {
-    problem = std::string("HORA_TIMELINE: ") + error.what();
-  }
-  throw_together(*bootstrap_, problem, ErrorCode::invalid_setting);
-}
 
 Context start_runtime(const InitCall& call, std::unique_ptr<OnlyRuntime> only,
                       std::shared_ptr<FlightRecorder> flight) {
@@ -325,6 +314,18 @@ Context start(const InitCall& call) {
 }
 
 }  // namespace
+
+BuildInfo build_info() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  mpi_check(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
+  const std::string whole(text.data(), static_cast<std::size_t>(length));
+  const GpuBuild gpu = gpu_build();
+  return {.version = HORA_VERSION,
+          .mpi = whole.substr(0, whole.find('\n')),
+          .cuda = gpu.cuda,
+          .nccl = gpu.nccl};
+}
 
 Context init(const InitOptions& options) {
   return start({.options = options});

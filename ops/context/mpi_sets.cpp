@@ -9,7 +9,6 @@
 #include "ops/hierarchy/memory_group.h"
 #include "ops/hierarchy/pipeline.h"
 #include "ops/mpi/mpi_point_to_point.h"
-#include "ops/mpi/tree_link.h"
 
 namespace hora::internal {
 namespace {
@@ -183,9 +182,7 @@ std::size_t MpiSets::control_block_bytes(const Topology& of_set, int node) const
 
 std::unique_ptr<SetTransport> MpiSets::begin(const SetPlan& plan) {
   const int node = plan.topology.node_of(context_.rank);
-  if (node < 0) {
-    return std::make_unique<MpiSet>(context_, plan, std::nullopt, std::nullopt, world_);
-  }
+  if (node < 0) return std::make_unique<MpiSet>(context_, plan, std::nullopt, std::nullopt, world_);
   const bool is_world = plan.id == kWorld;
   const ControlBlockShape shape =
       control_block_shape(plan.topology, node, *context_.settings, is_world);

@@ -12,7 +12,7 @@
 
 namespace hora::internal {
 
-/// What all process sets of a rank are built on. References outlive the sets.
+/// The parts of a rank that all process sets are built on. References outlive the sets.
 struct SetContext {
   int rank = 0;  ///< world rank
   const Settings* settings = nullptr;

@@ -1,5 +1,6 @@
 #include "ops/cross/adasum_allreduce.h"
 
+#include <fmt/format.h>
 #include <hora/error.h>
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "ops/local/adasum.h"
+#include "ops/local/kernels.h"
 
 namespace hora::internal {
 
@@ -57,10 +58,10 @@ CrossResources& checked(CrossResources& resources, DataType type, std::size_t st
   for (const Range& tensor : tensors) {
     if (tensor.begin > staging || tensor.bytes > staging - tensor.begin ||
         tensor.begin % size_of(type) != 0 || tensor.bytes % size_of(type) != 0) {
-      refuse("the tensor of " + std::to_string(tensor.bytes) + " bytes from byte " +
-             std::to_string(tensor.begin) + " on is no whole number of " +
-             std::string(name_of(type)) + " elements within the " + std::to_string(staging) +
-             " bytes of staging");
+      refuse(fmt::format(
+          "the tensor of {} bytes from byte {} on is no whole number of {} elements within the {} "
+          "bytes of staging",
+          tensor.bytes, tensor.begin, name_of(type), staging));
     }
   }
   return resources;
@@ -96,9 +97,7 @@ AdasumAllreduce::AdasumAllreduce(CrossResources& resources, DataType type,
 
 bool AdasumAllreduce::poll() {
   while (workspace().receives.drained(link()) && workspace().sends.drained(link())) {
-    if (stage_ == Stage::complete) {
-      return finish();
-    }
+    if (stage_ == Stage::complete) return finish();
     proceed();
   }
   return false;
@@ -107,9 +106,7 @@ bool AdasumAllreduce::poll() {
 void AdasumAllreduce::proceed() {
   switch (stage_) {
     case Stage::folding: {
-      if (is_extra()) {
-        return return_result();
-      }
+      if (is_extra()) return return_result();
       const Range everything{0, staging_.size()};
       measure(everything, true);
       combine(everything, true);
@@ -132,9 +129,7 @@ void AdasumAllreduce::proceed() {
 }
 
 void AdasumAllreduce::begin_level() {
-  if (level_ == levels_.size()) {
-    return begin_gathering();
-  }
+  if (level_ == levels_.size()) return begin_gathering();
   const HalvingLevel& level = levels_[level_];
   stage_ = Stage::halving;
   exchange(level.partner, kHalve, part(level.given), {incoming_, level.kept.bytes});
@@ -154,9 +149,7 @@ void AdasumAllreduce::exchange_dots() {
 }
 
 void AdasumAllreduce::begin_gathering() {
-  if (level_ == 0) {
-    return return_result();
-  }
+  if (level_ == 0) return return_result();
   const HalvingLevel& level = levels_[--level_];
   stage_ = Stage::gathering;
   exchange(level.partner, kAdasumGather, part(level.kept), part(level.given));

@@ -1,4 +1,4 @@
-/// Allreduce between nodes by adaptive summation (ops/local/adasum.h).
+/// Allreduce between nodes by adaptive summation (ops/local/kernels.h).
 #pragma once
 
 #include <hora/types.h>
@@ -10,7 +10,7 @@
 
 #include "core/plan/plan.h"
 #include "ops/cross/cross_work.h"
-#include "ops/local/kernel_values.h"
+#include "ops/local/kernel_table.h"
 
 namespace hora::internal {
 
@@ -32,10 +32,10 @@ struct HalvingLevel {
 /// The largest power of two that is at most `members`, which is at least 1.
 int halving_members(int members);
 
-/// Of member `member` of `members`, a power of two. At level l the partner is 2^l away, and what
-/// was kept at level l - 1 (first of all everything) is halved: the lower partner keeps the first
-/// half, which is a multiple of 64 bytes and the longer one, or all there is. After level l the
-/// members with equal index / 2^(l + 1) hold one result in pieces.
+/// The levels of member `member` of `members`, a power of two. At level l the partner is 2^l away,
+/// and what was kept at level l - 1 (first of all everything) is halved: the lower partner keeps
+/// the first half, which is a multiple of 64 bytes and the longer one, or all there is. After level
+/// l the members with equal index / 2^(l + 1) hold one result in pieces.
 std::vector<HalvingLevel> halving_levels(int member, int members, std::size_t bytes);
 
 /// Adasum of two vectors is no sum of their elements, and not associative. It is taken over a

@@ -6,9 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "ops/hierarchy/exchange_agreement.h"
+#include "ops/hierarchy/exchange_run.h"
 #include "ops/hierarchy/memory_group.h"
-#include "ops/hierarchy/memory_node_sum.h"
 
 namespace hora::internal {
 namespace {
@@ -297,7 +296,7 @@ bool Pipeline::is_complete(const ActiveUnit& entry) const {
   return entry.whole ? entry.done : entry.complete_chunks == chunks_of(entry);
 }
 
-/// What the unit holds of its submissions is let go.
+/// Lets go what the unit holds of its submissions.
 void Pipeline::pop_unit() {
   units_.front()->agreement.reset();
   units_.front()->unit.clear();

@@ -1,7 +1,7 @@
 // MPICH 4 and MPI libraries made from it.
 #include <mpi.h>
 
-#include "ops/mpi/implementation.h"
+#include "ops/mpi/environment.h"
 
 namespace hora::internal {
 

@@ -3,7 +3,7 @@
 // After mpi.h.
 #include <mpi-ext.h>
 
-#include "ops/mpi/implementation.h"
+#include "ops/mpi/environment.h"
 
 namespace hora::internal {
 

@@ -1,5 +1,5 @@
 // MPI libraries without such a report.
-#include "ops/mpi/implementation.h"
+#include "ops/mpi/environment.h"
 
 namespace hora::internal {
 

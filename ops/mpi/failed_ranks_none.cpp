@@ -1,5 +1,5 @@
 // MPI libraries without ULFM.
-#include "ops/mpi/failed_ranks.h"
+#include "ops/mpi/check.h"
 
 namespace hora::internal {
 

@@ -7,9 +7,8 @@
 #include <memory>
 
 #include "ops/cross/cross_group.h"
+#include "ops/cross/cross_work.h"
 #include "ops/cross/point_to_point.h"
-#include "ops/cross/staging_space.h"
-#include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "ops/nccl/communicator.h"
 #include "ops/nccl/functions.h"

@@ -1,3 +1,4 @@
+// Operations between nodes that a failure ends: no message is written to their memory afterwards.
 #include "ops/cross/cross_group.h"
 
 #include <gmock/gmock.h>
@@ -6,18 +7,69 @@
 #include <hora/settings.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <memory>
 #include <set>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "ops/cross/cross_work.h"
 #include "tests/ops/cross/cross_members.h"
 #include "tests/ops/cross/slow_space.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/message_network.h"
 #include "tests/support/reference/elements.h"
+#include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal {
 namespace {
+
+TEST(WorkBuffer, IsAlignedAndKeptWhileItIsLongEnough) {
+  WorkBuffer buffer(host_space());
+  for (const std::size_t bytes : {1, 100, 5000}) {
+    const std::byte* data = buffer.reserve(bytes);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % 64, 0U);
+    EXPECT_EQ(buffer.reserve(bytes), data);
+    EXPECT_EQ(buffer.reserve(bytes / 2), data);
+  }
+}
+
+TEST(CrossResources, WorkspacesAreReused) {
+  auto random = test::generator();
+  test::MessageNetwork network(1, random());
+  CrossResources resources(network.member(0), host_space());
+  Workspace& first = resources.begin(0);
+  Workspace& second = resources.begin(1);
+  EXPECT_NE(&first, &second);
+  resources.end(0, first);
+  EXPECT_EQ(&resources.begin(2), &first);
+  resources.end(1, second);
+  EXPECT_EQ(&resources.begin(1 + CrossResources::kWindow), &second);
+}
+
+TEST(RequestQueue, AsksForTheOldestOnly) {
+  auto random = test::generator();
+  test::MessageNetwork network(2, random());
+  std::byte in[2] = {};
+  const std::byte out{7};
+  RequestQueue queue;
+  queue.add(network.member(0).receive(1, 0, {&in[0], 1}));
+  queue.add(network.member(0).receive(1, 1, {&in[1], 1}));
+  network.member(1).send(0, 1, {&out, 1});
+  EXPECT_TRUE(network.deliver_one());  // the second one
+  EXPECT_FALSE(queue.drained(network.member(0)));
+  EXPECT_EQ(queue.completed(), 0U);
+  network.member(1).send(0, 0, {&out, 1});
+  EXPECT_TRUE(network.deliver_one());
+  EXPECT_TRUE(queue.next_completed(network.member(0)));
+  EXPECT_FALSE(queue.all_completed());
+  EXPECT_TRUE(queue.drained(network.member(0)));
+  EXPECT_FALSE(queue.next_completed(network.member(0)));
+}
 
 using test::allreduce_of;
 using test::Bytes;
@@ -215,5 +267,195 @@ TEST(CrossGroup, RefusesATagThatIsInUse) {
                      [&] { group.allreduce({}, second, 5 + CrossResources::kWindow); });
 }
 
+using test::Bytes;
+
+/// [from][to]: what the members give one another in one exchange; many give nothing.
+std::vector<std::vector<Bytes>> random_parts(int members, std::mt19937_64& random) {
+  std::vector<std::vector<Bytes>> parts(static_cast<std::size_t>(members));
+  for (auto& of_member : parts) {
+    for (int to = 0; to < members; ++to) {
+      const std::size_t bytes = random() % 3 == 0 ? 0 : random() % 300;
+      of_member.push_back(test::random_values(DataType::uint8, bytes, random));
+    }
+  }
+  return parts;
+}
+
+struct Member {
+  explicit Member(PointToPoint& link) : group(link) {}
+  MessageCrossGroup group;
+  std::size_t started = 0;
+  std::deque<Completion> open;
+};
+
+class DirectExchangeOf : public testing::TestWithParam<int> {};
+
+// Each member at its own pace, with several exchanges open.
+TEST_P(DirectExchangeOf, BringsEveryPartToItsMember) {
+  constexpr std::size_t kExchanges = 40;
+  constexpr std::size_t kAtOnce = 3;
+  const int count = GetParam();
+  const auto members_count = static_cast<std::size_t>(count);
+  auto random = test::generator();
+  test::MessageNetwork network(count, random());
+  std::vector<std::unique_ptr<Member>> members;
+  for (int i = 0; i < count; ++i) members.push_back(std::make_unique<Member>(network.member(i)));
+  std::vector<std::vector<std::vector<Bytes>>> given, got;
+  for (std::size_t i = 0; i < kExchanges; ++i) {
+    given.push_back(random_parts(count, random));
+    got.push_back(given.back());
+  }
+
+  const auto start = [&](std::size_t index) {
+    Member& member = *members[index];
+    const std::size_t number = member.started++;
+    std::vector<std::span<const std::byte>> sends;
+    std::vector<std::span<std::byte>> receives;
+    for (std::size_t peer = 0; peer < members_count; ++peer) {
+      sends.emplace_back(given[number][index][peer]);
+      Bytes& target = got[number][peer][index];
+      if (peer != index) std::fill(target.begin(), target.end(), std::byte{0});
+      receives.emplace_back(target);
+    }
+    // Tags wrap on the way.
+    member.open.push_back(
+        member.group.exchange(sends, receives, CrossResources::kWindow - 20 + number));
+  };
+  const auto complete = [&] {
+    return std::all_of(members.begin(), members.end(), [&](const auto& member) {
+      return member->started == kExchanges && member->open.empty();
+    });
+  };
+  std::size_t idle = 0;
+  while (!complete()) {
+    const std::size_t index = random() % members_count;
+    Member& member = *members[index];
+    bool moved = random() % 3 == 0 && network.deliver_one();
+    if (member.started < kExchanges && member.open.size() < kAtOnce && random() % 2 == 0) {
+      start(index);
+      moved = true;
+    }
+    if (!member.open.empty()) {
+      const auto which = static_cast<std::ptrdiff_t>(random() % member.open.size());
+      if (member.open[static_cast<std::size_t>(which)].poll()) {
+        member.open.erase(member.open.begin() + which);
+        moved = true;
+      }
+    }
+    idle = moved ? 0 : idle + 1;
+    if (idle > 1000 * members_count && !network.deliver_one()) throw std::logic_error("deadlock");
+  }
+  EXPECT_EQ(network.left_over(), 0U);
+  EXPECT_TRUE(got == given);
+}
+
+INSTANTIATE_TEST_SUITE_P(Members, DirectExchangeOf, testing::Values(1, 2, 3, 4, 7),
+                         testing::PrintToStringParamName());
+
+TEST(DirectExchange, RefusesOtherNumbersOfPartsThanMembers) {
+  auto random = test::generator();
+  test::MessageNetwork network(2, random());
+  MessageCrossGroup group(network.member(0));
+  const std::vector<std::span<const std::byte>> sends(2);
+  const std::vector<std::span<std::byte>> receives(3);
+  EXPECT_THROW(group.exchange(sends, receives, 0), Error);
+  const std::vector<std::span<const std::byte>> one_send(1);
+  EXPECT_THROW(group.exchange(one_send, {receives.data(), 2}, 0), Error);
+}
+
+using test::Bytes;
+
+enum class Operation { broadcast, short_allreduce, allreduce, exchange };
+
+struct WithdrawingMember {
+  WithdrawingMember(PointToPoint& link, std::size_t bytes, std::mt19937_64& random)
+      : group(link), memory(test::random_values(DataType::uint8, bytes, random)) {}
+
+  void start(Operation operation, int root, int members) {
+    switch (operation) {
+      case Operation::broadcast:
+        open.push_back(group.broadcast(memory, root, 0));
+        break;
+      case Operation::short_allreduce:
+      case Operation::allreduce:
+        open.push_back(group.allreduce({.type = DataType::uint8}, memory, 0));
+        break;
+      case Operation::exchange: {
+        const std::size_t part = memory.size() / static_cast<std::size_t>(members);
+        std::vector<std::span<std::byte>> parts;
+        std::vector<std::span<const std::byte>> sends(static_cast<std::size_t>(members), given);
+        for (int from = 0; from < members; ++from) {
+          parts.push_back(std::span(memory).subspan(static_cast<std::size_t>(from) * part, 1));
+        }
+        open.push_back(group.exchange(sends, parts, 0));
+        break;
+      }
+    }
+  }
+
+  void poll() {
+    std::erase_if(open, [](Completion& completion) { return completion.poll(); });
+  }
+
+  MemoryUse withdraw() {
+    MemoryUse use = MemoryUse::none;
+    for (Completion& completion : open) use = std::max(use, completion.withdraw());
+    return use;
+  }
+
+  MessageCrossGroup group;
+  Bytes memory;
+  Bytes given{std::byte{7}};
+  std::vector<Completion> open;
+};
+
+class WithdrawnAmong : public testing::TestWithParam<int> {};
+
+TEST_P(WithdrawnAmong, NothingArrivesAnyMore) {
+  const int count = GetParam();
+  auto random = test::generator();
+  int waited = 0, cancelled = 0;
+  for (int round = 0; round < 400; ++round) {
+    const auto operation = static_cast<Operation>(round % 4);
+    const std::size_t bytes = operation == Operation::allreduce ? 8192 : 640;
+    test::MessageNetwork network(count, random());
+    std::vector<std::unique_ptr<WithdrawingMember>> members;
+    for (int i = 0; i < count; ++i) {
+      members.push_back(std::make_unique<WithdrawingMember>(network.member(i), bytes, random));
+    }
+    const int root = static_cast<int>(random() % static_cast<std::uint64_t>(count));
+    for (auto& member : members) {
+      if (random() % 4 > 0) member->start(operation, root, count);
+    }
+    for (std::uint64_t steps = random() % 20; steps > 0; --steps) {
+      random() % 2 == 0 ? static_cast<void>(network.deliver_one())
+                        : members[random() % members.size()]->poll();
+    }
+    std::vector<Bytes> left;
+    for (auto& member : members) {
+      const bool is_open = !member->open.empty();
+      MemoryUse use = member->withdraw();
+      (use == MemoryUse::writes ? waited : cancelled) += is_open ? 1 : 0;
+      while (use == MemoryUse::writes) {
+        ASSERT_TRUE(network.deliver_one()) << "waits for a message that has not been sent";
+        use = member->withdraw();
+      }
+      left.push_back(member->memory);
+    }
+    while (network.deliver_one()) {
+    }
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      EXPECT_NE(members[i]->withdraw(), MemoryUse::writes);
+      ASSERT_TRUE(members[i]->memory == left[i]) << "member " << i;
+    }
+  }
+  EXPECT_GT(waited, 10);
+  EXPECT_GT(cancelled, 10);
+}
+
+INSTANTIATE_TEST_SUITE_P(Members, WithdrawnAmong, testing::Values(2, 3, 4, 7),
+                         testing::PrintToStringParamName());
+
 }  // namespace
+
 }  // namespace hora::internal

@@ -52,12 +52,8 @@ class CrossMembers {
   std::vector<std::vector<Bytes>> run(const std::vector<CrossOperation>& operations,
                                       std::size_t at_once, std::uint64_t first_sequence = 0) {
     results_.clear();
-    for (const CrossOperation& operation : operations) {
-      results_.push_back(operation.inputs);
-    }
-    for (auto& member : members_) {
-      member->started = 0;
-    }
+    for (const CrossOperation& operation : operations) results_.push_back(operation.inputs);
+    for (auto& member : members_) member->started = 0;
     std::size_t idle_steps = 0;
     while (!complete(operations.size())) {
       const bool moved = step(operations, at_once, first_sequence);
@@ -88,28 +84,20 @@ class CrossMembers {
   /// One random thing; true where something moved.
   bool step(const std::vector<CrossOperation>& operations, std::size_t at_once,
             std::uint64_t first_sequence) {
-    if (random_() % 3 == 0) {
-      return network_.deliver_one();
-    }
+    if (random_() % 3 == 0) return network_.deliver_one();
     const std::size_t index = random_() % members_.size();
     Member& member = *members_[index];
     if (random_() % 2 == 0) {
-      if (member.started == operations.size() || member.open.size() >= at_once) {
-        return false;
-      }
+      if (member.started == operations.size() || member.open.size() >= at_once) return false;
       const std::size_t number = member.started++;
       member.open.push_back(start(member.group, operations[number], results_[number][index],
                                   first_sequence + number));
       return true;
     }
-    if (member.open.empty()) {
-      return false;
-    }
+    if (member.open.empty()) return false;
     const auto which = static_cast<std::ptrdiff_t>(random_() % member.open.size());
     const auto completion = member.open.begin() + which;
-    if (!completion->poll()) {
-      return false;
-    }
+    if (!completion->poll()) return false;
     member.open.erase(completion);
     return true;
   }

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "ops/cross/staging_space.h"
+#include "ops/cross/cross_work.h"
 
 namespace hora::internal::test {
 

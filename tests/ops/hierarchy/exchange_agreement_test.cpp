@@ -1,7 +1,5 @@
 // What ranks tell one another before exchanges on devices, the ranks in one thread that goes on
 // with any of them at random.
-#include "ops/hierarchy/exchange_agreement.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "ops/hierarchy/exchange_run.h"
 #include "tests/core/control_block/shared_control_block.h"
 #include "tests/ops/hierarchy/exchange_model.h"
 #include "tests/support/seed.h"
