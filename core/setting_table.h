@@ -12,7 +12,7 @@
 #include "core/flight/flight_recorder.h"
 #include "core/foreign_settings.h"
 #include "core/setting_row.h"
-#include "core/trace/recording.h"
+#include "core/trace/trace.h"
 
 namespace hora::internal::setting_table {
 

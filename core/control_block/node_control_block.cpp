@@ -36,6 +36,24 @@ constexpr std::uint64_t bit(int local_rank, int ranks_per_word) {
   return std::uint64_t{1} << (local_rank % ranks_per_word);
 }
 
+/// Control entries that may be unread in the log at once, beside one entry an id.
+constexpr std::uint64_t kControlEntries = 1024;
+constexpr std::size_t kMaxBatch = 1024;
+
+/// An id is in the log once until all ranks have read it and are ready again: no overrun.
+std::uint64_t ring_capacity(const ControlBlockShape& shape) {
+  return static_cast<std::uint64_t>(shape.id_capacity) + kControlEntries;
+}
+
+std::size_t more_ready_words(const ControlBlockShape& shape) {
+  const int words = ReadyWords::words(shape.local_size, shape.ranks_per_ready_word);
+  return static_cast<std::size_t>(words) - 1;
+}
+
+std::size_t page_up(std::size_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
+
 }  // namespace
 
 bool ReadyWords::is_current() const {
@@ -136,117 +154,69 @@ bool ReadyWords::retire(bool only_idle) {
   return true;
 }
 
-namespace {
-
-/// Control entries that may be unread in the log at once, beside one entry an id.
-constexpr std::uint64_t kControlEntries = 1024;
-constexpr std::size_t kMaxBatch = 1024;
-
-/// An id is in the log once until all ranks have read it and are ready again: no overrun.
-std::uint64_t ring_capacity(const ControlBlockShape& shape) {
-  return static_cast<std::uint64_t>(shape.id_capacity) + kControlEntries;
-}
-
-std::size_t more_ready_words(const ControlBlockShape& shape) {
-  const int words = ReadyWords::words(shape.local_size, shape.ranks_per_ready_word);
-  return static_cast<std::size_t>(words) - 1;
-}
-
-std::size_t page_up(std::size_t bytes) {
-  return (bytes + 63) / 64 * 64;
-}
-
-}  // namespace
-
-struct NodeControlBlock::Layout {
-  std::size_t ranks, ids, locations, log_head, log, arrivals_head, arrivals, mailboxes, control,
-      start_order, launch_ticket_lock, wakeup_flags, exchanges, unit_progress, first_cause,
-      statuses, stall_board, ready_times, more_ready, joined_count, end;
-};
-
-NodeControlBlock::Layout NodeControlBlock::layout(const ControlBlockShape& shape) {
+/// `memory` null: how many bytes they take, alone.
+NodeControlBlock::Sections NodeControlBlock::sections(std::byte* memory,
+                                                      const ControlBlockShape& shape) {
   const auto ranks = static_cast<std::size_t>(shape.local_size);
   const auto ids = static_cast<std::size_t>(shape.id_capacity);
-  const std::size_t ring = ring_capacity(shape) * sizeof(SequenceRingEntry);
-  Layout l{};
-  l.ranks = 0;
-  l.ids = l.ranks + ranks * sizeof(RankCell);
-  l.locations = l.ids + ids * sizeof(IdCell);
-  l.log_head = page_up(l.locations + ids * ranks * sizeof(Location));
-  l.log = l.log_head + sizeof(SequenceRingHead);
-  l.arrivals_head = page_up(l.log + ring);
-  l.arrivals = l.arrivals_head + sizeof(SequenceRingHead);
-  l.mailboxes = page_up(l.arrivals + ring);
-  l.control = l.mailboxes + ranks * (sizeof(MailboxHead) + page_up(shape.mailbox_bytes));
-  l.start_order = l.control + page_up(shape.control_bytes);
-  l.launch_ticket_lock = page_up(l.start_order + sizeof(StartOrderMemory));
-  l.wakeup_flags = page_up(l.launch_ticket_lock + sizeof(LaunchTicketLockMemory));
-  l.exchanges = l.wakeup_flags + ranks * sizeof(WakeupFlags::Cell);
-  l.unit_progress = l.exchanges + ranks * sizeof(ExchangeRoundsCell);
-  l.first_cause = l.unit_progress + ranks * sizeof(UnitProgressCell);
-  l.statuses = l.first_cause + sizeof(FirstCauseMemory);
-  l.stall_board = l.statuses + ranks * sizeof(RankStatus);
-  l.ready_times = page_up(l.stall_board + sizeof(StallBoard));
-  l.more_ready = page_up(l.ready_times + ids * ranks * sizeof(std::int64_t));
-  l.joined_count = page_up(l.more_ready + ids * more_ready_words(shape) * sizeof(std::uint64_t));
-  l.end = l.joined_count + sizeof(std::uint32_t);
-  return l;
-}
-
-std::size_t NodeControlBlock::bytes(const ControlBlockShape& shape) {
-  return layout(shape).end;
+  Sections sections{};
+  const auto take = [&]<class T>(T*& section, std::size_t count = 1) {
+    if (memory) section = reinterpret_cast<T*>(memory + sections.bytes);
+    sections.bytes += page_up(count * sizeof(T));
+  };
+  take(sections.ranks, ranks);
+  take(sections.ids, ids);
+  take(sections.locations, ids * ranks);
+  take(sections.log_head);
+  take(sections.log, ring_capacity(shape));
+  take(sections.arrivals_head);
+  take(sections.arrivals, ring_capacity(shape));
+  take(sections.mailboxes, ranks * (sizeof(MailboxHead) + page_up(shape.mailbox_bytes)));
+  take(sections.control, shape.control_bytes);
+  take(sections.start_order);
+  take(sections.launch_ticket_lock);
+  take(sections.wakeup_flags, ranks);
+  take(sections.exchanges, ranks);
+  take(sections.unit_progress, ranks);
+  take(sections.first_cause);
+  take(sections.statuses, ranks);
+  take(sections.stall_board);
+  take(sections.ready_times, ids * ranks);
+  take(sections.more_ready, ids * more_ready_words(shape));
+  take(sections.joined_count);
+  return sections;
 }
 
 NodeControlBlock::NodeControlBlock(std::byte* memory, const ControlBlockShape& shape,
                                    int local_rank)
     : NodeControlBlock(
           memory, shape, local_rank,
-          WakeupFlags(reinterpret_cast<WakeupFlags::Cell*>(memory + layout(shape).wakeup_flags),
-                      shape.local_size, local_rank)) {}
+          WakeupFlags(sections(memory, shape).wakeup_flags, shape.local_size, local_rank)) {}
 
 NodeControlBlock::NodeControlBlock(std::byte* memory, const ControlBlockShape& shape,
                                    int local_rank, WakeupFlags wakeup_flags)
     : shape_(shape),
       local_rank_(local_rank),
       more_ready_words_(static_cast<int>(more_ready_words(shape))),
-      ranks_(reinterpret_cast<RankCell*>(memory + layout(shape).ranks)),
-      ids_(reinterpret_cast<IdCell*>(memory + layout(shape).ids)),
-      more_ready_(reinterpret_cast<Atomic<std::uint64_t>*>(memory + layout(shape).more_ready)),
-      locations_(reinterpret_cast<Plain<Location>*>(memory + layout(shape).locations)),
-      ready_times_(
-          reinterpret_cast<std::atomic<std::int64_t>*>(memory + layout(shape).ready_times)),
-      mailboxes_(memory + layout(shape).mailboxes),
-      log_(reinterpret_cast<SequenceRingHead*>(memory + layout(shape).log_head),
-           reinterpret_cast<SequenceRingEntry*>(memory + layout(shape).log), ring_capacity(shape)),
-      arrivals_(reinterpret_cast<SequenceRingHead*>(memory + layout(shape).arrivals_head),
-                reinterpret_cast<SequenceRingEntry*>(memory + layout(shape).arrivals),
-                ring_capacity(shape)),
-      control_(memory + layout(shape).control, shape.control_bytes),
-      start_order_(reinterpret_cast<StartOrderMemory*>(memory + layout(shape).start_order)),
-      launch_ticket_lock_(
-          reinterpret_cast<LaunchTicketLockMemory*>(memory + layout(shape).launch_ticket_lock)),
-      joined_count_(reinterpret_cast<Atomic<std::uint32_t>*>(memory + layout(shape).joined_count)),
-      wakeup_flags_(std::move(wakeup_flags)),
-      exchanges_(reinterpret_cast<ExchangeRoundsCell*>(memory + layout(shape).exchanges)),
-      unit_progress_cells_(
-          reinterpret_cast<UnitProgressCell*>(memory + layout(shape).unit_progress)),
-      first_cause_(reinterpret_cast<FirstCauseMemory*>(memory + layout(shape).first_cause)),
-      statuses_(reinterpret_cast<RankStatus*>(memory + layout(shape).statuses)),
-      stall_board_(reinterpret_cast<StallBoard*>(memory + layout(shape).stall_board)) {}
+      sections_(sections(memory, shape)),
+      log_(sections_.log_head, sections_.log, ring_capacity(shape)),
+      arrivals_(sections_.arrivals_head, sections_.arrivals, ring_capacity(shape)),
+      control_(sections_.control, shape.control_bytes),
+      wakeup_flags_(std::move(wakeup_flags)) {}
 
 Plain<Location>& NodeControlBlock::place(Id id, int local_rank) const {
-  return locations_[slot_of(id) * shape_.local_size + local_rank];
+  return sections_.locations[slot_of(id) * shape_.local_size + local_rank];
 }
 
 Mailbox NodeControlBlock::mailbox(int local_rank) const {
   const std::size_t stride = sizeof(MailboxHead) + page_up(shape_.mailbox_bytes);
-  std::byte* memory = mailboxes_ + static_cast<std::size_t>(local_rank) * stride;
+  std::byte* memory = sections_.mailboxes + static_cast<std::size_t>(local_rank) * stride;
   return {reinterpret_cast<MailboxHead*>(memory), memory + sizeof(MailboxHead),
           shape_.mailbox_bytes};
 }
 
 ReadyWords NodeControlBlock::ready(Id id) const {
-  return {{cell(id).ready, more_ready_ + slot_of(id) * more_ready_words_},
+  return {{cell(id).ready, sections_.more_ready + slot_of(id) * more_ready_words_},
           generation_of(id),
           shape_.local_size,
           shape_.ranks_per_ready_word};
@@ -258,8 +228,8 @@ NodeControlBlock::Arrival NodeControlBlock::arrive(Id id, Location where,
   ReadyWords ready = this->ready(id);
   if (!ready.is_current()) return Arrival::stale;
   place(id, local_rank_) = where;
-  ready_times_[slot_of(id) * shape_.local_size + local_rank_].store(time.count(),
-                                                                    std::memory_order_relaxed);
+  sections_.ready_times[slot_of(id) * shape_.local_size + local_rank_].store(
+      time.count(), std::memory_order_relaxed);
   if (resized) target.resized.store(1, std::memory_order_relaxed);
   const Arrival arrival = ready.arrive(local_rank_);
   if (arrival != Arrival::complete) return arrival;
@@ -279,7 +249,7 @@ NodeControlBlock::Last NodeControlBlock::last_arrival(Id id) const {
   std::int64_t at = 0, before = 0;
   for (int r = 0; r < shape_.local_size; ++r) {
     const std::int64_t time =
-        ready_times_[slot_of(id) * shape_.local_size + r].load(std::memory_order_relaxed);
+        sections_.ready_times[slot_of(id) * shape_.local_size + r].load(std::memory_order_relaxed);
     if (time > at) {
       before = at;
       at = time;
@@ -300,27 +270,11 @@ bool NodeControlBlock::take_resized(Id id) {
   return true;
 }
 
-std::uint64_t NodeControlBlock::last_run(Id id) const {
-  return cell(id).last_run.load(std::memory_order_relaxed);
-}
-
-Location NodeControlBlock::location(Id id, int local_rank) const {
-  return place(id, local_rank);
-}
-
-void NodeControlBlock::watch(Id id, bool on) {
-  cell(id).watched.store(on ? 1 : 0, kWakeOrder);
-}
-
-bool NodeControlBlock::watched(Id id) const {
-  return cell(id).watched.load(kWakeOrder) != 0;
-}
-
 void NodeControlBlock::set_joined(bool on) {
   Atomic<std::uint32_t>& own = rank(local_rank_).joined;
   if ((own.load(std::memory_order_relaxed) != 0) == on) return;
   own.store(on ? 1 : 0, kWakeOrder);
-  joined_count_->fetch_add(on ? 1U : ~0U, kWakeOrder);
+  sections_.joined_count->fetch_add(on ? 1U : ~0U, kWakeOrder);
 }
 
 LocalRanks NodeControlBlock::joined_ranks() const {
@@ -329,10 +283,6 @@ LocalRanks NodeControlBlock::joined_ranks() const {
     joined[static_cast<std::size_t>(r)] = rank(r).joined.load(kWakeOrder) != 0;
   }
   return joined;
-}
-
-bool NodeControlBlock::log_has_pending_work() const {
-  return log_.find(log_position_) != nullptr;
 }
 
 std::uint64_t NodeControlBlock::close_batch(std::uint64_t ticket, SequenceRingEntry& first) {
@@ -451,20 +401,12 @@ void NodeControlBlock::set_done(std::uint64_t units) {
   }
 }
 
-std::uint64_t NodeControlBlock::done_by_all() const {
-  return slowest(&RankCell::done, kWakeOrder);
-}
-
 std::vector<int> NodeControlBlock::behind(std::uint64_t units) const {
   std::vector<int> ranks;
   for (int r = 0; r < shape_.local_size; ++r) {
     if (rank(r).done.load(kWakeOrder) < units) ranks.push_back(r);
   }
   return ranks;
-}
-
-void NodeControlBlock::await_done(std::uint64_t units) {
-  rank(local_rank_).awaited.store(units, kWakeOrder);
 }
 
 void NodeControlBlock::signal_others() {

@@ -19,14 +19,12 @@
 
 namespace hora::internal {
 
-/// A view of one id's words, which are all zero at first. A word has a bit for each of its ranks,
-/// and the id's generation, so that a late arrival for an id that was given up changes nothing.
-/// Where the ranks have several words, whoever finds all of them full claims the completion in the
-/// first, which also counts the rounds: no claim can be of an earlier one.
-///
-///   first word: generation 16 | round 15 | claimed 1 | ranks 32
-///   others:     generation 16 | 0                 16 | ranks 32
-///
+/// A view of one id's words, all zero at first: a bit for each rank, and the id's generation, so
+/// that a late arrival for an id that was given up changes nothing. Of several words whoever finds
+/// all full claims the completion in the first, which also counts the rounds: no claim can be of an
+/// earlier one.
+///  first word: generation 16 | round 15 | claimed 1 | ranks 32
+///  others:     generation 16 | 0                 16 | ranks 32
 /// Thread rules: arrive(), withdraw() and the queries: any thread of any rank. end_round(): the
 /// thread whose arrival was the last. reset() and retire(): the leader's.
 class ReadyWords {
@@ -108,7 +106,9 @@ struct LogBatch {
 /// leader's, likewise.
 class NodeControlBlock {
  public:
-  static std::size_t bytes(const ControlBlockShape& shape);
+  static std::size_t bytes(const ControlBlockShape& shape) {
+    return sections(nullptr, shape).bytes;
+  }
   NodeControlBlock(std::byte* memory, const ControlBlockShape& shape, int local_rank);
   /// The control block of a process set, whose ranks are woken by the wakeup_flags of the world's
   /// control block (WakeupFlags::among).
@@ -141,11 +141,11 @@ class NodeControlBlock {
   LocalRanks ready_ranks(Id id) const { return ready(id).ranks(); }
   /// Grows with each completed run; 0 before the first. For the choice of the least recently used
   /// id.
-  std::uint64_t last_run(Id id) const;
-  Location location(Id id, int local_rank) const;
+  std::uint64_t last_run(Id id) const { return cell(id).last_run.load(std::memory_order_relaxed); }
+  Location location(Id id, int local_rank) const { return place(id, local_rank); }
   /// The leader wants to be woken at each arrival of this id.
-  void watch(Id id, bool on);
-  bool watched(Id id) const;
+  void watch(Id id, bool on) { cell(id).watched.store(on ? 1 : 0, kWakeOrder); }
+  bool watched(Id id) const { return cell(id).watched.load(kWakeOrder) != 0; }
   /// This rank is no longer ready for `id`.
   void withdraw(Id id) { ready(id).withdraw(local_rank_); }
   /// No rank is.
@@ -155,11 +155,11 @@ class NodeControlBlock {
 
   // Ranks that have joined: they are woken at each arrival, to become ready as well.
   void set_joined(bool on);
-  bool any_joined() const { return joined_count_->load(kWakeOrder) != 0; }
+  bool any_joined() const { return sections_.joined_count->load(kWakeOrder) != 0; }
   LocalRanks joined_ranks() const;
 
   // The log.
-  bool log_has_pending_work() const;
+  bool log_has_pending_work() const { return log_.find(log_position_) != nullptr; }
   /// The next batch, the same on every rank of the node, or nothing.
   std::optional<LogBatch> next_batch();
   /// The same into `batch`, whose memory is used again. False: nothing.
@@ -182,29 +182,29 @@ class NodeControlBlock {
   // Progress of the data path: units finished since the start.
   void set_done(std::uint64_t units);
   /// Units that every rank of the node has finished.
-  std::uint64_t done_by_all() const;
+  std::uint64_t done_by_all() const { return slowest(&RankCell::done, kWakeOrder); }
   /// Local ranks that have finished fewer units than this.
   std::vector<int> behind(std::uint64_t units) const;
 
   /// Steps of the data path that all ranks of the node start in one order.
-  StartOrderMemory& start_order() const { return *start_order_; }
+  StartOrderMemory& start_order() const { return *sections_.start_order; }
   /// Orders the collectives on the node's devices.
-  LaunchTicketLockMemory& launch_ticket_lock() const { return *launch_ticket_lock_; }
+  LaunchTicketLockMemory& launch_ticket_lock() const { return *sections_.launch_ticket_lock; }
   /// The rounds of exchanges.
   ExchangeRounds exchange_rounds() const {
-    return ExchangeRounds(exchanges_, shape_.local_size, local_rank_);
+    return ExchangeRounds(sections_.exchanges, shape_.local_size, local_rank_);
   }
 
   /// How much of its units each rank has made readable.
-  UnitProgress unit_progress() const { return UnitProgress(unit_progress_cells_, local_rank_); }
+  UnitProgress unit_progress() const { return UnitProgress(sections_.unit_progress, local_rank_); }
 
   /// Why the node's engines end; of the world's control block.
-  FirstCause first_cause() const { return FirstCause(*first_cause_); }
+  FirstCause first_cause() const { return FirstCause(*sections_.first_cause); }
 
   /// The last actions of a rank, on the world's control block.
-  RankStatus& status(int local_rank) const { return statuses_[local_rank]; }
+  RankStatus& status(int local_rank) const { return sections_.statuses[local_rank]; }
   /// Which rank logs a stall of this set.
-  StallBoard& stall_board() const { return *stall_board_; }
+  StallBoard& stall_board() const { return *sections_.stall_board; }
 
   // Sleeping and waking.
   using Sleeper = WakeupFlags::Sleeper;
@@ -213,7 +213,7 @@ class NodeControlBlock {
   void signal(int local_rank) { wakeup_flags_.signal(local_rank); }
   void signal_others();
   /// From now on a peer that finishes unit `units` (0: none) wakes this rank if it sleeps.
-  void await_done(std::uint64_t units);
+  void await_done(std::uint64_t units) { rank(local_rank_).awaited.store(units, kWakeOrder); }
 
  private:
   struct alignas(64) RankCell {
@@ -229,11 +229,35 @@ class NodeControlBlock {
     Atomic<std::uint32_t> watched;
     Atomic<std::uint32_t> resized;  ///< set before `ready`
   };
-  struct Layout;
+  /// The sections of the memory, each 64-byte aligned.
+  struct Sections {
+    RankCell* ranks;
+    IdCell* ids;
+    Plain<Location>* locations;
+    SequenceRingHead* log_head;
+    SequenceRingEntry* log;
+    SequenceRingHead* arrivals_head;
+    SequenceRingEntry* arrivals;
+    std::byte* mailboxes;
+    std::byte* control;
+    StartOrderMemory* start_order;
+    LaunchTicketLockMemory* launch_ticket_lock;
+    WakeupFlags::Cell* wakeup_flags;
+    ExchangeRoundsCell* exchanges;    ///< by local rank
+    UnitProgressCell* unit_progress;  ///< likewise
+    FirstCauseMemory* first_cause;
+    RankStatus* statuses;  ///< by local rank
+    StallBoard* stall_board;
+    /// As the locations. Nothing depends on them: not of the types that the model checker explores.
+    std::atomic<std::int64_t>* ready_times;
+    Atomic<std::uint64_t>* more_ready;
+    Atomic<std::uint32_t>* joined_count;
+    std::size_t bytes;
+  };
 
-  static Layout layout(const ControlBlockShape& shape);
-  RankCell& rank(int r) const { return ranks_[r]; }
-  IdCell& cell(Id id) const { return ids_[slot_of(id)]; }
+  static Sections sections(std::byte* memory, const ControlBlockShape& shape);
+  RankCell& rank(int r) const { return sections_.ranks[r]; }
+  IdCell& cell(Id id) const { return sections_.ids[slot_of(id)]; }
   ReadyWords ready(Id id) const;
   Plain<Location>& place(Id id, int local_rank) const;
   Mailbox mailbox(int local_rank) const;
@@ -243,25 +267,11 @@ class NodeControlBlock {
   ControlBlockShape shape_;
   int local_rank_;
   int more_ready_words_;  ///< of an id
-  RankCell* ranks_;
-  IdCell* ids_;
-  Atomic<std::uint64_t>* more_ready_;
-  Plain<Location>* locations_;
-  /// As the locations. Nothing depends on them: not of the types that the model checker explores.
-  std::atomic<std::int64_t>* ready_times_;
-  std::byte* mailboxes_;
+  Sections sections_;
   SequenceRing log_;
   SequenceRing arrivals_;
   ByteRing control_;
-  StartOrderMemory* start_order_;
-  LaunchTicketLockMemory* launch_ticket_lock_;
-  Atomic<std::uint32_t>* joined_count_;
   WakeupFlags wakeup_flags_;
-  ExchangeRoundsCell* exchanges_;          ///< by local rank
-  UnitProgressCell* unit_progress_cells_;  ///< likewise
-  FirstCauseMemory* first_cause_;
-  RankStatus* statuses_;  ///< by local rank
-  StallBoard* stall_board_;
 
   std::uint64_t log_position_ = 0;       ///< this rank's
   std::uint64_t arrival_position_ = 0;   ///< this rank's, as leader

@@ -1,10 +1,7 @@
-/// How many bytes of its units each rank of a node has made readable for the others: the root of a
-/// broadcast of the whole, of a sum by memory node each rank of its slice.
-///
-/// The one order in which all ranks of a node start the collective steps of the data path.
-///
-/// Progress of a node's ranks through the rounds of their exchanges, and the locations of data
-/// received from other nodes.
+/// Progress of a node's ranks: how many bytes of its units each has made readable (the root of a
+/// broadcast of the whole, of a sum by memory node each rank of its slice), the one order in which
+/// all start the collective steps of the data path, and the rounds of their exchanges, with the
+/// locations of data received from other nodes.
 #pragma once
 
 #include <algorithm>

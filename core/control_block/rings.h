@@ -1,6 +1,5 @@
-/// A ring of numbered entries in shared memory: many writers, every reader sees all in one order.
-///
-/// A ring of variable-sized messages in shared memory, one writer.
+/// Rings in shared memory: of numbered entries, by many writers, which every reader sees in one
+/// order; and of messages, by one writer.
 #pragma once
 
 #include <hora/error.h>
@@ -18,15 +17,11 @@
 
 namespace hora::internal {
 
-/// Memory layout: one SequenceRingHead, then `capacity` SequenceRingEntry. A ticket (0, 1, 2, ...)
-/// is an entry's place in the order; entry t lives in cell t % capacity and is visible once
-/// `sequence == t + 1`.
-///
-/// There is no check for overrun: the caller ensures that no ticket is taken more than `capacity`
-/// ahead of the slowest reader. (The control block does so by construction: an id is appended again
-/// only after every reader has passed its last entry.)
-///
-/// Lock-free for writers; a reader never waits for a writer: an unpublished entry ends its view.
+/// One SequenceRingHead, then `capacity` SequenceRingEntry. A ticket (0, 1, 2, ...) is an entry's
+/// place in the order; entry t lives in cell t % capacity and is visible once `sequence == t + 1`.
+/// Lock-free for writers; a reader never waits for one: an unpublished entry ends its view. The
+/// caller ensures that no ticket is taken more than `capacity` ahead of the slowest reader (the
+/// control block does: an id is appended again only after every reader has passed its last entry).
 struct SequenceRingEntry {
   Atomic<std::uint64_t> sequence;
   /// First ticket after the batch that begins here; 0: not closed yet (see

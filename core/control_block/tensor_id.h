@@ -21,9 +21,6 @@ constexpr Id make_id(int slot, std::uint32_t generation) {
   return (generation << 16) | static_cast<std::uint32_t>(slot);
 }
 
-/// Slots of a set at most.
-inline constexpr int kMaxIdCapacity = 65536;
-
 /// Where a rank's tensor lies: one of its windows, and the byte offset in it. Of a tensor on a
 /// device what its ranks tell one another (BegunOnDevice::place).
 struct Location {

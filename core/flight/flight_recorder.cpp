@@ -39,6 +39,53 @@ std::optional<RecordMemory> memory_of(const char* variable) {
   return std::nullopt;
 }
 
+constexpr std::array<int, 2> kRelayed = {SIGUSR1, SIGUSR2};
+
+/// Handlers are the process's. Written before a handler that reads them is installed, and never
+/// freed: a signal may be on its way to it still when it is removed.
+struct Relay {
+  std::atomic<pid_t> guard{0};
+  std::atomic<pid_t> owner{0};
+  std::array<struct sigaction, kRelayed.size()> program = {};
+  std::array<bool, kRelayed.size()> installed = {};
+};
+Relay relay;
+
+std::size_t index_of(int signal) noexcept {
+  return signal == kRelayed[0] ? 0 : 1;
+}
+
+bool was_sent(const siginfo_t* info) noexcept {
+  return info->si_code == SI_USER || info->si_code == SI_QUEUE || info->si_code == SI_TKILL;
+}
+
+void call(const struct sigaction& action, int signal, siginfo_t* info, void* context) noexcept {
+  if ((action.sa_flags & SA_SIGINFO) != 0) {
+    action.sa_sigaction(signal, info, context);
+  } else {
+    action.sa_handler(signal);
+  }
+}
+
+void pass_on(int signal, siginfo_t* info, void* context) noexcept {
+  const int error = errno;
+  const pid_t guard = relay.guard.load();
+  // A forked child's signals are its own.
+  const bool concerns_all = guard > 0 && ::getpid() == relay.owner.load();
+  if (concerns_all && was_sent(info) && info->si_pid != guard) ::kill(guard, signal);
+  errno = error;
+  call(relay.program[index_of(signal)], signal, info, context);
+}
+
+bool has_handler(const struct sigaction& action) noexcept {
+  if ((action.sa_flags & SA_SIGINFO) != 0) return action.sa_sigaction != nullptr;
+  return action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN;
+}
+
+bool is_ours(const struct sigaction& action) noexcept {
+  return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == pass_on;
+}
+
 }  // namespace
 
 FlightRecorder::FlightRecorder(const char* variable)
@@ -98,57 +145,6 @@ std::string wrong_with_record_directory(std::string_view path) {
   if (path.find('%') != path.npos) return "% means nothing here: each rank has a file of its own";
   return {};
 }
-
-namespace {
-
-constexpr std::array<int, 2> kRelayed = {SIGUSR1, SIGUSR2};
-
-/// Handlers are the process's. Written before a handler that reads them is installed, and never
-/// freed: a signal may be on its way to it still when it is removed.
-struct Relay {
-  std::atomic<pid_t> guard{0};
-  std::atomic<pid_t> owner{0};
-  std::array<struct sigaction, kRelayed.size()> program = {};
-  std::array<bool, kRelayed.size()> installed = {};
-};
-Relay relay;
-
-std::size_t index_of(int signal) noexcept {
-  return signal == kRelayed[0] ? 0 : 1;
-}
-
-bool was_sent(const siginfo_t* info) noexcept {
-  return info->si_code == SI_USER || info->si_code == SI_QUEUE || info->si_code == SI_TKILL;
-}
-
-void call(const struct sigaction& action, int signal, siginfo_t* info, void* context) noexcept {
-  if ((action.sa_flags & SA_SIGINFO) != 0) {
-    action.sa_sigaction(signal, info, context);
-  } else {
-    action.sa_handler(signal);
-  }
-}
-
-void pass_on(int signal, siginfo_t* info, void* context) noexcept {
-  const int error = errno;
-  const pid_t guard = relay.guard.load();
-  // A forked child's signals are its own.
-  const bool concerns_all = guard > 0 && ::getpid() == relay.owner.load();
-  if (concerns_all && was_sent(info) && info->si_pid != guard) ::kill(guard, signal);
-  errno = error;
-  call(relay.program[index_of(signal)], signal, info, context);
-}
-
-bool has_handler(const struct sigaction& action) noexcept {
-  if ((action.sa_flags & SA_SIGINFO) != 0) return action.sa_sigaction != nullptr;
-  return action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN;
-}
-
-bool is_ours(const struct sigaction& action) noexcept {
-  return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == pass_on;
-}
-
-}  // namespace
 
 SignalRelay::SignalRelay(pid_t guard) noexcept {
   relay.owner.store(::getpid());

@@ -56,10 +56,9 @@ class FlightRecorder {
 /// Says why this cannot be a folder for records; empty where it can.
 std::string wrong_with_record_directory(std::string_view path);
 
-/// While it lives, the program's own handlers of these signals are preceded by one that sends the
+/// While it lives, the program's handlers of these signals are preceded by one that sends the
 /// signal to the guard (unless it came from there), which signals all other ranks. A signal without
-/// a handler of the program keeps its effect, and is not watched. One at a time. Thread rule: one
-/// thread; signals on any.
+/// a handler keeps its effect. One at a time. Thread rule: one thread; signals on any.
 class SignalRelay {
  public:
   /// The program has installed its handlers before.

@@ -37,55 +37,15 @@ RecordedArrivals look_at(const RecordArrivals& memory) {
   const std::size_t count = std::min<std::size_t>(memory.count.load(kAcquire), kRecordedArrivals);
   for (std::size_t i = 0; i < count; ++i) {
     const RecordArrivalsRow& row = memory.rows[i];
-    arrivals.rows.push_back(
-        {.rank = std::max(0, row.rank.load(kAcquire)),
-         .last = row.last.load(kAcquire),
-         .median = length_of(row.median),
-         .p99 = length_of(row.p99),
-         .phase = std::min<std::uint32_t>(row.phase.load(kAcquire), kRecordedPhases - 1)});
+    arrivals.rows.push_back({.rank = std::max(0, row.rank.load(kAcquire)),
+                             .last = row.last.load(kAcquire),
+                             .median = length_of(row.median),
+                             .p99 = length_of(row.p99),
+                             .phase = static_cast<PhaseIndex>(std::min<std::uint32_t>(
+                                 row.phase.load(kAcquire), kRecordedPhases - 1))});
   }
   return arrivals;
 }
-
-}  // namespace
-
-void write_arrivals(RecordArrivals& memory, const ArrivalsToRecord& arrivals) noexcept {
-  const std::uint32_t sequence = memory.sequence.load(kRelaxed);
-  // Acquired, so that no store below comes before it; also over what a killed process has left.
-  const std::uint32_t odd = sequence | 1U;
-  memory.sequence.exchange(odd, std::memory_order_acq_rel);
-  memory.at.store(arrivals.at.count(), kRelease);
-  memory.decisions.store(arrivals.decisions, kRelease);
-  memory.steps.store(arrivals.steps, kRelease);
-  for (std::size_t i = 0; i < std::min(arrivals.phases.size(), memory.phases.size()); ++i) {
-    store_text(memory.phases[i], arrivals.phases[i]);
-  }
-  const std::size_t count = std::min(arrivals.rows.size(), memory.rows.size());
-  for (std::size_t i = 0; i < count; ++i) {
-    RecordArrivalsRow& row = memory.rows[i];
-    const RecordedArrivalsRow& from = arrivals.rows[i];
-    row.rank.store(from.rank, kRelease);
-    row.phase.store(from.phase, kRelease);
-    row.last.store(from.last, kRelease);
-    row.median.store(from.median.count(), kRelease);
-    row.p99.store(from.p99.count(), kRelease);
-  }
-  memory.count.store(static_cast<std::uint32_t>(count), kRelease);
-  memory.sequence.store(odd + 1, kRelease);
-}
-
-std::optional<RecordedArrivals> read_arrivals(const RecordArrivals& memory) {
-  for (int look = 0; look < kLooks; ++look) {
-    const std::uint32_t sequence = memory.sequence.load(kAcquire);
-    if (sequence == 0) return std::nullopt;
-    if (sequence % 2 == 1) continue;
-    RecordedArrivals arrivals = look_at(memory);
-    if (memory.sequence.load(kRelaxed) == sequence) return arrivals;
-  }
-  return std::nullopt;
-}
-
-namespace {
 
 RecordTime time_of(const std::atomic<std::int64_t>& stored) {
   return std::clamp(RecordTime(stored.load(kAcquire)), RecordTime(0), kLatestRecordTime);
@@ -161,76 +121,6 @@ void read_cause(const RecordHeader& header, FlightRecord& record) {
 int within(std::int64_t number, int least, int most) {
   return static_cast<int>(std::clamp<std::int64_t>(number, least, most));
 }
-
-}  // namespace
-
-RecordTime record_now() {
-  return std::chrono::steady_clock::now().time_since_epoch();
-}
-
-RecordState state_of(const RecordLayout& memory) noexcept {
-  RecordState state = RecordState::starting;
-  take(state, memory.header.state.load(kAcquire));
-  return state;
-}
-
-RecordTime last_activity_of(const RecordLayout& memory) noexcept {
-  const RecordHeader& header = memory.header;
-  return std::max({time_of(header.begin), time_of(header.submitted_at),
-                   time_of(header.progressed_at), time_of(header.phase_at)});
-}
-
-RecordGlance glance_at(const RecordLayout& memory) {
-  const RecordHeader& header = memory.header;
-  RecordGlance glance;
-  glance.has_begun = header.pid.load(kAcquire) > 0;
-  glance.state = state_of(memory);
-  glance.submitted = header.next.load(kAcquire);
-  if (glance.submitted > 0) {
-    const std::uint64_t ticket = glance.submitted - 1;
-    auto last = read_entry(memory.entries[ticket % kRecordedCollectives], ticket);
-    if (last) glance.last_collective = std::move(last->name);
-  }
-  glance.waits = header.blocked.load(kRelaxed) > 0;
-  glance.last_activity = last_activity_of(memory);
-  FlightRecord phase;
-  read_phase(header, phase);
-  glance.phase = std::move(phase.phase);
-  return glance;
-}
-
-tl::expected<FlightRecord, std::string> read_record(const RecordLayout& memory, RecordTime now) {
-  constexpr int kMost = std::numeric_limits<int>::max();
-  const RecordHeader& header = memory.header;
-  if (header.magic.load(kAcquire) != kRecordMagic) {
-    return tl::unexpected(std::string("this memory holds no flight record"));
-  }
-  if (const std::uint32_t version = header.version.load(); version != kRecordVersion) {
-    return tl::unexpected(
-        fmt::format("this flight record has layout {}, not {}", version, kRecordVersion));
-  }
-  FlightRecord record;
-  record.state = state_of(memory);
-  record.rank = within(header.rank.load(kAcquire), -1, kMost);
-  record.size = within(header.size.load(kRelaxed), 0, kMost);
-  record.node = within(header.node.load(kRelaxed), 0, kMost);
-  record.local_rank = within(header.local_rank.load(kRelaxed), 0, kMost);
-  record.hora_version = text_of(header.hora_version);
-  record.host = text_of(header.host);
-  record.pid = std::max<std::int64_t>(0, header.pid.load(kRelaxed));
-  record.guard = std::max<std::int64_t>(0, header.guard.load(kRelaxed));
-  record.begin = time_of(header.begin);
-  record.begin_wall = RecordTime(std::max<std::int64_t>(0, header.begin_wall.load(kRelaxed)));
-  record.last_activity = last_activity_of(memory);
-  record.taken = now;
-  record.blocked = within(header.blocked.load(kRelaxed), 0, kMost);
-  read_cause(header, record);
-  read_phase(header, record);
-  read_collectives(memory, record);
-  return record;
-}
-
-namespace {
 
 using Json = nlohmann::ordered_json;
 
@@ -438,6 +328,108 @@ tl::expected<void, std::string> write_all(int descriptor, std::string_view text)
 }
 
 }  // namespace
+
+void write_arrivals(RecordArrivals& memory, const ArrivalsToRecord& arrivals) noexcept {
+  const std::uint32_t sequence = memory.sequence.load(kRelaxed);
+  // Acquired, so that no store below comes before it; also over what a killed process has left.
+  const std::uint32_t odd = sequence | 1U;
+  memory.sequence.exchange(odd, std::memory_order_acq_rel);
+  memory.at.store(arrivals.at.count(), kRelease);
+  memory.decisions.store(arrivals.decisions, kRelease);
+  memory.steps.store(arrivals.steps, kRelease);
+  for (std::size_t i = 0; i < std::min(arrivals.phases.size(), memory.phases.size()); ++i) {
+    store_text(memory.phases[i], arrivals.phases[i]);
+  }
+  const std::size_t count = std::min(arrivals.rows.size(), memory.rows.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    RecordArrivalsRow& row = memory.rows[i];
+    const RecordedArrivalsRow& from = arrivals.rows[i];
+    row.rank.store(from.rank, kRelease);
+    row.phase.store(from.phase, kRelease);
+    row.last.store(from.last, kRelease);
+    row.median.store(from.median.count(), kRelease);
+    row.p99.store(from.p99.count(), kRelease);
+  }
+  memory.count.store(static_cast<std::uint32_t>(count), kRelease);
+  memory.sequence.store(odd + 1, kRelease);
+}
+
+std::optional<RecordedArrivals> read_arrivals(const RecordArrivals& memory) {
+  for (int look = 0; look < kLooks; ++look) {
+    const std::uint32_t sequence = memory.sequence.load(kAcquire);
+    if (sequence == 0) return std::nullopt;
+    if (sequence % 2 == 1) continue;
+    RecordedArrivals arrivals = look_at(memory);
+    if (memory.sequence.load(kRelaxed) == sequence) return arrivals;
+  }
+  return std::nullopt;
+}
+
+RecordTime record_now() {
+  return std::chrono::steady_clock::now().time_since_epoch();
+}
+
+RecordState state_of(const RecordLayout& memory) noexcept {
+  RecordState state = RecordState::starting;
+  take(state, memory.header.state.load(kAcquire));
+  return state;
+}
+
+RecordTime last_activity_of(const RecordLayout& memory) noexcept {
+  const RecordHeader& header = memory.header;
+  return std::max({time_of(header.begin), time_of(header.submitted_at),
+                   time_of(header.progressed_at), time_of(header.phase_at)});
+}
+
+RecordGlance glance_at(const RecordLayout& memory) {
+  const RecordHeader& header = memory.header;
+  RecordGlance glance;
+  glance.has_begun = header.pid.load(kAcquire) > 0;
+  glance.state = state_of(memory);
+  glance.submitted = header.next.load(kAcquire);
+  if (glance.submitted > 0) {
+    const std::uint64_t ticket = glance.submitted - 1;
+    auto last = read_entry(memory.entries[ticket % kRecordedCollectives], ticket);
+    if (last) glance.last_collective = std::move(last->name);
+  }
+  glance.waits = header.blocked.load(kRelaxed) > 0;
+  glance.last_activity = last_activity_of(memory);
+  FlightRecord phase;
+  read_phase(header, phase);
+  glance.phase = std::move(phase.phase);
+  return glance;
+}
+
+tl::expected<FlightRecord, std::string> read_record(const RecordLayout& memory, RecordTime now) {
+  constexpr int kMost = std::numeric_limits<int>::max();
+  const RecordHeader& header = memory.header;
+  if (header.magic.load(kAcquire) != kRecordMagic) {
+    return tl::unexpected(std::string("this memory holds no flight record"));
+  }
+  if (const std::uint32_t version = header.version.load(); version != kRecordVersion) {
+    return tl::unexpected(
+        fmt::format("this flight record has layout {}, not {}", version, kRecordVersion));
+  }
+  FlightRecord record;
+  record.state = state_of(memory);
+  record.rank = within(header.rank.load(kAcquire), -1, kMost);
+  record.size = within(header.size.load(kRelaxed), 0, kMost);
+  record.node = within(header.node.load(kRelaxed), 0, kMost);
+  record.local_rank = within(header.local_rank.load(kRelaxed), 0, kMost);
+  record.hora_version = text_of(header.hora_version);
+  record.host = text_of(header.host);
+  record.pid = std::max<std::int64_t>(0, header.pid.load(kRelaxed));
+  record.guard = std::max<std::int64_t>(0, header.guard.load(kRelaxed));
+  record.begin = time_of(header.begin);
+  record.begin_wall = RecordTime(std::max<std::int64_t>(0, header.begin_wall.load(kRelaxed)));
+  record.last_activity = last_activity_of(memory);
+  record.taken = now;
+  record.blocked = within(header.blocked.load(kRelaxed), 0, kMost);
+  read_cause(header, record);
+  read_phase(header, record);
+  read_collectives(memory, record);
+  return record;
+}
 
 std::string to_json(const FlightRecord& record) {
   Json header = {{"hora_record", kRecordVersion}};

@@ -15,18 +15,13 @@
 #include <vector>
 
 #include "core/flight/record.h"
+#include "core/negotiation/arrivals.h"
 #include "core/negotiation/signature.h"
 
 namespace hora::internal {
 
-struct RecordedArrivalsRow {
-  int rank = 0;
-  std::uint64_t last = 0;             ///< decisions to which it came last
-  std::chrono::nanoseconds median{};  ///< how late it was then
-  std::chrono::nanoseconds p99{};
-  std::uint32_t phase = 0;  ///< index of the phase in which it has held up the others most
-  bool operator==(const RecordedArrivalsRow&) const = default;
-};
+/// `phase`: index of its name.
+using RecordedArrivalsRow = RankArrivals;
 
 struct RecordedArrivals {
   std::chrono::nanoseconds at{};  ///< of CLOCK_MONOTONIC

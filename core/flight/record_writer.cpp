@@ -66,6 +66,38 @@ std::string problem_with(const RecordHeader& header) {
   return in_use ? fmt::format("process {} writes there", pid) : std::string();
 }
 
+constexpr auto kRelease = std::memory_order_release;
+
+std::int64_t nanoseconds(clockid_t clock) noexcept {
+  timespec time{};
+  ::clock_gettime(clock, &time);
+  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+/// Leaves out the middle of a long name: models number their layers anywhere.
+void store_name(RecordText<kRecordNameBytes>& words, std::string_view name) noexcept {
+  constexpr std::string_view kGap = "...";
+  constexpr std::size_t kFront = 24;
+  if (name.size() <= kRecordNameBytes) return store_text(words, name);
+  const std::string_view front = fitting(name, kFront);
+  std::string_view back = name.substr(name.size() - (kRecordNameBytes - kFront - kGap.size()));
+  while (!back.empty() && (static_cast<unsigned char>(back.front()) & 0xC0U) == 0x80U) {
+    back.remove_prefix(1);
+  }
+  std::array<char, kRecordNameBytes> bytes{};
+  char* end = std::copy(front.begin(), front.end(), bytes.data());
+  end = std::copy(kGap.begin(), kGap.end(), end);
+  std::copy(back.begin(), back.end(), end);
+  store_bytes(words, bytes);
+}
+
+std::uint32_t packed(const Signature& signature) noexcept {
+  return static_cast<std::uint32_t>(signature.kind) |
+         static_cast<std::uint32_t>(signature.op) << 8U |
+         static_cast<std::uint32_t>(signature.type) << 16U |
+         static_cast<std::uint32_t>(signature.device) << 24U;
+}
+
 }  // namespace
 
 tl::expected<RecordMemory, std::string> RecordMemory::create() {
@@ -129,42 +161,6 @@ std::string RecordMemory::path() const {
   if (descriptor_ < 0) return {};
   return fmt::format("/proc/{}/fd/{}", ::getpid(), descriptor_);
 }
-
-namespace {
-
-constexpr auto kRelease = std::memory_order_release;
-
-std::int64_t nanoseconds(clockid_t clock) noexcept {
-  timespec time{};
-  ::clock_gettime(clock, &time);
-  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
-
-/// Leaves out the middle of a long name: models number their layers anywhere.
-void store_name(RecordText<kRecordNameBytes>& words, std::string_view name) noexcept {
-  constexpr std::string_view kGap = "...";
-  constexpr std::size_t kFront = 24;
-  if (name.size() <= kRecordNameBytes) return store_text(words, name);
-  const std::string_view front = fitting(name, kFront);
-  std::string_view back = name.substr(name.size() - (kRecordNameBytes - kFront - kGap.size()));
-  while (!back.empty() && (static_cast<unsigned char>(back.front()) & 0xC0U) == 0x80U) {
-    back.remove_prefix(1);
-  }
-  std::array<char, kRecordNameBytes> bytes{};
-  char* end = std::copy(front.begin(), front.end(), bytes.data());
-  end = std::copy(kGap.begin(), kGap.end(), end);
-  std::copy(back.begin(), back.end(), end);
-  store_bytes(words, bytes);
-}
-
-std::uint32_t packed(const Signature& signature) noexcept {
-  return static_cast<std::uint32_t>(signature.kind) |
-         static_cast<std::uint32_t>(signature.op) << 8U |
-         static_cast<std::uint32_t>(signature.type) << 16U |
-         static_cast<std::uint32_t>(signature.device) << 24U;
-}
-
-}  // namespace
 
 std::string_view name_of(RecordState state) noexcept {
   constexpr std::array<std::string_view, 5> kNames{"starting", "initialised", "in shutdown",

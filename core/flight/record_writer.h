@@ -56,9 +56,9 @@ using RecordTicket = std::uint64_t;
 inline constexpr RecordTicket kNoTicket = ~RecordTicket{0};
 
 /// A place for hooks, copied freely; default-constructed: off, and each costs one comparison. The
-/// memory outlives it. Stores alone: no lock, no allocation, no call of the system, so that also
-/// signal handlers may call it. A collective whose entry was given to a later one is not written
-/// any more. Thread rule: any thread, but begin(), identify() and set_state(): one thread.
+/// memory outlives it. Stores alone: no lock, no allocation, no call of the system, so that signal
+/// handlers may call it. Thread rule: any thread, but begin(), identify() and set_state(): one
+/// thread.
 class RecordWriter {
  public:
   using Time = std::chrono::nanoseconds;  ///< of std::chrono::steady_clock, as CLOCK_MONOTONIC

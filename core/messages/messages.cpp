@@ -307,45 +307,6 @@ class Decoder {
   std::string problem_;
 };
 
-}  // namespace
-
-std::vector<std::byte> encode(const Message& message) {
-  Builder builder;
-  // The alternatives of Message are those of wire::Body, whose first one is none.
-  const auto type = static_cast<wire::Body>(message.index() + 1);
-  const auto body = std::visit([&](const auto& m) { return encode_body(builder, m); }, message);
-  builder.Finish(wire::CreateMessage(builder, type, body));
-  const auto* bytes = reinterpret_cast<const std::byte*>(builder.GetBufferPointer());
-  return {bytes, bytes + builder.GetSize()};
-}
-
-tl::expected<Message, std::string> decode(std::span<const std::byte> bytes) {
-  flatbuffers::Verifier verifier(
-      reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size(), kMaxDepth,
-      static_cast<flatbuffers::uoffset_t>(bytes.size() / kLeastTableBytes));
-  if (!wire::VerifyMessageBuffer(verifier)) {
-    return tl::unexpected("not a hora message (" + std::to_string(bytes.size()) + " bytes)");
-  }
-  const wire::Message* message = wire::GetMessage(bytes.data());
-  Decoder decoder(bytes.size());
-  Message result;
-  if (const wire::Mail* mail = message->body_as_Mail()) {
-    result = decoder.mail(*mail);
-  } else if (const wire::Up* up = message->body_as_Up()) {
-    result = decoder.up(*up);
-  } else if (const wire::Decision* decision = message->body_as_Decision()) {
-    result = decoder.decision(*decision);
-  } else if (const wire::JobEnd* end = message->body_as_JobEnd()) {
-    result = decoder.job_end(*end);
-  } else {
-    return tl::unexpected(std::string("a hora message of unknown kind"));
-  }
-  if (!decoder.problem().empty()) return tl::unexpected(decoder.problem());
-  return result;
-}
-
-namespace {
-
 constexpr std::size_t kMaxDimensions = 64;
 
 /// Remembers the first problem.
@@ -470,6 +431,41 @@ class Check {
 };
 
 }  // namespace
+
+std::vector<std::byte> encode(const Message& message) {
+  Builder builder;
+  // The alternatives of Message are those of wire::Body, whose first one is none.
+  const auto type = static_cast<wire::Body>(message.index() + 1);
+  const auto body = std::visit([&](const auto& m) { return encode_body(builder, m); }, message);
+  builder.Finish(wire::CreateMessage(builder, type, body));
+  const auto* bytes = reinterpret_cast<const std::byte*>(builder.GetBufferPointer());
+  return {bytes, bytes + builder.GetSize()};
+}
+
+tl::expected<Message, std::string> decode(std::span<const std::byte> bytes) {
+  flatbuffers::Verifier verifier(
+      reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size(), kMaxDepth,
+      static_cast<flatbuffers::uoffset_t>(bytes.size() / kLeastTableBytes));
+  if (!wire::VerifyMessageBuffer(verifier)) {
+    return tl::unexpected("not a hora message (" + std::to_string(bytes.size()) + " bytes)");
+  }
+  const wire::Message* message = wire::GetMessage(bytes.data());
+  Decoder decoder(bytes.size());
+  Message result;
+  if (const wire::Mail* mail = message->body_as_Mail()) {
+    result = decoder.mail(*mail);
+  } else if (const wire::Up* up = message->body_as_Up()) {
+    result = decoder.up(*up);
+  } else if (const wire::Decision* decision = message->body_as_Decision()) {
+    result = decoder.decision(*decision);
+  } else if (const wire::JobEnd* end = message->body_as_JobEnd()) {
+    result = decoder.job_end(*end);
+  } else {
+    return tl::unexpected(std::string("a hora message of unknown kind"));
+  }
+  if (!decoder.problem().empty()) return tl::unexpected(decoder.problem());
+  return result;
+}
 
 MessageLimits message_limits(const Topology& topology, int id_capacity, std::size_t locations) {
   MessageLimits limits{id_capacity, {}, locations};

@@ -48,6 +48,38 @@ PhaseName without_numbers(std::string_view text) noexcept {
   return result;
 }
 
+using std::chrono::nanoseconds;
+
+/// At most so many ranks in the report's table.
+constexpr std::size_t kRowsShown = 32;
+/// Windows between two warnings of one rank.
+constexpr std::uint32_t kLongestInterval = 1024;
+/// A phase in which more than this share of the time was lost explains it.
+constexpr double kExplains = 0.6;
+
+std::string milliseconds_text(nanoseconds length) {
+  return fmt::format("{:.3g} ms", std::chrono::duration<double, std::milli>(length).count());
+}
+
+std::string percent_text(double share) {
+  return fmt::format("{:.0f} %", share * 100);
+}
+
+ProcessIdentity identity_of(int rank, std::span<const ProcessIdentity> processes) {
+  const auto r = static_cast<std::size_t>(rank);
+  return r < processes.size() ? processes[r] : ProcessIdentity{.rank = rank};
+}
+
+/// Its share of the decisions, and how late it was to these.
+std::string lateness_text(const LatenessHistogram& lateness, std::uint64_t decisions) {
+  const double share =
+      decisions == 0 ? 0 : static_cast<double>(lateness.count()) / static_cast<double>(decisions);
+  if (lateness.count() == 0) return percent_text(share);
+  return fmt::format("{}, median {}, p99 {}", percent_text(share),
+                     milliseconds_text(lateness.quantile(0.5)),
+                     milliseconds_text(lateness.quantile(0.99)));
+}
+
 }  // namespace
 
 std::optional<PhaseIndex> phase_of(std::string_view collective) {
@@ -98,42 +130,6 @@ PhaseName NotedPhases::name(PhaseIndex phase) const noexcept {
   }
   return name;
 }
-
-namespace {
-
-using std::chrono::nanoseconds;
-
-/// At most so many ranks in the report's table.
-constexpr std::size_t kRowsShown = 32;
-/// Windows between two warnings of one rank.
-constexpr std::uint32_t kLongestInterval = 1024;
-/// A phase in which more than this share of the time was lost explains it.
-constexpr double kExplains = 0.6;
-
-std::string milliseconds_text(nanoseconds length) {
-  return fmt::format("{:.3g} ms", std::chrono::duration<double, std::milli>(length).count());
-}
-
-std::string percent_text(double share) {
-  return fmt::format("{:.0f} %", share * 100);
-}
-
-ProcessIdentity identity_of(int rank, std::span<const ProcessIdentity> processes) {
-  const auto r = static_cast<std::size_t>(rank);
-  return r < processes.size() ? processes[r] : ProcessIdentity{.rank = rank};
-}
-
-/// Its share of the decisions, and how late it was to these.
-std::string lateness_text(const LatenessHistogram& lateness, std::uint64_t decisions) {
-  const double share =
-      decisions == 0 ? 0 : static_cast<double>(lateness.count()) / static_cast<double>(decisions);
-  if (lateness.count() == 0) return percent_text(share);
-  return fmt::format("{}, median {}, p99 {}", percent_text(share),
-                     milliseconds_text(lateness.quantile(0.5)),
-                     milliseconds_text(lateness.quantile(0.99)));
-}
-
-}  // namespace
 
 LastArrival later_of(const LastArrival& a, const LastArrival& b) {
   if (a.rank < 0) return b;

@@ -119,13 +119,11 @@ struct RankArrivals {
   bool operator==(const RankArrivals&) const = default;
 };
 
-/// The root's, of one process set, of collectives that are known by an id. A *step* ends where an
-/// id comes again that it has had already. A rank *holds up* a step by its greatest lateness in it:
-/// all other ranks had become ready for something for which it had not. What is late together with
-/// it, as the buckets of one backward pass are, costs nothing more; where a step waits several
-/// times, it is the least that it costs. The time is lost in the phases in which that lateness has
-/// grown. Pure: the time is in what is added. Does not allocate after construction. Thread rule:
-/// one thread at a time.
+/// The root's ledger of one process set's collectives that are known by an id. A *step* ends where
+/// an id comes again that it has had already. A rank *holds up* a step by its greatest lateness in
+/// it: what is late together with it, as the buckets of one backward pass are, costs nothing more.
+/// The time is lost in the phases in which that lateness has grown. Pure. Does not allocate after
+/// construction. Thread rule: one thread at a time.
 class ArrivalLedger {
  public:
   /// A window ends when it has both: collectives of one step are late together, so that steps are

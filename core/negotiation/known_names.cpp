@@ -189,10 +189,6 @@ std::vector<std::string> NameReports::names(bool with_ids_only) const {
   return names;
 }
 
-void KnownNames::give_up(Id id) {
-  if (const auto name = ids.give_up(id)) reports.uncount(*name, id);
-}
-
 std::string KnownNames::problem_in(const Decision& decision) const {
   std::set<Id> retired;
   for (const Id id : decision.retired) {

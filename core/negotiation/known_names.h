@@ -22,9 +22,8 @@
 namespace hora::internal {
 
 /// The ranks of a leader's subtree that have joined, until all ranks have. A rank joins with
-/// nothing in flight, so where all ranks of a node have joined no ready bit is set and no report
-/// pending there: such a node is present for every id and name without messages. Pure. Thread rule:
-/// one thread at a time.
+/// nothing in flight, so a node all of whose ranks have joined is present for every id and name
+/// without messages. Pure. Thread rule: one thread at a time.
 class JoinedRanks {
  public:
   /// World ranks, at least one, in the order in which they have joined.
@@ -182,7 +181,9 @@ struct KnownNames {
   NameReports reports;
 
   /// Does nothing for an id that no name has.
-  void give_up(Id id);
+  void give_up(Id id) {
+    if (const auto name = ids.give_up(id)) reports.uncount(*name, id);
+  }
   /// Why this cannot be the next decision, given those before; empty where it can.
   std::string problem_in(const Decision& decision) const;
 };

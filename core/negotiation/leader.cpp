@@ -13,6 +13,19 @@ namespace {
 /// Bytes of a name in a decision, beside its text.
 constexpr std::size_t kEntryBytes = 64;
 
+/// By the clock of the leader that gets the message now.
+LastArrival arrival_of(const LastReady& last, Duration now) {
+  const bool alone = last.late == LastReady::kAlone;
+  return {last.rank, now, alone ? LastArrival::kAlone : std::chrono::microseconds(last.late)};
+}
+
+LastReady message_of(const LastArrival& last) {
+  if (last.late == LastArrival::kAlone) return {last.rank, LastReady::kAlone};
+  const auto late = std::chrono::duration_cast<std::chrono::microseconds>(last.late).count();
+  return {last.rank,
+          static_cast<std::uint32_t>(std::clamp<std::int64_t>(late, 0, LastReady::kAlone - 1))};
+}
+
 }  // namespace
 
 void RootDecisions::depart(const std::vector<int>& ranks) {
@@ -113,23 +126,6 @@ std::optional<Decision> RootDecisions::take() {
   next_.number = number_++;
   return std::exchange(next_, {});
 }
-
-namespace {
-
-/// By the clock of the leader that gets the message now.
-LastArrival arrival_of(const LastReady& last, Duration now) {
-  const bool alone = last.late == LastReady::kAlone;
-  return {last.rank, now, alone ? LastArrival::kAlone : std::chrono::microseconds(last.late)};
-}
-
-LastReady message_of(const LastArrival& last) {
-  if (last.late == LastArrival::kAlone) return {last.rank, LastReady::kAlone};
-  const auto late = std::chrono::duration_cast<std::chrono::microseconds>(last.late).count();
-  return {last.rank,
-          static_cast<std::uint32_t>(std::clamp<std::int64_t>(late, 0, LastReady::kAlone - 1))};
-}
-
-}  // namespace
 
 Leader::Leader(const Topology& topology, int node, int id_capacity, IdUse use, ProcessSet set,
                Duration warning_interval)

@@ -38,36 +38,6 @@ std::string differences(const Report& report) {
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
-}  // namespace
-
-std::string mismatch_text(const Report& report) {
-  const auto& values = report.values;
-  const auto joined = std::ranges::find_if(
-      values, [](const auto& v) { return v.signature.kind == OperationKind::join; });
-  if (joined != values.end()) {
-    const auto other = joined == values.begin() ? joined + 1 : values.begin();
-    return fmt::format(
-        "{}: {} called join() and nothing more to bring: only an allreduce goes on then, and {} "
-        "submitted {}",
-        tensor_text(report.name), ranks_have(joined->ranks), named_ranks(other->ranks),
-        to_string(other->signature));
-  }
-  std::vector<std::string> shown;
-  for (const ReportedSignature& value : values) {
-    if (shown.size() == kValuesShown) {
-      shown.push_back(fmt::format("and {} other values", values.size() - kValuesShown));
-      break;
-    }
-    shown.push_back(named_ranks(value.ranks) + ": " + to_string(value.signature));
-  }
-  return fmt::format(
-      "{}: ranks disagree about its {}: {}. Submit the same operation, type, shape, reduction and "
-      "root under one name.",
-      tensor_text(report.name), differences(report), fmt::join(shown, "; "));
-}
-
-namespace {
-
 constexpr std::size_t kNamesShown = 3;
 constexpr std::size_t kGroupsShown = 4;
 constexpr std::size_t kRemarksShown = 4;
@@ -119,30 +89,6 @@ std::string group_text(ProcessSet set, const OverdueGroup& group) {
   return text;
 }
 
-}  // namespace
-
-std::string overdue_text(ProcessSet set, std::span<const OverdueTensor> tensors,
-                         const std::map<int, std::string>& remarks) {
-  std::string text;
-  std::size_t left = tensors.size();
-  for (const OverdueGroup& group : grouped(tensors) | std::views::take(kGroupsShown)) {
-    text += (text.empty() ? "" : "; ") + group_text(set, group);
-    left -= group.size();
-  }
-  if (left > 0) text += "; and " + std::to_string(left) + " more tensors wait for other ranks";
-  text += ". Do all ranks call the same collectives? Is one of them slow, stopped or gone?";
-  std::size_t said = 0;
-  for (const auto& [rank, remark] : remarks) {
-    if (said == kRemarksShown) {
-      return text + "; and " + std::to_string(remarks.size() - said) + " more ranks";
-    }
-    text += (said++ == 0 ? " " : "; ") + remark;
-  }
-  return text;
-}
-
-namespace {
-
 /// Ranks report overdue names within a tick of one another; the rest is for the reports, and the
 /// answers to the root's question, to arrive before it prints.
 constexpr Duration kGatherTime = kOverdueTick + std::chrono::milliseconds(250);
@@ -168,6 +114,52 @@ OverdueTensor overdue_tensor(Presence presence, std::span<const int> ranks,
 }
 
 }  // namespace
+
+std::string mismatch_text(const Report& report) {
+  const auto& values = report.values;
+  const auto joined = std::ranges::find_if(
+      values, [](const auto& v) { return v.signature.kind == OperationKind::join; });
+  if (joined != values.end()) {
+    const auto other = joined == values.begin() ? joined + 1 : values.begin();
+    return fmt::format(
+        "{}: {} called join() and nothing more to bring: only an allreduce goes on then, and {} "
+        "submitted {}",
+        tensor_text(report.name), ranks_have(joined->ranks), named_ranks(other->ranks),
+        to_string(other->signature));
+  }
+  std::vector<std::string> shown;
+  for (const ReportedSignature& value : values) {
+    if (shown.size() == kValuesShown) {
+      shown.push_back(fmt::format("and {} other values", values.size() - kValuesShown));
+      break;
+    }
+    shown.push_back(named_ranks(value.ranks) + ": " + to_string(value.signature));
+  }
+  return fmt::format(
+      "{}: ranks disagree about its {}: {}. Submit the same operation, type, shape, reduction and "
+      "root under one name.",
+      tensor_text(report.name), differences(report), fmt::join(shown, "; "));
+}
+
+std::string overdue_text(ProcessSet set, std::span<const OverdueTensor> tensors,
+                         const std::map<int, std::string>& remarks) {
+  std::string text;
+  std::size_t left = tensors.size();
+  for (const OverdueGroup& group : grouped(tensors) | std::views::take(kGroupsShown)) {
+    text += (text.empty() ? "" : "; ") + group_text(set, group);
+    left -= group.size();
+  }
+  if (left > 0) text += "; and " + std::to_string(left) + " more tensors wait for other ranks";
+  text += ". Do all ranks call the same collectives? Is one of them slow, stopped or gone?";
+  std::size_t said = 0;
+  for (const auto& [rank, remark] : remarks) {
+    if (said == kRemarksShown) {
+      return text + "; and " + std::to_string(remarks.size() - said) + " more ranks";
+    }
+    text += (said++ == 0 ? " " : "; ") + remark;
+  }
+  return text;
+}
 
 void OverdueNames::note(const std::string& name, Duration now) {
   const bool first = names_.empty();

@@ -229,15 +229,12 @@ ByteLayout ExchangeMap::scattered_layout(int to_node) const {
 }
 
 std::size_t ExchangeMap::stream_bytes(int from_node, int to_node) const {
+  static const std::vector<int> kAny{0};
+  const bool sums = extents_.kind == OperationKind::reduce_scatter;
+  const bool gathers = extents_.kind == OperationKind::allgather;
   std::size_t total = 0;
-  if (extents_.kind == OperationKind::alltoall) {
-    for (const int from : ranks_of(from_node)) {
-      for (const int to : ranks_of(to_node)) total += bytes(rows(from, to));
-    }
-  } else if (extents_.kind == OperationKind::reduce_scatter) {
-    for (const int to : ranks_of(to_node)) total += bytes(rows(0, to));
-  } else {
-    for (const int from : ranks_of(from_node)) total += bytes(rows(from, 0));
+  for (const int from : sums ? kAny : ranks_of(from_node)) {
+    for (const int to : gathers ? kAny : ranks_of(to_node)) total += bytes(rows(from, to));
   }
   return total;
 }

@@ -1,10 +1,9 @@
 /// Which bytes of an allgather, alltoall or reduce-scatter go from where to where. Pure.
 ///
-/// A *row* is one step of the first dimension. What the ranks of node A give to the ranks of node B
-/// is a *layout*: bytes in an order that both nodes know, so that any range of them can travel
-/// without a description. A layout consists of *transfers*, each from one place to one place.
-/// Nodes, ranks and local ranks are those of the set; the ranks of a node need not follow one
-/// another.
+/// A *row* is one step of the first dimension. What the ranks of node A give to those of node B is
+/// a *layout*: bytes in an order that both nodes know, so that any range of them can travel without
+/// a description. It consists of *transfers*, each from one place to one place. Nodes, ranks and
+/// local ranks are those of the set; the ranks of a node need not follow one another.
 #pragma once
 
 #include <hora/error.h>

@@ -21,6 +21,25 @@ std::size_t chunk_length(std::size_t unit_bytes, std::size_t limit) {
   return align_up((unit_bytes + chunks - 1) / chunks);
 }
 
+/// Ranks of a memory node that are fewer have nothing to share.
+constexpr std::size_t kLeastRanks = 2;
+
+bool fits(OperationKind kind, DataType type, double prescale, std::size_t bytes) {
+  return bytes >= MemoryNodes::kLeastBytes && kind == OperationKind::allreduce && prescale == 1.0 &&
+         type != DataType::float16 && type != DataType::bfloat16;
+}
+
+/// Every rank of the node has all of its tensors.
+bool is_complete(const BoundUnit& unit) {
+  for (std::size_t t = 0; t < unit.unit.tensors.size(); ++t) {
+    if (unit.unit.tensors[t].range.bytes == 0) continue;
+    for (int r = 0; r < unit.local_size; ++r) {
+      if (!unit.tensor(t, r)) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 std::size_t chunk_limit(std::size_t setting, int nodes) {
@@ -39,14 +58,6 @@ std::size_t device_chunk_limit(std::size_t setting, int nodes, int slices) {
   if (setting > 0) return setting;
   return std::clamp(static_cast<std::size_t>(slices) * kOfEachSlice, chunk_limit(0, nodes),
                     kLongestChunk);
-}
-
-std::vector<Unit> plan(std::span<const Signature* const> decided, const PlanLimits& limits) {
-  std::vector<Unit> units;
-  for (std::size_t next = 0; next < decided.size();) {
-    next = plan_unit(decided, next, limits, units.emplace_back());
-  }
-  return units;
 }
 
 std::size_t plan_unit(std::span<const Signature* const> decided, std::size_t first,
@@ -105,29 +116,6 @@ std::vector<Run> runs(const Unit& unit, Range range) {
   for_each_run(unit, range, [&](const Run& run) { result.push_back(run); });
   return result;
 }
-
-namespace {
-
-/// Ranks of a memory node that are fewer have nothing to share.
-constexpr std::size_t kLeastRanks = 2;
-
-bool fits(OperationKind kind, DataType type, double prescale, std::size_t bytes) {
-  return bytes >= MemoryNodes::kLeastBytes && kind == OperationKind::allreduce && prescale == 1.0 &&
-         type != DataType::float16 && type != DataType::bfloat16;
-}
-
-/// Every rank of the node has all of its tensors.
-bool is_complete(const BoundUnit& unit) {
-  for (std::size_t t = 0; t < unit.unit.tensors.size(); ++t) {
-    if (unit.unit.tensors[t].range.bytes == 0) continue;
-    for (int r = 0; r < unit.local_size; ++r) {
-      if (!unit.tensor(t, r)) return false;
-    }
-  }
-  return true;
-}
-
-}  // namespace
 
 MemoryNodes MemoryNodes::of(std::span<const int> of_rank) {
   if (of_rank.empty()) return {};

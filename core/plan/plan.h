@@ -1,19 +1,11 @@
 /// From a batch of decided tensors to units of work: which tensors travel together, cut into chunks
-/// and slices. Pure: the same on every rank.
+/// and slices; and a unit together with the memory of its tensors on every rank of this rank's
+/// node. Pure: the same on every rank.
 ///
 /// Words: a *unit* is a run of decided tensors of one kind, type and operation, laid end to end,
 /// each padded to 64 bytes ("unit bytes"). A *chunk* is a run of a unit's bytes, the step of the
 /// pipeline. A *slice* is one local rank's part of a chunk; all slices of a chunk but the last ones
 /// have equal length, a multiple of 64 bytes.
-///
-/// How the nodes' parts of a result become one.
-///
-/// The extents that the ranks of a set bring to an exchange that is run again and again.
-///
-/// A unit together with the memory of its tensors on every rank of this rank's node.
-///
-/// How the ranks of a node are spread over the memory (NUMA) nodes of its machine, and which sums
-/// go from one memory node to the next. Pure: the same on every rank of the node.
 #pragma once
 
 #include <hora/error.h>
@@ -105,13 +97,11 @@ struct Unit {
   void make_one_chunk() { chunk_bytes = std::max(bytes, kAlignment); }
 };
 
-/// Cuts a decided batch into units, in its order: neighbours of equal kind, type, op, root, scale
-/// and device are fused while the unit stays within the fusion threshold. A tensor longer than
-/// that, or of alone_bytes, is a unit of its own. A unit of zero bytes (barriers, empty tensors)
-/// has no chunk.
-std::vector<Unit> plan(std::span<const Signature* const> decided, const PlanLimits& limits);
-/// The unit that begins with tensor `first` of the batch, into `unit`, whose memory is used again.
-/// Returns the first tensor of the next one.
+/// Cuts a decided batch into units, in its order: the one that begins with tensor `first` into
+/// `unit`, whose memory is used again. Returns the first tensor of the next one. Neighbours of
+/// equal kind, type, op, root, scale and device are fused while the unit stays within the fusion
+/// threshold. A tensor longer than that, or of alone_bytes, is a unit of its own. A unit of zero
+/// bytes (barriers, empty tensors) has no chunk.
 std::size_t plan_unit(std::span<const Signature* const> decided, std::size_t first,
                       const PlanLimits& limits, Unit& unit);
 

@@ -114,6 +114,32 @@ std::string sets_text(const std::vector<std::vector<int>>& sets) {
   return sets.empty() ? "none" : fmt::format("{}", fmt::join(texts, " "));
 }
 
+/// Pages are allocated when they are touched, so a large first window costs nothing.
+constexpr std::size_t kFirstWindow = std::size_t{64} << 20;
+
+/// The report of each rank about its host, without padding.
+struct HostFacts {
+  std::int64_t label = 0;  ///< the same on the ranks that can reach one another
+  std::uint64_t memory = 0;
+  std::uint64_t has_rdma = 0;  ///< or 1
+  std::int64_t memory_node = kNoMemoryNode;
+};
+
+/// `reason`: why the first one that failed could not be mapped.
+std::vector<std::optional<Window>> open_windows(const std::vector<WindowTicket>& tickets,
+                                                int own_rank, std::string& reason) {
+  std::vector<std::optional<Window>> windows(tickets.size());
+  for (std::size_t i = 0; i < tickets.size(); ++i) {
+    if (static_cast<int>(i) == own_rank) continue;
+    try {
+      windows[i] = SharedMemory::open_first(tickets[i]);
+    } catch (const Error& error) {
+      if (reason.empty()) reason = error.what();
+    }
+  }
+  return windows;
+}
+
 }  // namespace
 
 std::string disagreement(std::span<const SettingAssignment> own, int rank,
@@ -203,36 +229,6 @@ void agree_on_sets(Bootstrap& world, const std::vector<std::vector<int>>& sets) 
   const std::string problem = sets_disagreement(gather_texts(world, sets_text(sets)));
   if (!problem.empty()) throw Error(ErrorCode::mismatch, problem);
 }
-
-namespace {
-
-/// Pages are allocated when they are touched, so a large first window costs nothing.
-constexpr std::size_t kFirstWindow = std::size_t{64} << 20;
-
-/// The report of each rank about its host, without padding.
-struct HostFacts {
-  std::int64_t label = 0;  ///< the same on the ranks that can reach one another
-  std::uint64_t memory = 0;
-  std::uint64_t has_rdma = 0;  ///< or 1
-  std::int64_t memory_node = kNoMemoryNode;
-};
-
-/// `reason`: why the first one that failed could not be mapped.
-std::vector<std::optional<Window>> open_windows(const std::vector<WindowTicket>& tickets,
-                                                int own_rank, std::string& reason) {
-  std::vector<std::optional<Window>> windows(tickets.size());
-  for (std::size_t i = 0; i < tickets.size(); ++i) {
-    if (static_cast<int>(i) == own_rank) continue;
-    try {
-      windows[i] = SharedMemory::open_first(tickets[i]);
-    } catch (const Error& error) {
-      if (reason.empty()) reason = error.what();
-    }
-  }
-  return windows;
-}
-
-}  // namespace
 
 std::vector<int> group_by_reach(const std::vector<std::vector<bool>>& reach) {
   std::vector<int> group(reach.size(), -1);

@@ -1,10 +1,5 @@
-/// Where this process's memory lies.
-///
-/// Settings of the process that hora changes or checks.
-///
-/// Agreement of all ranks on the settings and on the initial process sets.
-///
-/// Which ranks form a node: those that can map each other's windows.
+/// This process's host: where its memory lies, settings of the process that hora changes or checks,
+/// the agreement of all ranks on settings and initial process sets, and which ranks form a node.
 #pragma once
 
 #include <hora/error.h>
@@ -26,10 +21,9 @@ namespace hora::internal {
 /// memory_node_of_process() found none.
 inline constexpr int kNoMemoryNode = -1;
 
-/// The operating system's number of the memory (NUMA) node that all processors belong to that the
-/// calling thread may use, so that what this process writes first lies there. kNoMemoryNode where
-/// they belong to several, or hwloc cannot tell. Reads the machine's topology, which takes some
-/// milliseconds.
+/// The operating system's number of the memory (NUMA) node of all processors that the calling
+/// thread may use, where what this process writes first lies. kNoMemoryNode where they belong to
+/// several, or hwloc cannot tell. Reads the machine's topology, which takes some milliseconds.
 int memory_node_of_process();
 
 /// Keeps large gradients from being given back to the kernel after each step (up to 26,000 page

@@ -12,7 +12,6 @@
 #include <string>
 #include <utility>
 
-#include "ops/cross/adasum_allreduce.h"
 #include "ops/cross/cross_work.h"
 
 namespace hora::internal {
@@ -68,15 +67,6 @@ class BinomialBroadcast : public CrossWork {
   bool sent_ = false;
 };
 
-}  // namespace
-
-Completion start_broadcast(CrossResources& resources, std::span<std::byte> staging, int root,
-                           std::uint64_t sequence) {
-  return Completion(std::make_unique<BinomialBroadcast>(resources, staging, root, sequence));
-}
-
-namespace {
-
 constexpr int kExchange = 0;
 
 /// One message for each pair of members that have something for each other, at most n - 1 out of
@@ -106,6 +96,11 @@ class DirectExchange : public CrossWork {
 };
 
 }  // namespace
+
+Completion start_broadcast(CrossResources& resources, std::span<std::byte> staging, int root,
+                           std::uint64_t sequence) {
+  return Completion(std::make_unique<BinomialBroadcast>(resources, staging, root, sequence));
+}
 
 Completion start_exchange(CrossResources& resources,
                           std::span<const std::span<const std::byte>> sends,
@@ -156,8 +151,7 @@ Completion MessageCrossGroup::allreduce(const Reduction& reduction, std::span<st
 
 Completion MessageCrossGroup::adasum(DataType type, std::span<std::byte> staging,
                                      std::vector<Range> tensors, std::uint64_t sequence) {
-  return Completion(
-      std::make_unique<AdasumAllreduce>(resources_, type, staging, std::move(tensors), sequence));
+  return start_adasum(resources_, type, staging, std::move(tensors), sequence);
 }
 
 Completion MessageCrossGroup::broadcast(std::span<std::byte> staging, int root,

@@ -93,9 +93,9 @@ void CrossResources::end(std::uint64_t sequence, Workspace& workspace) {
 CrossWork::CrossWork(CrossResources& resources, std::uint64_t sequence)
     : resources_(resources), sequence_(sequence), workspace_(&resources.begin(sequence)) {}
 
-MemoryUse CrossWork::withdraw() {
-  const bool received = workspace_->receives.withdrawn(link());
-  if (!workspace_->gather_receives.withdrawn(link()) || !received) return MemoryUse::writes;
+MemoryUse CrossWork::cancel() {
+  const bool received = workspace_->receives.cancelled(link());
+  if (!workspace_->gather_receives.cancelled(link()) || !received) return MemoryUse::writes;
   try {
     const bool sent = workspace_->sends.drained(link());
     return workspace_->gather_sends.drained(link()) && sent ? MemoryUse::none : MemoryUse::reads;

@@ -1,6 +1,6 @@
 /// The algorithms of the cross group, and their common parts: messages by phase, and memory to work
 /// in, how it is summed there. Each algorithm is a class of its own source, where its comment says
-/// steps, bytes and messages a node; Adasum's, which tests drive by itself, has a header.
+/// steps, bytes and messages a node.
 #pragma once
 
 #include <hora/types.h>
@@ -81,14 +81,13 @@ struct Workspace {
 
 /// Shared by the operations of one cross group.
 ///
-/// Tags. A message's tag is made of (sequence modulo kWindow) and the phase of its algorithm, at
-/// most 32767, MPI's guaranteed bound. Within one operation a pair of members exchanges, in one
+/// A message's tag is made of (sequence modulo kWindow) and the phase of its algorithm, at most
+/// 32767, MPI's guaranteed bound. Within one operation a pair of members exchanges, in one
 /// direction and phase, either one message, or several whose sends and receives are both started in
-/// one order. Two operations with equal tags are kWindow apart, and no member starts the later one
-/// before the earlier one is complete on that member (begin() sees to it). So on every member all
-/// sends and all receives of the earlier one are started before any of the later one, and because
-/// messages of one pair and tag match in the order in which they were started, none is taken for
-/// another, however far ahead the other member is.
+/// one order. Operations with equal tags are kWindow apart, and no member starts the later one
+/// before the earlier one is complete on it (begin() sees to it); messages of one pair and tag
+/// match in the order in which they were started, so none is taken for another, however far ahead
+/// the other member is.
 class CrossResources {
  public:
   static constexpr std::uint64_t kWindow = 4096;
@@ -120,7 +119,7 @@ class CrossResources {
 class CrossWork : public PendingWork {
  public:
   CrossWork(CrossResources& resources, std::uint64_t sequence);
-  MemoryUse withdraw() final;
+  MemoryUse cancel() final;
 
  protected:
   Workspace& workspace() noexcept { return *workspace_; }
@@ -169,5 +168,12 @@ Completion start_broadcast(CrossResources& resources, std::span<std::byte> stagi
 Completion start_exchange(CrossResources& resources,
                           std::span<const std::span<const std::byte>> sends,
                           std::span<const std::span<std::byte>> receives, std::uint64_t sequence);
+
+/// Adasum of the members' stagings, tensor by tensor (ops/local/kernels.h). `tensors`: the bytes of
+/// each in the staging, whole tensors, equal on all members. Throws Error(invalid_argument) for a
+/// type that is not floating-point, and for a range that is not in the staging or no whole number
+/// of elements.
+Completion start_adasum(CrossResources& resources, DataType type, std::span<std::byte> staging,
+                        std::vector<Range> tensors, std::uint64_t sequence);
 
 }  // namespace hora::internal

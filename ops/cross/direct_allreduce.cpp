@@ -105,13 +105,6 @@ class DirectAllreduce : public CrossWork {
   Completion sum_;
 };
 
-}  // namespace
-
-constexpr AllreduceAlgorithm kDirectAllreduce{"direct", DirectAllreduce::work_bytes,
-                                              start_allreduce<DirectAllreduce>};
-
-namespace {
-
 // One phase is enough: the distances of the rounds differ and are less than n, so a pair of members
 // exchanges one message in each direction at most.
 constexpr int kDissemination = 0;
@@ -207,6 +200,9 @@ class DisseminationAllreduce : public CrossWork {
 };
 
 }  // namespace
+
+constexpr AllreduceAlgorithm kDirectAllreduce{"direct", DirectAllreduce::work_bytes,
+                                              start_allreduce<DirectAllreduce>};
 
 constexpr AllreduceAlgorithm kDisseminationAllreduce{
     "dissemination", DisseminationAllreduce::work_bytes, start_allreduce<DisseminationAllreduce>};

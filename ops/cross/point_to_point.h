@@ -85,7 +85,7 @@ class PointToPoint {
   /// Cancels a receive after a failure, in place of test() from now on: where a message has met it
   /// already, it goes on. True once, when nothing is written to its memory any more; the number is
   /// free from then on. Does not throw.
-  virtual bool withdraw(Request receive) = 0;
+  virtual bool cancel(Request receive) = 0;
 
  protected:
   PointToPoint(int index, int size) noexcept : index_(index), size_(size) {}
@@ -117,10 +117,10 @@ class RequestQueue {
     return true;
   }
   /// Cancels receives, in place of the others from now on: true when all are cancelled.
-  bool withdrawn(PointToPoint& link) {
+  bool cancelled(PointToPoint& link) {
     bool all = true;
     for (std::size_t i = completed_; i < requests_.size(); ++i) {
-      if (requests_[i] != kNothing && link.withdraw(requests_[i])) requests_[i] = kNothing;
+      if (requests_[i] != kNothing && link.cancel(requests_[i])) requests_[i] = kNothing;
       all = all && requests_[i] == kNothing;
     }
     return all;

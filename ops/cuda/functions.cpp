@@ -18,27 +18,6 @@ std::string describe(const CudaFunctions& functions, cudaError_t result, std::st
          std::to_string(static_cast<int>(result)) + ")";
 }
 
-}  // namespace
-
-void throw_cuda_error(const CudaFunctions& functions, cudaError_t result, std::string_view call) {
-  functions.get_last_error();
-  throw Error(result == cudaErrorMemoryAllocation ? ErrorCode::out_of_memory : ErrorCode::transport,
-              describe(functions, result, call));
-}
-
-void cuda_check_release(const CudaFunctions& functions, cudaError_t result,
-                        std::string_view call) noexcept {
-  if (result == cudaSuccess) return;
-  try {
-    functions.get_last_error();
-    log().debug(describe(functions, result, call));
-  } catch (...) {
-    // Without memory for its text the failure is not reported.
-  }
-}
-
-namespace {
-
 /// One line: "address permissions offset device inode path". The kernel resolves symbolic links in
 /// the path, and a path may have spaces.
 struct Mapping {
@@ -94,6 +73,23 @@ std::string only_file(std::string_view maps, std::string_view library, std::stri
 }
 
 }  // namespace
+
+void throw_cuda_error(const CudaFunctions& functions, cudaError_t result, std::string_view call) {
+  functions.get_last_error();
+  throw Error(result == cudaErrorMemoryAllocation ? ErrorCode::out_of_memory : ErrorCode::transport,
+              describe(functions, result, call));
+}
+
+void cuda_check_release(const CudaFunctions& functions, cudaError_t result,
+                        std::string_view call) noexcept {
+  if (result == cudaSuccess) return;
+  try {
+    functions.get_last_error();
+    log().debug(describe(functions, result, call));
+  } catch (...) {
+    // Without memory for its text the failure is not reported.
+  }
+}
 
 std::vector<std::string> loaded_files(std::string_view maps, std::string_view library) {
   std::vector<std::string> paths;

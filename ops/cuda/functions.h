@@ -1,11 +1,7 @@
 /// The calls into CUDA that hora makes, as a table: tests put a fake device in its place and script
-/// success, delay and failure of each call.
-///
-/// The one place where results of CUDA calls are checked.
-///
-/// Move-only ownership of one of CUDA's handles.
-///
-/// Which files of CUDA's runtime and of NCCL this process has loaded, from its memory map.
+/// success, delay and failure of each call. The one place where their results are checked; owners
+/// of handles; and which files of CUDA's runtime and of NCCL this process has loaded, from its
+/// memory map.
 ///
 /// LibTorch's CUDA build loads both, and hora must share them: streams, events and communicators of
 /// one copy mean nothing to another. A copy that was linked in statically does not show in the map.

@@ -9,6 +9,14 @@ bool aligned(const void* pointer, std::size_t size) {
   return reinterpret_cast<std::uintptr_t>(pointer) % size == 0;
 }
 
+std::int64_t tile_elements(std::size_t element) {
+  return static_cast<std::int64_t>(kTileBytes / element);
+}
+
+bool usable(const void* memory, std::size_t element) {
+  return memory != nullptr && reinterpret_cast<std::uintptr_t>(memory) % element == 0;
+}
+
 }  // namespace
 
 bool can_be_copied(std::span<const CopyPiece> pieces, std::size_t source_size,
@@ -30,18 +38,6 @@ std::span<const CopyPiece> fill_launch(std::span<const CopyPiece> pieces,
                       launch.target[index] = piece.target;
                     });
 }
-
-namespace {
-
-std::int64_t tile_elements(std::size_t element) {
-  return static_cast<std::int64_t>(kTileBytes / element);
-}
-
-bool usable(const void* memory, std::size_t element) {
-  return memory != nullptr && reinterpret_cast<std::uintptr_t>(memory) % element == 0;
-}
-
-}  // namespace
 
 int states_of(const SgdStep& step) noexcept {
   return step.momentum != 0 ? 1 : 0;

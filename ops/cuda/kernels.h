@@ -1,17 +1,7 @@
-/// How pieces of memory of any lengths become blocks of a kernel that are equally long: each piece
-/// is cut into tiles of a fixed number of elements, and each block works on one tile. So a piece's
-/// tiles have all the alignment of the piece itself. Pure; the constexpr functions are the
-/// kernels', too.
-///
-/// The kernel behind CudaFunctions::batched_copy.
-///
-/// How a list of CopyPiece becomes kernel launches: pure functions, of which the kernel uses the
-/// constexpr ones on the device.
-///
-/// The kernel behind CudaFunctions::batched_update, and how a list of UpdatePiece becomes its
-/// launches.
-///
-/// The kernel behind CudaFunctions::device_reduce.
+/// The kernels behind CudaFunctions::batched_copy, batched_update and device_reduce, and how lists
+/// of pieces become their launches: each piece is cut into tiles of a fixed number of elements, and
+/// each block works on one tile, so a piece's tiles have all its alignment. Pure; the constexpr
+/// functions are the kernels', too.
 #pragma once
 
 #include <cuda_runtime_api.h>

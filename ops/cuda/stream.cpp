@@ -205,6 +205,9 @@ void* allocated(const CudaFunctions& functions, std::size_t bytes, const char* c
   return data;
 }
 
+/// Copies longer than this go in steps: at 50 GB/s, 80 us each, far more than starting one takes.
+constexpr std::size_t kBounceBytes = std::size_t{4} << 20;
+
 }  // namespace
 
 DeviceMemory::DeviceMemory(const CudaFunctions& functions, std::size_t bytes)
@@ -233,13 +236,6 @@ MemoryPool::MemoryPool(const CudaFunctions& functions, int device) {
              functions.mem_pool_set_attribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold),
              "cudaMemPoolSetAttribute");
 }
-
-namespace {
-
-/// Copies longer than this go in steps: at 50 GB/s, 80 us each, far more than starting one takes.
-constexpr std::size_t kBounceBytes = std::size_t{4} << 20;
-
-}  // namespace
 
 cudaMemPool_t StreamHeap::pool() {
   const LockGuard lock(making_);

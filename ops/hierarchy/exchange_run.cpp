@@ -119,6 +119,28 @@ const std::byte* source_of(const BoundUnit& unit, const Transfer& transfer) {
   return unit.tensor(0, transfer.source) + transfer.source_offset;
 }
 
+/// Bytes copied between two polls of the network.
+constexpr std::size_t kOwnStep = std::size_t{1} << 20;
+
+using Verdict = std::int32_t;  ///< a rank's place in the set, or kNoRank
+
+bool has_told(const ResultRoom& room) {
+  return room.answer() != ResultRoom::Answer::none_yet;
+}
+bool lacks(const ResultRoom& room) {
+  return room.answer() == ResultRoom::Answer::lacking;
+}
+void tell_in_node(const BoundUnit& unit, int local_rank, bool has_memory) {
+  unit.exchange.room[static_cast<std::size_t>(local_rank)].tell(
+      has_memory ? ResultRoom::Answer::enough : ResultRoom::Answer::lacking);
+}
+
+std::vector<std::size_t> lengths_of_extents(const ExchangeSizes& sizes, int nodes) {
+  std::vector<std::size_t> lengths;
+  for (int node = 0; node < nodes; ++node) lengths.push_back(sizes.bytes_of(node));
+  return lengths;
+}
+
 }  // namespace
 
 void ExchangeTarget::copy(std::size_t offset, const std::byte* in, std::size_t bytes) const {
@@ -230,13 +252,6 @@ void ExchangePush::push(const ByteLayout& transfers) const {
     }
   }
 }
-
-namespace {
-
-/// Bytes copied between two polls of the network.
-constexpr std::size_t kOwnStep = std::size_t{1} << 20;
-
-}  // namespace
 
 ExchangeRun::ExchangeRun(const BoundUnit& unit, ExchangeContext& context,
                          std::uint64_t first_sequence)
@@ -468,29 +483,6 @@ bool ExchangeRun::copy_own() {
   own_done_ += step;
   return true;
 }
-
-namespace {
-
-using Verdict = std::int32_t;  ///< a rank's place in the set, or kNoRank
-
-bool has_told(const ResultRoom& room) {
-  return room.answer() != ResultRoom::Answer::none_yet;
-}
-bool lacks(const ResultRoom& room) {
-  return room.answer() == ResultRoom::Answer::lacking;
-}
-void tell_in_node(const BoundUnit& unit, int local_rank, bool has_memory) {
-  unit.exchange.room[static_cast<std::size_t>(local_rank)].tell(
-      has_memory ? ResultRoom::Answer::enough : ResultRoom::Answer::lacking);
-}
-
-std::vector<std::size_t> lengths_of_extents(const ExchangeSizes& sizes, int nodes) {
-  std::vector<std::size_t> lengths;
-  for (int node = 0; node < nodes; ++node) lengths.push_back(sizes.bytes_of(node));
-  return lengths;
-}
-
-}  // namespace
 
 AgreementInNode::AgreementInNode(const BoundUnit& unit, int local_rank)
     : unit_(unit),

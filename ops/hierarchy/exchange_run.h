@@ -23,9 +23,9 @@
 
 namespace hora::internal {
 
-/// The first round of an allgather or alltoall which brings other extents than its last run: the
-/// nodes send one another their ranks' extents. They travel as they are in memory: rank after rank,
-/// in the order of local ranks. References outlive it. Thread rule: one thread at a time.
+/// The extents of an allgather or alltoall, which nodes send one another in its first round where
+/// they are others than in its last run: as they are in memory, in the order of local ranks.
+/// References outlive it. Thread rule: one thread at a time.
 class ExchangeSizes {
  public:
   /// Throws Error(transport) where a run repeats what this rank does not know.
@@ -151,11 +151,10 @@ void scatter(const ByteLayout& layout, int local_rank, const std::byte* in,
 void copy_to_result(const BoundUnit& unit, const ByteLayout& layout, int local_rank,
                     const ExchangeTarget& result);
 
-/// Direct writes of a node's ranks into one another's results. A rank that pushes must know where
-/// the results are. Those that are as their ranks expected are known from the start; if one is not,
-/// every rank publishes the place of its result in one round of ExchangeRounds. All ranks of the
-/// node decide that alike, from the same headers. Thread rule: the thread that holds the engine's
-/// lock.
+/// Direct writes of a node's ranks into one another's results. Results that are as their ranks
+/// expected have known places; if one is not, every rank publishes its own in one round of
+/// ExchangeRounds. All ranks of the node decide that alike, from the same headers. Thread rule: the
+/// thread that holds the engine's lock.
 class ExchangePush {
  public:
   /// At least one rank pushes.
@@ -190,18 +189,17 @@ class ExchangePush {
 };
 
 /// In the node every rank copies its own part straight from its peers' inputs, or gets it from
-/// peers whose input it cannot read (ExchangePush): one pass. Between
-/// nodes in rounds: round 0 sends the sizes (by the leaders; not of a reduce-scatter, nor where the
-/// unit repeats), then round by round a chunk of every layout. Owner l gathers slice l of what its
-/// node gives to each other node (a slice in one transfer is sent from where it lies), exchanges
-/// with its peers, and publishes what it got, or, of a reduce-scatter, the sum over nodes in node
-/// order with the scale: the bits of allreduce. Every rank copies its own part out of all owners'
-/// staging; what an owner gets for itself alone, in one transfer, comes straight into its result.
+/// peers whose input it cannot read (ExchangePush): one pass. Between nodes in rounds: round 0
+/// sends the sizes (by the leaders; not of a reduce-scatter, nor where the unit repeats), then each
+/// round a chunk of every layout. Owner l gathers slice l of what its node gives to each other node
+/// (one transfer is sent from where it lies), exchanges with its peers, and publishes what it got,
+/// or, of a reduce-scatter, the sum over nodes in node order with the scale: the bits of allreduce.
+/// Every rank copies its part out of all owners' staging; what an owner gets for itself alone, in
+/// one transfer, comes straight into its result.
 ///
 /// Always makes progress: a round waits for earlier rounds alone (node_progress.h), its crossing
-/// for the same round of the peers on other nodes, and rounds are the same on all ranks, since all
-/// compute them from the same extents. Allocating the result's memory waits for no rank.
-/// Thread rule: the thread that holds the engine's lock.
+/// for the same round of the peers, and rounds are the same on all ranks, computed from the same
+/// extents. Thread rule: the thread that holds the engine's lock.
 class ExchangeRun {
  public:
   /// `first_sequence`: of the cross group's operations, one a round. Unit and context outlive it.
@@ -322,6 +320,7 @@ class AgreementOverNodes final : public ExchangeAgreement {
 
   /// `first_sequence`: of the cross group's operations, one a round. Unit and context outlive it.
   AgreementOverNodes(const BoundUnit& unit, ExchangeContext& context, std::uint64_t first_sequence);
+  ~AgreementOverNodes() override { sizes_.end_run(); }
   /// Throws Error(transport) for what cannot be.
   const ExchangeExtents* extents() override;
   void tell(bool has_memory) override;

@@ -25,7 +25,7 @@ class PendingWork {
   /// In place of poll() from now on, after a failure: stops what can be stopped, makes progress
   /// with the rest, and returns what may be done to the work's memory between these calls. Nothing,
   /// where poll() alone moves data. Does not throw.
-  virtual MemoryUse withdraw() { return MemoryUse::none; }
+  virtual MemoryUse cancel() { return MemoryUse::none; }
 };
 
 /// Owner of pending work; default-constructed: complete already. Thread rule: one thread at a time.
@@ -38,7 +38,7 @@ class Completion {
     if (work_ && work_->poll()) work_.reset();
     return work_ == nullptr;
   }
-  MemoryUse withdraw() { return work_ ? work_->withdraw() : MemoryUse::none; }
+  MemoryUse cancel() { return work_ ? work_->cancel() : MemoryUse::none; }
 
  private:
   std::unique_ptr<PendingWork> work_;

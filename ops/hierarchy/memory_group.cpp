@@ -63,6 +63,22 @@ void spread_to_others(const std::byte* input, std::span<std::byte* const> output
   if (count > 0) copy_to_all(input, {others.data(), count}, bytes);
 }
 
+/// Short enough that what a few ranks of a memory node bring for it fits their core's cache, and
+/// long enough that its announcement costs nothing beside it.
+constexpr std::size_t kStep = 4 * UnitProgress::kStep;
+
+/// The same bytes of a tensor on several ranks.
+class Places {
+ public:
+  void add(std::byte* place) { places_[count_++] = place; }
+  std::span<std::byte* const> outputs() const { return {places_.data(), count_}; }
+  std::span<const std::byte* const> inputs() const { return {places_.data(), count_}; }
+
+ private:
+  std::array<std::byte*, kMaxLocalSize> places_;
+  std::size_t count_ = 0;
+};
+
 }  // namespace
 
 ReduceOp op_in_node(const Unit& unit) {
@@ -171,26 +187,6 @@ void BroadcastInNode::fetch(std::size_t readable) {
   }
   fetched_ = std::max(fetched_, readable);
 }
-
-namespace {
-
-/// Short enough that what a few ranks of a memory node bring for it fits their core's cache, and
-/// long enough that its announcement costs nothing beside it.
-constexpr std::size_t kStep = 4 * UnitProgress::kStep;
-
-/// The same bytes of a tensor on several ranks.
-class Places {
- public:
-  void add(std::byte* place) { places_[count_++] = place; }
-  std::span<std::byte* const> outputs() const { return {places_.data(), count_}; }
-  std::span<const std::byte* const> inputs() const { return {places_.data(), count_}; }
-
- private:
-  std::array<std::byte*, kMaxLocalSize> places_;
-  std::size_t count_ = 0;
-};
-
-}  // namespace
 
 MemoryNodeSum::MemoryNodeSum(const BoundUnit& unit, MemoryNodes nodes, int local_rank,
                              UnitProgress progress)

@@ -1,7 +1,5 @@
-/// Operations among the ranks of a node on memory that this process can address directly: shared
-/// windows, or threads in tests.
-///
-/// A sum over the ranks of a node that has several memory (NUMA) nodes.
+/// Operations among the ranks of a node on memory that this process can address directly (shared
+/// windows, or threads in tests), in one pass or by memory (NUMA) nodes.
 #pragma once
 
 #include <cstddef>
@@ -61,16 +59,13 @@ class BroadcastInNode final : public PendingWork {
 };
 
 /// The allreduce of a unit for which MemoryNodes::sum_apart holds, with the bits of one pass over
-/// all ranks (MemoryGroup::run), whose order of summation it keeps.
-///
-/// The i-th ranks of all memory nodes own slice i of as many as a memory node has ranks. In steps:
-/// that of the first one sums its memory node's ranks, into its own tensor; that of the next adds
-/// its own memory node's to what it reads there, and so on; that of the last one has the result,
-/// and writes it to its memory node's ranks; the others read it there, and write it to theirs. A
-/// rank writes into its own memory node alone, and reads of others one slice of what was summed and
-/// one of the result: of K ranks a memory node, each reads there 2/K of a tensor in place of all
-/// tensors of other memory nodes.
-/// Thread rule: the thread that holds the engine's lock.
+/// all ranks (MemoryGroup::run), whose order of summation it keeps. The i-th ranks of all memory
+/// nodes own slice i of as many as a memory node has ranks. The first one sums its memory node's
+/// ranks, into its own tensor; the next adds its own memory node's to what it reads there, and so
+/// on; the last one has the result, and writes it to its memory node's ranks; the others read it
+/// there, and write it to theirs. So of K ranks a memory node, each reads 2/K of a tensor of other
+/// memory nodes in place of all their tensors, and writes none. Thread rule: the thread that holds
+/// the engine's lock.
 class MemoryNodeSum final : public PendingWork {
  public:
   /// The unit outlives it, and has a number. Tensors of a rank of another memory node than this

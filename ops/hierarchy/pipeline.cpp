@@ -287,7 +287,7 @@ MemoryUse Pipeline::withdraw() {
   MemoryUse use = MemoryUse::none;
   for (Chunk& chunk : chunks_) {
     if (!chunk.part.unit.is_lent) continue;
-    if (chunk.stage == Stage::cross) use = std::max(use, chunk.completion.withdraw());
+    if (chunk.stage == Stage::cross) use = std::max(use, chunk.completion.cancel());
   }
   return use;
 }
@@ -313,10 +313,6 @@ bool Pipeline::retire_units() {
   }
   if (any) control_block_.set_done(done_);
   return any;
-}
-
-void Pipeline::note_begin(BoundUnit& unit) const {
-  if (unit.observer) unit.observer->started(unit);
 }
 
 void Pipeline::trace(const ChunkPart& part, ChunkStage stage) const {

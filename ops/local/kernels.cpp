@@ -79,6 +79,75 @@ void fill_half(std::byte* out, std::size_t count, ReduceOp op) {
                                                 : kInfinity | kSign);
 }
 
+/// Ratio of |a|^2 to |b|^2.
+constexpr double kNegligible = 0x1p-200;
+
+const AdasumKernels& kernels_of(DataType type) {
+  if (!is_floating_point(type)) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        "Adasum is defined for floating-point types, not for " + std::string(name_of(type)));
+  }
+  return runnable_kernels()[0]->adasum[static_cast<std::size_t>(type)];
+}
+
+/// Rounded to odd, after which rounding once more, to a type with at least two bits less, gives
+/// what rounding `value` at once would (Boldo and Melquiond, "Emulation of FMA and correctly
+/// rounded sums", section 3).
+float round_to_odd(double value) {
+  const auto nearest = static_cast<float>(value);
+  if (static_cast<double>(nearest) == value || std::isnan(value)) return nearest;
+  const bool too_far = std::fabs(static_cast<double>(nearest)) > std::fabs(value);
+  const float truncated = too_far ? std::nextafter(nearest, 0.0F) : nearest;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(truncated) | 1U);
+}
+
+struct Float16 {
+  using Stored = std::uint16_t;
+  static double widen(Stored bits) { return static_cast<double>(from_float16(bits)); }
+  static Stored narrow(double value) { return to_float16(round_to_odd(value)); }
+};
+struct Bfloat16 {
+  using Stored = std::uint16_t;
+  static double widen(Stored bits) { return static_cast<double>(from_bfloat16(bits)); }
+  static Stored narrow(double value) { return to_bfloat16(round_to_odd(value)); }
+};
+template <class T>
+struct Direct {
+  using Stored = T;
+  static double widen(T value) { return static_cast<double>(value); }
+  static T narrow(double value) { return static_cast<T>(value); }
+};
+
+template <class Source, class Target>
+bool convert_each(std::byte* out, const std::byte* in, std::size_t count,
+                  const Conversion& conversion) {
+  auto* const to = reinterpret_cast<typename Target::Stored*>(out);
+  const auto* const from = reinterpret_cast<const typename Source::Stored*>(in);
+  bool within = true;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double product = Source::widen(from[i]) * conversion.scale;
+    within &= std::fabs(product) <= conversion.limit;
+    to[i] = Target::narrow(product);
+  }
+  return within;
+}
+
+/// One of the types is float64, and not the other.
+bool convert_float64(DataType source, const std::byte* in, DataType target, std::byte* out,
+                     std::size_t count, const Conversion& conversion) {
+  using Double = Direct<double>;
+  using Convert = bool(std::byte*, const std::byte*, std::size_t, const Conversion&);
+  // By the number of the other type.
+  constexpr Convert* kWiden[] = {convert_each<Float16, Double>, convert_each<Bfloat16, Double>,
+                                 convert_each<Direct<float>, Double>};
+  constexpr Convert* kNarrow[] = {convert_each<Double, Float16>, convert_each<Double, Bfloat16>,
+                                  convert_each<Double, Direct<float>>};
+  const bool widens = target == DataType::float64;
+  return (widens ? kWiden : kNarrow)[static_cast<std::size_t>(widens ? source : target)](
+      out, in, count, conversion);
+}
+
 }  // namespace
 
 const KernelTable* const* runnable_kernels() noexcept {
@@ -182,22 +251,6 @@ float from_bfloat16(std::uint16_t bits) noexcept {
   return float_from_bfloat16<std::uint32_t, float>(bits);
 }
 
-namespace {
-
-/// Ratio of |a|^2 to |b|^2.
-constexpr double kNegligible = 0x1p-200;
-
-const AdasumKernels& kernels_of(DataType type) {
-  if (!is_floating_point(type)) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        "Adasum is defined for floating-point types, not for " + std::string(name_of(type)));
-  }
-  return runnable_kernels()[0]->adasum[static_cast<std::size_t>(type)];
-}
-
-}  // namespace
-
 AdasumDots adasum_dots(DataType type, const std::byte* a, const std::byte* b, std::size_t count) {
   return kernels_of(type).dots(a, b, count);
 }
@@ -213,67 +266,6 @@ void adasum_combine(DataType type, const std::byte* a, const std::byte* b, Adasu
                     std::byte* out, std::size_t count) {
   kernels_of(type).combine(a, b, factors, out, count);
 }
-
-namespace {
-
-/// Rounded to odd, after which rounding once more, to a type with at least two bits less, gives
-/// what rounding `value` at once would (Boldo and Melquiond, "Emulation of FMA and correctly
-/// rounded sums", section 3).
-float round_to_odd(double value) {
-  const auto nearest = static_cast<float>(value);
-  if (static_cast<double>(nearest) == value || std::isnan(value)) return nearest;
-  const bool too_far = std::fabs(static_cast<double>(nearest)) > std::fabs(value);
-  const float truncated = too_far ? std::nextafter(nearest, 0.0F) : nearest;
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(truncated) | 1U);
-}
-
-struct Float16 {
-  using Stored = std::uint16_t;
-  static double widen(Stored bits) { return static_cast<double>(from_float16(bits)); }
-  static Stored narrow(double value) { return to_float16(round_to_odd(value)); }
-};
-struct Bfloat16 {
-  using Stored = std::uint16_t;
-  static double widen(Stored bits) { return static_cast<double>(from_bfloat16(bits)); }
-  static Stored narrow(double value) { return to_bfloat16(round_to_odd(value)); }
-};
-template <class T>
-struct Direct {
-  using Stored = T;
-  static double widen(T value) { return static_cast<double>(value); }
-  static T narrow(double value) { return static_cast<T>(value); }
-};
-
-template <class Source, class Target>
-bool convert_each(std::byte* out, const std::byte* in, std::size_t count,
-                  const Conversion& conversion) {
-  auto* const to = reinterpret_cast<typename Target::Stored*>(out);
-  const auto* const from = reinterpret_cast<const typename Source::Stored*>(in);
-  bool within = true;
-  for (std::size_t i = 0; i < count; ++i) {
-    const double product = Source::widen(from[i]) * conversion.scale;
-    within &= std::fabs(product) <= conversion.limit;
-    to[i] = Target::narrow(product);
-  }
-  return within;
-}
-
-/// One of the types is float64, and not the other.
-bool convert_float64(DataType source, const std::byte* in, DataType target, std::byte* out,
-                     std::size_t count, const Conversion& conversion) {
-  using Double = Direct<double>;
-  using Convert = bool(std::byte*, const std::byte*, std::size_t, const Conversion&);
-  // By the number of the other type.
-  constexpr Convert* kWiden[] = {convert_each<Float16, Double>, convert_each<Bfloat16, Double>,
-                                 convert_each<Direct<float>, Double>};
-  constexpr Convert* kNarrow[] = {convert_each<Double, Float16>, convert_each<Double, Bfloat16>,
-                                  convert_each<Double, Direct<float>>};
-  const bool widens = target == DataType::float64;
-  return (widens ? kWiden : kNarrow)[static_cast<std::size_t>(widens ? source : target)](
-      out, in, count, conversion);
-}
-
-}  // namespace
 
 bool convert(DataType source, const std::byte* in, DataType target, std::byte* out,
              std::size_t count, const Conversion& conversion) {

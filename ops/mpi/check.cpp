@@ -11,6 +11,12 @@
 
 namespace hora::internal {
 
+#if !defined(HORA_MPI_HAS_ULFM)
+std::vector<int> failed_ranks(int) {
+  return {};
+}
+#endif
+
 bool mpi_is_finalized() noexcept {
   int finalized = 0;
   return MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0;
@@ -22,7 +28,8 @@ void throw_mpi_error(int result, std::string_view call, int peer) {
   std::string what(call);
   if (peer != kNoPeer) what += fmt::format(" rank {}", peer);
   if (MPI_Error_string(result, text.data(), &length) == MPI_SUCCESS) {
-    what += fmt::format(" failed: {}", std::string_view(text.data(), static_cast<std::size_t>(length)));
+    what +=
+        fmt::format(" failed: {}", std::string_view(text.data(), static_cast<std::size_t>(length)));
   } else {
     what += fmt::format(" failed: error code {}", result);
   }

@@ -344,15 +344,6 @@ class StartupBarrier {
   std::chrono::milliseconds warned_{0};
 };
 
-}  // namespace
-
-void startup_barrier(MPI_Comm comm, const std::vector<int>& ranks, const std::string& what,
-                     const Patience& patience) {
-  if (ranks.size() > 1) StartupBarrier(comm, ranks, what, patience).run();
-}
-
-namespace {
-
 struct OwnedGroup {
   OwnedGroup() = default;
   OwnedGroup(const OwnedGroup&) = delete;
@@ -372,6 +363,11 @@ std::vector<int> all_ranks_of(MPI_Comm comm) {
 }
 
 }  // namespace
+
+void startup_barrier(MPI_Comm comm, const std::vector<int>& ranks, const std::string& what,
+                     const Patience& patience) {
+  if (ranks.size() > 1) StartupBarrier(comm, ranks, what, patience).run();
+}
 
 Communicator::Communicator(MPI_Comm comm) : comm_(comm) {
   if (comm_ == MPI_COMM_NULL) return;
@@ -414,10 +410,6 @@ Communicator Communicator::duplicate_of(MPI_Comm original, const char* call) {
   MPI_Comm comm = MPI_COMM_NULL;
   mpi_check(MPI_Comm_dup(original, &comm), call);
   return Communicator(comm);
-}
-
-Communicator Communicator::world(const Patience& patience) {
-  return of(MPI_COMM_WORLD, patience);
 }
 
 Communicator Communicator::of(MPI_Comm application, const Patience& patience) {
@@ -471,10 +463,6 @@ Communicator Communicator::of(const std::vector<int>& ranks, const Patience& pat
   mpi_check(MPI_Comm_create_group(MPI_COMM_WORLD, group.handle, kTag, &comm),
             "MPI_Comm_create_group");
   return Communicator(comm);
-}
-
-Communicator Communicator::duplicate() const {
-  return duplicate_of(comm_, "MPI_Comm_dup");
 }
 
 Communicator Communicator::split(int color, int key) const {

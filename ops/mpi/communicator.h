@@ -1,6 +1,5 @@
-/// Ranks that wait for one another report which are missing, and time out.
-///
-/// Owned MPI communicators, how they are made, and start-up's collectives on them.
+/// Owned MPI communicators, how they are made, start-up's collectives on them, and the startup
+/// barrier, by which ranks that wait for one another report which are missing, and time out.
 #pragma once
 
 #include <mpi.h>
@@ -51,14 +50,14 @@ class Communicator {
   ~Communicator();
 
   /// All ranks, with messages of its own.
-  static Communicator world(const Patience& patience = {});
+  static Communicator world(const Patience& patience = {}) { return of(MPI_COMM_WORLD, patience); }
   /// A duplicate of the application's. Throws Error(invalid_argument) for one that is null or an
   /// intercommunicator.
   static Communicator of(MPI_Comm application, const Patience& patience = {});
   /// These ranks of MPI_COMM_WORLD, this one among them: collective over them alone. Throws
   /// Error(invalid_argument) where they are not ascending, do not exist or leave this one out.
   static Communicator of(const std::vector<int>& ranks, const Patience& patience = {});
-  Communicator duplicate() const;
+  Communicator duplicate() const { return duplicate_of(comm_, "MPI_Comm_dup"); }
   /// The ranks that give the same `color`, ordered by `key`, then by rank; a negative color gives
   /// an empty communicator.
   Communicator split(int color, int key) const;

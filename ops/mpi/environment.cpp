@@ -88,77 +88,6 @@ std::optional<std::string> older_mpirun(std::string_view library, const Environm
       library);
 }
 
-}  // namespace
-
-std::string compiled_mpi() {
-#if defined(OMPI_MAJOR_VERSION)
-  return fmt::format("Open MPI {}.{}.{}", OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION,
-                     OMPI_RELEASE_VERSION);
-#elif defined(MPICH_VERSION)
-  return "MPICH " MPICH_VERSION;
-#else
-  return {};
-#endif
-}
-
-std::string running_mpi() {
-  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
-  int length = 0;
-  mpi_check(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
-  std::string line(text.data(), static_cast<std::size_t>(length));
-  line.resize(std::min(line.find('\n'), line.size()));
-  line.resize(std::min(line.find(','), line.size()));
-  // MPICH aligns its number by blanks.
-  line.erase(
-      std::unique(line.begin(), line.end(),
-                  [](char a, char b) { return std::isspace(a) != 0 && std::isspace(b) != 0; }),
-      line.end());
-  std::ranges::replace(line, '\t', ' ');
-  return line;
-}
-
-bool is_open_mpi_from(int major_version, std::string_view running) {
-  return family_of(running) == Family::open_mpi && major_version_of(running) >= major_version;
-}
-
-std::optional<std::string> library_mismatch(std::string_view compiled, std::string_view running) {
-  const Family wanted = family_of(compiled);
-  const Family found = family_of(running);
-  const bool known = wanted != Family::unknown && found != Family::unknown;
-  const bool is_older = wanted == Family::open_mpi && found == Family::open_mpi &&
-                        major_version_of(running) < major_version_of(compiled);
-  if (!known || (wanted == found && !is_older)) return std::nullopt;
-  return fmt::format(
-      "hora was compiled for {}, but this process has loaded {}: their types differ behind equal "
-      "names. Link the program with the MPI that hora was built with, and let LD_LIBRARY_PATH not "
-      "lead to another",
-      compiled, running);
-}
-
-std::optional<std::string> launcher_mismatch(int world_size, std::string_view library,
-                                             const EnvironmentLookup& lookup) {
-  if (auto older = older_mpirun(library, lookup)) return older;
-  if (world_size != 1) return std::nullopt;
-  for (const Launcher& launcher : kLaunchers) {
-    const char* value = lookup(launcher.variable);
-    if (value == nullptr) continue;
-    const long processes = number_of(value);
-    if (processes <= 1) return std::nullopt;
-    const bool is_open_mpi = &launcher == kLaunchers;
-    const bool is_slurm = launcher.name.starts_with("Slurm");
-    return fmt::format(
-        "{}{} started {} processes ({}={}), but MPI_COMM_WORLD has one: this program is linked "
-        "with "
-        "{}, to which the launcher does not belong. Start it with the mpirun of its own MPI "
-        "library{}",
-        launcher.name, is_open_mpi ? version_of_mpirun(lookup) : "", processes, launcher.variable,
-        value, library, is_slurm ? advice_for_srun(library) : "");
-  }
-  return std::nullopt;
-}
-
-namespace {
-
 // MPI's state belongs to the process, and so does hora's record of it.
 struct ProcessState {
   ProcessOwner owner;
@@ -273,6 +202,73 @@ int start_or_join_mpi(ProcessState& state, int* argc, char*** argv) {
 }
 
 }  // namespace
+
+std::string compiled_mpi() {
+#if defined(OMPI_MAJOR_VERSION)
+  return fmt::format("Open MPI {}.{}.{}", OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION,
+                     OMPI_RELEASE_VERSION);
+#elif defined(MPICH_VERSION)
+  return "MPICH " MPICH_VERSION;
+#else
+  return {};
+#endif
+}
+
+std::string running_mpi() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  mpi_check(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
+  std::string line(text.data(), static_cast<std::size_t>(length));
+  line.resize(std::min(line.find('\n'), line.size()));
+  line.resize(std::min(line.find(','), line.size()));
+  // MPICH aligns its number by blanks.
+  line.erase(
+      std::unique(line.begin(), line.end(),
+                  [](char a, char b) { return std::isspace(a) != 0 && std::isspace(b) != 0; }),
+      line.end());
+  std::ranges::replace(line, '\t', ' ');
+  return line;
+}
+
+bool is_open_mpi_from(int major_version, std::string_view running) {
+  return family_of(running) == Family::open_mpi && major_version_of(running) >= major_version;
+}
+
+std::optional<std::string> library_mismatch(std::string_view compiled, std::string_view running) {
+  const Family wanted = family_of(compiled);
+  const Family found = family_of(running);
+  const bool known = wanted != Family::unknown && found != Family::unknown;
+  const bool is_older = wanted == Family::open_mpi && found == Family::open_mpi &&
+                        major_version_of(running) < major_version_of(compiled);
+  if (!known || (wanted == found && !is_older)) return std::nullopt;
+  return fmt::format(
+      "hora was compiled for {}, but this process has loaded {}: their types differ behind equal "
+      "names. Link the program with the MPI that hora was built with, and let LD_LIBRARY_PATH not "
+      "lead to another",
+      compiled, running);
+}
+
+std::optional<std::string> launcher_mismatch(int world_size, std::string_view library,
+                                             const EnvironmentLookup& lookup) {
+  if (auto older = older_mpirun(library, lookup)) return older;
+  if (world_size != 1) return std::nullopt;
+  for (const Launcher& launcher : kLaunchers) {
+    const char* value = lookup(launcher.variable);
+    if (value == nullptr) continue;
+    const long processes = number_of(value);
+    if (processes <= 1) return std::nullopt;
+    const bool is_open_mpi = &launcher == kLaunchers;
+    const bool is_slurm = launcher.name.starts_with("Slurm");
+    return fmt::format(
+        "{}{} started {} processes ({}={}), but MPI_COMM_WORLD has one: this program is linked "
+        "with "
+        "{}, to which the launcher does not belong. Start it with the mpirun of its own MPI "
+        "library{}",
+        launcher.name, is_open_mpi ? version_of_mpirun(lookup) : "", processes, launcher.variable,
+        value, library, is_slurm ? advice_for_srun(library) : "");
+  }
+  return std::nullopt;
+}
 
 MpiEnvironment::MpiEnvironment(int* argc, char*** argv) {
   ProcessState& state = process_state();

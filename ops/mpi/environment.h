@@ -1,7 +1,5 @@
-/// The identity of the MPI library: is it the one that hora was compiled for, and the launcher's?
-/// And does it take memory of GPUs?
-///
-/// MPI's start and end in this process: initialised at most once, finalised at most once.
+/// MPI's start and end in this process, at most once each; and the identity of its library: is it
+/// the one that hora was compiled for, and the launcher's? And does it take memory of GPUs?
 #pragma once
 
 #include <chrono>
@@ -43,8 +41,7 @@ enum class CudaSupport : std::uint8_t { unknown, no, yes };
 
 /// Whether this process's MPI takes pointers to CUDA memory, as it reports itself, which can be
 /// wrong: Open MPI has said no where UCX did take them (its issues 7963 and 11070). Call it once
-/// MPI has started and a device has been chosen. CMake selects the source (cuda_support_*.cpp), by
-/// what MPI's headers have; none without HORA_CUDA.
+/// MPI has started and a device has been chosen. None without HORA_CUDA.
 CudaSupport mpi_cuda_support();
 
 /// Held by every user of MPI. The first one initialises MPI where the application has not; then

@@ -46,7 +46,7 @@ PointToPoint::Request MpiPointToPoint::take_slot(int member, std::size_t bytes, 
   slot.bytes = bytes;
   slot.peer = ranks_.at(static_cast<std::size_t>(member));
   slot.is_receive = is_receive;
-  slot.is_withdrawn = false;
+  slot.is_cancelled = false;
   // An empty message is one empty part.
   const std::size_t parts = std::max<std::size_t>(1, (bytes + part_bytes_ - 1) / part_bytes_);
   slot.parts.assign(parts, MPI_REQUEST_NULL);
@@ -95,14 +95,14 @@ bool MpiPointToPoint::test(Request request) {
   return true;
 }
 
-bool MpiPointToPoint::withdraw(Request receive) {
+bool MpiPointToPoint::cancel(Request receive) {
   RequestSlot& slot = slots_[static_cast<std::size_t>(receive)];
-  if (!slot.is_withdrawn) {
+  if (!slot.is_cancelled) {
     for (std::size_t part = slot.next; part < slot.parts.size(); ++part) {
       // Without effect on one that a message has met; then the rest of it is still to come.
       if (slot.parts[part] != MPI_REQUEST_NULL) MPI_Cancel(&slot.parts[part]);
     }
-    slot.is_withdrawn = true;
+    slot.is_cancelled = true;
   }
   for (; slot.next < slot.parts.size(); ++slot.next) {
     int done = 0;

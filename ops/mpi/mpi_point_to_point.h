@@ -1,6 +1,4 @@
-/// Messages between the members of a cross group over MPI.
-///
-/// The messages of negotiation over MPI.
+/// Messages over MPI: between the members of a cross group, and of negotiation.
 #pragma once
 
 #include <mpi.h>
@@ -44,7 +42,7 @@ class MpiPointToPoint : public PointToPoint {
   Request send(int to, int tag, std::span<const std::byte> bytes) override;
   Request receive(int from, int tag, std::span<std::byte> bytes) override;
   bool test(Request request) override;
-  bool withdraw(Request receive) override;
+  bool cancel(Request receive) override;
 
  private:
   struct RequestSlot {
@@ -53,7 +51,7 @@ class MpiPointToPoint : public PointToPoint {
     std::size_t bytes = 0;  // of the whole message
     int peer = -1;          // rank in the communicator
     bool is_receive = false;
-    bool is_withdrawn = false;
+    bool is_cancelled = false;
   };
 
   Request take_slot(int member, std::size_t bytes, bool is_receive);

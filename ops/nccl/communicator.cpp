@@ -23,6 +23,18 @@ constexpr int kShare = 8;
 /// NCCL_WIN_COLL_SYMMETRIC, which headers before 2.27 lack.
 constexpr int kSymmetric = 1;
 
+template <class Member>
+bool all_alike(std::span<const Location> places, Member member) {
+  return std::ranges::all_of(
+      places, [&](const Location& place) { return place.*member == places.front().*member; });
+}
+
+constexpr std::size_t kBlockElements = 4096;
+
+bool is_reduction(const Unit& unit) {
+  return unit.kind == OperationKind::allreduce || unit.kind == OperationKind::reduce_scatter;
+}
+
 }  // namespace
 
 std::chrono::nanoseconds pause_between_looks(std::chrono::nanoseconds waited) {
@@ -232,16 +244,6 @@ void NcclCommunicators::close(NcclCommunicator::Deadline deadline) {
   wait_until([this] { return !advance(); }, deadline);
 }
 
-namespace {
-
-template <class Member>
-bool all_alike(std::span<const Location> places, Member member) {
-  return std::ranges::all_of(
-      places, [&](const Location& place) { return place.*member == places.front().*member; });
-}
-
-}  // namespace
-
 WindowAgreement agreement_of(std::span<const Location> places) {
   if (places.empty() || !all_alike(places, &Location::window)) return {};
   const Location& any = places.front();
@@ -379,16 +381,6 @@ void NcclBuffers::leave_in_place() noexcept {
   for (auto& [window, memory] : given_back_) memory.leave_in_place();
   for (auto& [window, memory] : ending_) memory.leave_in_place();
 }
-
-namespace {
-
-constexpr std::size_t kBlockElements = 4096;
-
-bool is_reduction(const Unit& unit) {
-  return unit.kind == OperationKind::allreduce || unit.kind == OperationKind::reduce_scatter;
-}
-
-}  // namespace
 
 const std::byte* IdentityElements::block(DataType type, ReduceOp op) {
   auto& block = blocks_[{type, op}];

@@ -1,13 +1,6 @@
-/// Owners of NCCL's communicators, and of the memory that is registered with them; waiting for
-/// NCCL's background work, which only polling detects.
-///
-/// The buffers on this rank's GPU, and which of them are windows of NCCL's symmetric memory.
-///
-/// What ranks say of their tensors, and what follows from that for the windows: on values.
-///
-/// hora's types and reductions as NCCL's, and the preparation of tensors for it.
-///
-/// What a rank that has joined contributes to the reductions of others.
+/// Owners of NCCL's communicators and of the memory that is registered with them; which buffers of
+/// this GPU are windows of NCCL's symmetric memory, by what ranks say of their tensors; and hora's
+/// types and reductions as NCCL's.
 #pragma once
 
 #include <hora/error.h>

@@ -53,7 +53,7 @@ class DeviceLink final : public PointToPoint {
   Request send(int to, int tag, std::span<const std::byte> bytes) override;
   Request receive(int from, int tag, std::span<std::byte> bytes) override;
   bool test(Request request) override;
-  bool withdraw(Request receive) override;
+  bool cancel(Request receive) override;
 
  private:
   const CudaFunctions& cuda_;

@@ -1,9 +1,6 @@
-/// This process's GPU: memory for buffers, the order with callers' streams, and the detection of
-/// failures of what runs on it.
-///
-/// The launches of a process set on the stream of NCCL, and their order.
-///
-/// This process's GPU: what all its process sets have in common.
+/// This process's GPU, which all its process sets share: memory for buffers, the order with
+/// callers' streams, the detection of failures; and the launches of a process set on NCCL's stream,
+/// and their order.
 #pragma once
 
 #include <chrono>

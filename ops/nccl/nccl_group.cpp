@@ -16,6 +16,45 @@ namespace {
 constexpr std::string_view kDownloadRow = "GPU: download";
 constexpr std::string_view kUploadRow = "GPU: upload";
 
+/// A row of the timeline.
+constexpr std::string_view kCollectivesRow = "GPU: collectives";
+
+ncclDataType_t type_of(const Unit& unit) {
+  return unit.kind == OperationKind::broadcast ? travelling_type(unit.type) : to_nccl(unit.type);
+}
+
+/// Within one of several nodes, whose averages are divided in the end.
+ncclRedOp_t part_of(const Unit& unit) {
+  return to_nccl(unit.op == ReduceOp::average ? ReduceOp::sum : unit.op, unit.type);
+}
+
+/// A chunk in its slot as NCCL sees it: slices of equal length, the last ones' padding included.
+struct Slices {
+  Slices(const ChunkPart& part, std::byte* memory)
+      : chunk(memory),
+        length(slice_range(part.chunk, 0, part.slices).bytes),
+        count(length / size_of(part.unit.unit.type)),
+        type(type_of(part.unit.unit)) {}
+  std::byte* at(int slice) const { return chunk + static_cast<std::size_t>(slice) * length; }
+
+  std::byte* chunk;
+  std::size_t length;  ///< bytes of a slice
+  std::size_t count;   ///< elements of a slice
+  ncclDataType_t type;
+};
+
+/// A unit's launch after that which changes the windows for it.
+class AfterChange final : public PendingWork {
+ public:
+  AfterChange(Completion change, Completion launch)
+      : change_(std::move(change)), launch_(std::move(launch)) {}
+  bool poll() override { return change_.poll() && launch_.poll(); }
+
+ private:
+  Completion change_;
+  Completion launch_;
+};
+
 }  // namespace
 
 PinnedStaging::PinnedStaging(const CudaFunctions& cuda, std::size_t slots, std::size_t bytes,
@@ -86,49 +125,6 @@ const Event& DeviceStaging::make_room(const StagedSlice& slice) {
 void DeviceStaging::leave(std::size_t slot, cudaStream_t stream) {
   slots_[slot].left.record(stream);
 }
-
-namespace {
-
-/// A row of the timeline.
-constexpr std::string_view kCollectivesRow = "GPU: collectives";
-
-ncclDataType_t type_of(const Unit& unit) {
-  return unit.kind == OperationKind::broadcast ? travelling_type(unit.type) : to_nccl(unit.type);
-}
-
-/// Within one of several nodes, whose averages are divided in the end.
-ncclRedOp_t part_of(const Unit& unit) {
-  return to_nccl(unit.op == ReduceOp::average ? ReduceOp::sum : unit.op, unit.type);
-}
-
-/// A chunk in its slot as NCCL sees it: slices of equal length, the last ones' padding included.
-struct Slices {
-  Slices(const ChunkPart& part, std::byte* memory)
-      : chunk(memory),
-        length(slice_range(part.chunk, 0, part.slices).bytes),
-        count(length / size_of(part.unit.unit.type)),
-        type(type_of(part.unit.unit)) {}
-  std::byte* at(int slice) const { return chunk + static_cast<std::size_t>(slice) * length; }
-
-  std::byte* chunk;
-  std::size_t length;  ///< bytes of a slice
-  std::size_t count;   ///< elements of a slice
-  ncclDataType_t type;
-};
-
-/// A unit's launch after that which changes the windows for it.
-class AfterChange final : public PendingWork {
- public:
-  AfterChange(Completion change, Completion launch)
-      : change_(std::move(change)), launch_(std::move(launch)) {}
-  bool poll() override { return change_.poll() && launch_.poll(); }
-
- private:
-  Completion change_;
-  Completion launch_;
-};
-
-}  // namespace
 
 std::size_t NcclGroupOptions::slice_bytes() const {
   return slice_range({0, align_up(chunk_bytes)}, 0, slices).bytes;

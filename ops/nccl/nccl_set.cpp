@@ -29,6 +29,11 @@ bool is_even(const ByteLayout& transfers, int ranks) {
          });
 }
 
+NcclGroupOptions allocating(NcclGroupOptions options, bool at_once) {
+  options.allocates_at_once = at_once;
+  return options;
+}
+
 }  // namespace
 
 /// One exchange under way.
@@ -258,15 +263,6 @@ void NcclExchange::copy(const BatchedCopy& kind, const std::byte* source, std::b
   cuda_check(launches_.cuda(), launches_.cuda().batched_copy(copy, launches_.stream()),
              "the kernel batched_copy");
 }
-
-namespace {
-
-NcclGroupOptions allocating(NcclGroupOptions options, bool at_once) {
-  options.allocates_at_once = at_once;
-  return options;
-}
-
-}  // namespace
 
 NcclSet::NcclSet(NcclContext& context, NcclGroupOptions options, LaunchTicketLock ticket_lock,
                  Connects connects)

@@ -135,20 +135,6 @@ std::uint64_t least_in_control_groups(F&& of) {
   return least;
 }
 
-}  // namespace
-
-std::uint64_t available_memory() {
-  return std::min(meminfo("MemAvailable:"), least_in_control_groups(left_of));
-}
-
-std::uint64_t memory_of_host() {
-  const std::uint64_t memory = std::min(meminfo("MemTotal:"), kMaxBytes);
-  const std::uint64_t swap = std::min(meminfo("SwapTotal:"), kMaxBytes);
-  return std::min({memory + swap, least_in_control_groups(limit_of), kMaxBytes});
-}
-
-namespace {
-
 /// Shorter windows would take a good part more memory in huge pages than they are long.
 constexpr std::size_t kLeastForHugePages = std::size_t{16} << 20;
 
@@ -203,7 +189,49 @@ std::string megabytes(std::uint64_t bytes) {
   return fmt::format("{} MiB", bytes >> 20);
 }
 
+struct SharedPages {
+  std::byte* data;
+  std::size_t bytes;
+  int descriptor;
+};
+
+/// All of this process; its lock is held over fork(), so that the child finds a whole list.
+struct Registry {
+  std::mutex mutex;
+  std::vector<SharedPages> pages;
+
+  Registry() { ::pthread_atfork(lock, unlock, make_private); }
+  static Registry& get() {
+    static auto& registry = *new Registry;  // never destroyed: children may be forked at the end
+    return registry;
+  }
+
+ private:
+  static void lock() { get().mutex.lock(); }
+  static void unlock() { get().mutex.unlock(); }
+  static void make_private() {
+    for (const SharedPages& shared : get().pages) {
+      const void* const mapped = ::mmap(shared.data, shared.bytes, PROT_READ | PROT_WRITE,
+                                        MAP_PRIVATE | MAP_FIXED, shared.descriptor, 0);
+      // Without them a child that uses them is ended; with them it would write into the rank's.
+      if (mapped == MAP_FAILED) ::munmap(shared.data, shared.bytes);
+    }
+    get().pages.clear();
+    unlock();
+  }
+};
+
 }  // namespace
+
+std::uint64_t available_memory() {
+  return std::min(meminfo("MemAvailable:"), least_in_control_groups(left_of));
+}
+
+std::uint64_t memory_of_host() {
+  const std::uint64_t memory = std::min(meminfo("MemTotal:"), kMaxBytes);
+  const std::uint64_t swap = std::min(meminfo("SwapTotal:"), kMaxBytes);
+  return std::min({memory + swap, least_in_control_groups(limit_of), kMaxBytes});
+}
 
 Window::Window(std::size_t bytes) {
   // ftruncate never fails for lack of memory, and touching pages beyond a limit kills the process.
@@ -286,42 +314,6 @@ Window::~Window() {
   if (data_) ::munmap(data_, size_);
   if (descriptor_ >= 0) ::close(descriptor_);
 }
-
-namespace {
-
-struct SharedPages {
-  std::byte* data;
-  std::size_t bytes;
-  int descriptor;
-};
-
-/// All of this process; its lock is held over fork(), so that the child finds a whole list.
-struct Registry {
-  std::mutex mutex;
-  std::vector<SharedPages> pages;
-
-  Registry() { ::pthread_atfork(lock, unlock, make_private); }
-  static Registry& get() {
-    static auto& registry = *new Registry;  // never destroyed: children may be forked at the end
-    return registry;
-  }
-
- private:
-  static void lock() { get().mutex.lock(); }
-  static void unlock() { get().mutex.unlock(); }
-  static void make_private() {
-    for (const SharedPages& shared : get().pages) {
-      const void* const mapped = ::mmap(shared.data, shared.bytes, PROT_READ | PROT_WRITE,
-                                        MAP_PRIVATE | MAP_FIXED, shared.descriptor, 0);
-      // Without them a child that uses them is ended; with them it would write into the rank's.
-      if (mapped == MAP_FAILED) ::munmap(shared.data, shared.bytes);
-    }
-    get().pages.clear();
-    unlock();
-  }
-};
-
-}  // namespace
 
 ForkShield::ForkShield(std::byte* data, std::size_t bytes, int descriptor) : data_(data) {
   Registry& registry = Registry::get();

@@ -71,77 +71,6 @@ std::string refusal(const std::vector<GpuIdentity>& by_rank, const std::vector<i
          "HORA_RANKS_PER_NODE=1, or another NCCL_HOSTID for each rank, both slow";
 }
 
-}  // namespace
-
-GpuIdentity gpu_identity(const CudaFunctions& cuda, int device) {
-  cudaDeviceProp properties{};
-  cuda_check(cuda, cuda.get_device_properties(&properties, device), "cudaGetDeviceProperties");
-  std::array<char, 32> bus{};
-  cuda_check(cuda, cuda.device_get_pci_bus_id(bus.data(), static_cast<int>(bus.size()), device),
-             "cudaDeviceGetPCIBusId");
-  return {.host = host_name(),
-          .nccl_host = environment("NCCL_HOSTID"),
-          .bus_id = bus.data(),
-          .uuid = uuid_text(properties.uuid),
-          .shares = environment("NCCL_MULTI_RANK_GPU_ENABLE") == "1"};
-}
-
-std::string to_lines(const GpuIdentity& gpu) {
-  return gpu.host + "\n" + gpu.nccl_host + "\n" + gpu.bus_id + "\n" + gpu.uuid + "\n" +
-         (gpu.shares ? "1" : "0");
-}
-
-GpuIdentity gpu_from_lines(const std::string& lines) {
-  std::istringstream text(lines);
-  GpuIdentity gpu;
-  std::string shares;
-  for (std::string* field : {&gpu.host, &gpu.nccl_host, &gpu.bus_id, &gpu.uuid, &shares}) {
-    std::getline(text, *field);
-  }
-  gpu.shares = shares == "1";
-  return gpu;
-}
-
-std::string shared_gpu(const std::vector<GpuIdentity>& by_rank, const Topology& topology) {
-  for (const std::vector<int>& node : topology.ranks_of_node) {
-    for (const int rank : node) {
-      const std::vector<int> ranks = together(by_rank, node, rank);
-      if (ranks.size() > 1) return refusal(by_rank, ranks);
-    }
-  }
-  return {};
-}
-
-std::string shared_over_nodes(const std::vector<GpuIdentity>& by_rank) {
-  for (const GpuIdentity& gpu : by_rank) {
-    std::vector<int> ranks;
-    for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-      const GpuIdentity& other = by_rank[rank];
-      if (other.uuid == gpu.uuid && other.nccl_host == gpu.nccl_host && !other.shares) {
-        ranks.push_back(static_cast<int>(rank));
-      }
-    }
-    if (ranks.size() > 1) {
-      return "ranks " + names(ranks) + " on host " + gpu.host + " share the GPU " + gpu.bus_id +
-             " (" + gpu.uuid + "), and NCCL takes one rank of a communicator on each GPU";
-    }
-  }
-  return {};
-}
-
-std::vector<GpuIdentity> check_gpus(const CudaFunctions& cuda, Bootstrap& world,
-                                    const Topology& topology, int device) {
-  std::vector<GpuIdentity> by_rank;
-  for (const std::string& lines : gather_texts(world, to_lines(gpu_identity(cuda, device)))) {
-    by_rank.push_back(gpu_from_lines(lines));
-  }
-  const std::string problem = shared_gpu(by_rank, topology);
-  if (!problem.empty()) throw Error(ErrorCode::invalid_use, problem);
-  return by_rank;
-}
-
-namespace {
-
 /// Returns a call's result where it succeeds. CUDA's last error is cleared for the application.
 template <class Call>
 std::optional<int> asked(const CudaFunctions& cuda, Call call) {
@@ -252,7 +181,113 @@ bool is_set(const char* variable) {
   return value && std::string_view(value) != "0" && *value != '\0';
 }
 
+constexpr const char* kByNccl = "between nodes, collectives on GPUs go through NCCL";
+constexpr const char* kByMpi = "between nodes, collectives on GPUs go through MPI";
+
+/// As NCCL compares names of networks.
+bool is_same(const std::string& a, const char* b) {
+  return ::strcasecmp(a.c_str(), b) == 0;
+}
+
+std::string text_of(const NcclNetwork& network) {
+  return (network.name.empty() ? "sockets alone" : network.name) + " (" + network.reason + ")";
+}
+
+/// Why `automatic` does not take NCCL; empty where it does.
+std::string objection(std::span<const NcclNetwork> by_rank, const std::string& shared) {
+  const auto differs = [&](const NcclNetwork& network) {
+    return network.name.empty() || network.name != by_rank.front().name;
+  };
+  const auto other = std::ranges::find_if(by_rank, differs);
+  if (other != by_rank.end()) {
+    const std::string own =
+        "on rank " + std::to_string(other - by_rank.begin()) + " NCCL has " + text_of(*other);
+    if (other->name.empty()) return own;
+    return own + ", and on rank 0 " + text_of(by_rank.front());
+  }
+  return shared;
+}
+
+constexpr const char* kStraight = "between nodes, GPU memory goes straight into MPI";
+constexpr const char* kPinned = "between nodes, GPU memory goes through pinned host memory";
+
+/// "MPI on rank 3 says that it takes no GPU memory".
+std::string objection(std::span<const CudaSupport> by_rank) {
+  const auto doubt = std::ranges::find_if(
+      by_rank, [](CudaSupport support) { return support != CudaSupport::yes; });
+  return "MPI on rank " + std::to_string(doubt - by_rank.begin()) +
+         (*doubt == CudaSupport::no ? " says that it takes no GPU memory"
+                                    : " cannot be asked whether it takes GPU memory");
+}
+
 }  // namespace
+
+GpuIdentity gpu_identity(const CudaFunctions& cuda, int device) {
+  cudaDeviceProp properties{};
+  cuda_check(cuda, cuda.get_device_properties(&properties, device), "cudaGetDeviceProperties");
+  std::array<char, 32> bus{};
+  cuda_check(cuda, cuda.device_get_pci_bus_id(bus.data(), static_cast<int>(bus.size()), device),
+             "cudaDeviceGetPCIBusId");
+  return {.host = host_name(),
+          .nccl_host = environment("NCCL_HOSTID"),
+          .bus_id = bus.data(),
+          .uuid = uuid_text(properties.uuid),
+          .shares = environment("NCCL_MULTI_RANK_GPU_ENABLE") == "1"};
+}
+
+std::string to_lines(const GpuIdentity& gpu) {
+  return gpu.host + "\n" + gpu.nccl_host + "\n" + gpu.bus_id + "\n" + gpu.uuid + "\n" +
+         (gpu.shares ? "1" : "0");
+}
+
+GpuIdentity gpu_from_lines(const std::string& lines) {
+  std::istringstream text(lines);
+  GpuIdentity gpu;
+  std::string shares;
+  for (std::string* field : {&gpu.host, &gpu.nccl_host, &gpu.bus_id, &gpu.uuid, &shares}) {
+    std::getline(text, *field);
+  }
+  gpu.shares = shares == "1";
+  return gpu;
+}
+
+std::string shared_gpu(const std::vector<GpuIdentity>& by_rank, const Topology& topology) {
+  for (const std::vector<int>& node : topology.ranks_of_node) {
+    for (const int rank : node) {
+      const std::vector<int> ranks = together(by_rank, node, rank);
+      if (ranks.size() > 1) return refusal(by_rank, ranks);
+    }
+  }
+  return {};
+}
+
+std::string shared_over_nodes(const std::vector<GpuIdentity>& by_rank) {
+  for (const GpuIdentity& gpu : by_rank) {
+    std::vector<int> ranks;
+    for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+      const GpuIdentity& other = by_rank[rank];
+      if (other.uuid == gpu.uuid && other.nccl_host == gpu.nccl_host && !other.shares) {
+        ranks.push_back(static_cast<int>(rank));
+      }
+    }
+    if (ranks.size() > 1) {
+      return "ranks " + names(ranks) + " on host " + gpu.host + " share the GPU " + gpu.bus_id +
+             " (" + gpu.uuid + "), and NCCL takes one rank of a communicator on each GPU";
+    }
+  }
+  return {};
+}
+
+std::vector<GpuIdentity> check_gpus(const CudaFunctions& cuda, Bootstrap& world,
+                                    const Topology& topology, int device) {
+  std::vector<GpuIdentity> by_rank;
+  for (const std::string& lines : gather_texts(world, to_lines(gpu_identity(cuda, device)))) {
+    by_rank.push_back(gpu_from_lines(lines));
+  }
+  const std::string problem = shared_gpu(by_rank, topology);
+  if (!problem.empty()) throw Error(ErrorCode::invalid_use, problem);
+  return by_rank;
+}
 
 std::vector<GpuLink> links_from(const CudaFunctions& cuda, int device,
                                 std::span<const std::string> bus_ids) {
@@ -298,42 +333,6 @@ void report_links(const CudaFunctions& cuda, Bootstrap& world, const Topology& t
   }
   log().info(describe(gpus));
 }
-
-namespace {
-
-constexpr const char* kByNccl = "between nodes, collectives on GPUs go through NCCL";
-constexpr const char* kByMpi = "between nodes, collectives on GPUs go through MPI";
-
-std::string environment(const char* name) {
-  const char* const value = std::getenv(name);
-  return value ? value : "";
-}
-
-/// As NCCL compares names of networks.
-bool is_same(const std::string& a, const char* b) {
-  return ::strcasecmp(a.c_str(), b) == 0;
-}
-
-std::string text_of(const NcclNetwork& network) {
-  return (network.name.empty() ? "sockets alone" : network.name) + " (" + network.reason + ")";
-}
-
-/// Why `automatic` does not take NCCL; empty where it does.
-std::string objection(std::span<const NcclNetwork> by_rank, const std::string& shared) {
-  const auto differs = [&](const NcclNetwork& network) {
-    return network.name.empty() || network.name != by_rank.front().name;
-  };
-  const auto other = std::ranges::find_if(by_rank, differs);
-  if (other != by_rank.end()) {
-    const std::string own =
-        "on rank " + std::to_string(other - by_rank.begin()) + " NCCL has " + text_of(*other);
-    if (other->name.empty()) return own;
-    return own + ", and on rank 0 " + text_of(by_rank.front());
-  }
-  return shared;
-}
-
-}  // namespace
 
 NetworkFacts network_facts() {
   return {.net = environment("NCCL_NET"),
@@ -403,22 +402,6 @@ bool agree_on_gpu_network(Bootstrap& world, const NcclNetwork& own, GpuNetwork s
   if (world.rank() == 0) log().info(choice.reason);
   return choice.by_nccl;
 }
-
-namespace {
-
-constexpr const char* kStraight = "between nodes, GPU memory goes straight into MPI";
-constexpr const char* kPinned = "between nodes, GPU memory goes through pinned host memory";
-
-/// "MPI on rank 3 says that it takes no GPU memory".
-std::string objection(std::span<const CudaSupport> by_rank) {
-  const auto doubt = std::ranges::find_if(
-      by_rank, [](CudaSupport support) { return support != CudaSupport::yes; });
-  return "MPI on rank " + std::to_string(doubt - by_rank.begin()) +
-         (*doubt == CudaSupport::no ? " says that it takes no GPU memory"
-                                    : " cannot be asked whether it takes GPU memory");
-}
-
-}  // namespace
 
 DeviceStagingChoice choose_device_staging(CudaAwareMpi setting,
                                           std::span<const CudaSupport> by_rank, int nodes) {

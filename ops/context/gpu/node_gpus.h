@@ -1,9 +1,5 @@
-/// The GPUs of a node's ranks: which each works on, that NCCL will take them together, and how they
-/// are linked.
-///
-/// Whether collectives on GPUs cross nodes by MPI, or in one NCCL communicator over all ranks.
-///
-/// Whether what travels between nodes goes from GPU memory straight into MPI.
+/// The GPUs of a node's ranks: which each works on, that NCCL will take them together, how they are
+/// linked, and over which network and by which memory their data crosses nodes.
 #pragma once
 
 #include <hora/settings.h>

@@ -1,12 +1,6 @@
-/// Views of one control block for programs of the explorer (tests/support/model).
-//
-// The control block's protocols in every order of every access: ready words, the log and tickets of
-// launches.
-//
-// Ready bits in several words, in every order of every access.
-//
-// Sleeping and waking in every order of every access. And each word that must have its order
-// without it: then the explorer has to find what goes wrong.
+/// The control block's protocols in every order of every access: ready words, the log, tickets of
+/// launches, sleeping and waking; and each word that must have its order without it: then the
+/// explorer has to find what goes wrong.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -254,8 +248,6 @@ TEST(ControlBlockModel, LaunchesOfTwoSetsComeInOneOrderOnBothDevices) {
   EXPECT_GT(outcome.executions, 10u);
 }
 
-using model::Program;
-using test::Memory;
 using Arrival = ReadyWords::Arrival;
 
 /// A word for each of up to three ranks; the last arriver alone writes `ran`.
@@ -364,9 +356,6 @@ TEST(ReadyWordsModel, AnIdIsCompleteOrGivenUp) {
   EXPECT_EQ(outcome.failure, std::nullopt);
   EXPECT_GT(outcome.executions, 10u);
 }
-
-using model::Program;
-using test::ControlBlocks;
 
 /// As an engine, or a caller in its place: sleeps until there is pending work.
 template <class HasNews>

@@ -200,16 +200,6 @@ TEST(ControlBlock, TheLeaderLearnsOnceThatARankIsResized) {
   EXPECT_FALSE(control_block[0].take_resized(id));
 }
 
-TEST(ControlBlock, LaterRunsHaveGreaterNumbers) {
-  SharedControlBlock control_block(shape(1, true));
-  control_block[0].arrive(2, at(0));
-  control_block[0].arrive(1, at(0));
-  EXPECT_LT(control_block[0].last_run(2), control_block[0].last_run(1));
-  next_ids(control_block[0]);
-  control_block[0].arrive(2, at(0));
-  EXPECT_GT(control_block[0].last_run(2), control_block[0].last_run(1));
-}
-
 TEST(ControlBlock, ARetiredIdIsStale) {
   SharedControlBlock control_block(shape(2, true));
   const Id old = make_id(4, 0);
@@ -236,54 +226,6 @@ TEST(ControlBlock, GenerationsWrapAround) {
   }
   EXPECT_EQ(control_block[0].arrive(make_id(2, 65535), at(0)), Arrival::stale);
   EXPECT_EQ(control_block[0].arrive(make_id(2, 0), at(0)), Arrival::complete);
-}
-
-TEST(ControlBlock, ResetForgetsWhoWasReady) {
-  SharedControlBlock control_block(shape(2, true));
-  control_block[0].arrive(6, at(0));
-  control_block[1].reset(6);
-  EXPECT_EQ(control_block[0].ready_ranks(6), 0u);
-  EXPECT_EQ(control_block[1].arrive(6, at(0)), Arrival::waiting);
-  control_block[0].reset(make_id(6, 7));
-  EXPECT_EQ(control_block[0].ready_ranks(6), 0b10u) << "another generation's reset";
-}
-
-TEST(ControlBlock, WatchingIsSeenByEveryRank) {
-  SharedControlBlock control_block(shape(2, true));
-  EXPECT_FALSE(control_block[1].watched(3));
-  control_block[0].watch(3, true);
-  EXPECT_TRUE(control_block[1].watched(3));
-  control_block[0].watch(3, false);
-  EXPECT_FALSE(control_block[1].watched(3));
-}
-
-TEST(ControlBlock, TheFirstReaderClosesTheBatchForAll) {
-  SharedControlBlock control_block(shape(2, true));
-  for (const Id id : {1, 2}) {
-    for (int r : {0, 1}) control_block[r].arrive(id, at(0));
-  }
-  EXPECT_EQ(next_ids(control_block[0]), (Ids{1, 2}));
-  for (int r : {0, 1}) control_block[r].arrive(3, at(0));
-  EXPECT_EQ(next_ids(control_block[1]), (Ids{1, 2}));
-  EXPECT_EQ(next_ids(control_block[1]), Ids{3});
-  EXPECT_EQ(next_ids(control_block[0]), Ids{3});
-}
-
-TEST(ControlBlock, APushedRunIsOneBatchForEveryReader) {
-  SharedControlBlock control_block(shape(2, false));
-  control_block[0].push_run(Ids{4, 1, 2});
-  control_block[0].push_run(Ids{});
-  control_block[0].push_run(Ids{7});
-  EXPECT_EQ(next_ids(control_block[0]), (Ids{4, 1, 2}));
-  control_block[0].push_run(Ids{3, 5});
-  for (int r : {1, 0}) {
-    if (r == 1) {
-      EXPECT_EQ(next_ids(control_block[1]), (Ids{4, 1, 2}));
-    }
-    EXPECT_EQ(next_ids(control_block[r]), Ids{7});
-    EXPECT_EQ(next_ids(control_block[r]), (Ids{3, 5}));
-    EXPECT_FALSE(control_block[r].next_batch().has_value());
-  }
 }
 
 TEST(ControlBlock, ControlPayloadsKeepTheirPlaceInTheLog) {
@@ -341,15 +283,6 @@ TEST(ControlBlock, MailKeepsItsOrderPerRankAndIsRefusedWhenThereIsNoRoom) {
   EXPECT_FALSE(control_block[0].pop_mail(1).has_value());
   EXPECT_EQ(control_block[0].pop_mail(0), payload(5, 99));
   EXPECT_FALSE(control_block[0].leader_has_pending_work());
-}
-
-TEST(ControlBlock, DoneByAllIsTheSlowestRanks) {
-  SharedControlBlock control_block(shape(3, true));
-  control_block[0].set_done(4);
-  control_block[2].set_done(2);
-  EXPECT_EQ(control_block[1].done_by_all(), 0u);
-  control_block[1].set_done(3);
-  EXPECT_EQ(control_block[1].done_by_all(), 2u);
 }
 
 // Whatever the page holds, a reader stays inside of it (AddressSanitizer checks) and terminates.

@@ -75,22 +75,6 @@ TEST(UnitProgress, WhatIsReadableHasBeenWritten) {
 
 using Step = StartOrder::Step;
 
-TEST(StartOrder, FollowersStartWhatTheLeaderHasStarted) {
-  const auto memory = std::make_unique<StartOrderMemory>();
-  StartOrder leader(*memory, true);
-  StartOrder follower(*memory, false);
-  EXPECT_TRUE(leader.allows(Step::reduce_scatter));
-  EXPECT_TRUE(leader.allows(Step::all_gather));
-  EXPECT_FALSE(follower.allows(Step::reduce_scatter));
-  leader.start(Step::reduce_scatter);
-  leader.start(Step::all_gather);
-  EXPECT_FALSE(follower.allows(Step::all_gather)) << "not the first one";
-  EXPECT_TRUE(follower.allows(Step::reduce_scatter));
-  follower.start(Step::reduce_scatter);
-  EXPECT_FALSE(follower.allows(Step::reduce_scatter));
-  EXPECT_TRUE(follower.allows(Step::all_gather));
-}
-
 // The leader stays within what the pipeline's slots allow, and goes round the ring several times.
 TEST(StartOrder, IsTheSameOnAllThreads) {
   constexpr std::size_t kSteps = 2 * StartOrderMemory::kCapacity + 100;
@@ -132,38 +116,6 @@ TEST(StartOrder, IsTheSameOnAllThreads) {
 
 Location place(std::uint64_t offset) {
   return {.window = 0, .reserved = 0, .offset = offset};
-}
-
-TEST(ExchangeRounds, ARoundIsPublishedWhenAllOwnersHavePublishedTheirSlices) {
-  test::SharedControlBlock control_block({.local_size = 3, .id_capacity = 8});
-  ExchangeRounds first = control_block[0].exchange_rounds();
-  ExchangeRounds second = control_block[1].exchange_rounds();
-  const ExchangeRounds third = control_block[2].exchange_rounds();
-  EXPECT_TRUE(third.published(0, 0));
-  first.publish(0, place(64));
-  EXPECT_TRUE(third.published(0, 1));
-  EXPECT_FALSE(third.published(0, 2));
-  second.publish(0, place(128));
-  EXPECT_TRUE(third.published(0, 2));
-  EXPECT_FALSE(third.published(1, 2));
-  first.publish(1, place(192));
-  EXPECT_EQ(third.staging(0, 0), place(64)) << "the next round has a slot of its own";
-  EXPECT_EQ(third.staging(0, 1), place(192));
-  EXPECT_EQ(third.staging(1, 0), place(128));
-}
-
-TEST(ExchangeRounds, ASlotIsFreeWhenAllHaveCopied) {
-  test::SharedControlBlock control_block({.local_size = 2, .id_capacity = 8});
-  ExchangeRounds first = control_block[0].exchange_rounds();
-  ExchangeRounds second = control_block[1].exchange_rounds();
-  EXPECT_TRUE(first.may_fill(0));
-  EXPECT_TRUE(first.may_fill(1));
-  EXPECT_FALSE(first.may_fill(2));
-  first.copied(0);
-  EXPECT_FALSE(first.may_fill(2));
-  second.copied(0);
-  EXPECT_TRUE(first.may_fill(2));
-  EXPECT_FALSE(first.may_fill(3));
 }
 
 // What an owner writes before it publishes is what every copier reads, however far apart they are.

@@ -48,33 +48,6 @@ TEST(SharedNote, IsReadWholeWhileItIsWritten) {
   stop.store(true);
 }
 
-TEST(StallBoard, OneRankSpeaksInAnInterval) {
-  const auto board = std::make_unique<StallBoard>();
-  EXPECT_TRUE(board->claim(10s, 10s));
-  EXPECT_FALSE(board->claim(10s, 10s));
-  EXPECT_FALSE(board->claim(19s, 10s));
-  EXPECT_TRUE(board->claim(20s, 20s));
-  EXPECT_FALSE(board->claim(39s, 1s));
-  EXPECT_TRUE(board->claim(40s, 1s));
-}
-
-TEST(StallBoard, KnowsTheLowestRankThatWaits) {
-  const auto board = std::make_unique<StallBoard>();
-  board->set_waiting(3, true);
-  board->set_waiting(1, true);
-  EXPECT_TRUE(board->is_lowest(0));
-  EXPECT_TRUE(board->is_lowest(1));
-  EXPECT_FALSE(board->is_lowest(3));
-  board->set_waiting(1, false);
-  EXPECT_TRUE(board->is_lowest(3));
-  board->set_waiting(3, false);
-  board->set_waiting(kMaxLocalSize - 1, true);
-  EXPECT_TRUE(board->is_lowest(kMaxLocalSize - 1));
-  board->set_waiting(70, true);
-  EXPECT_FALSE(board->is_lowest(kMaxLocalSize - 1));
-  EXPECT_TRUE(board->is_lowest(70));
-}
-
 using testing::HasSubstr;
 using testing::SizeIs;
 using testing::StartsWith;

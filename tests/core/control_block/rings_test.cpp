@@ -22,37 +22,6 @@ struct Ring {
   SequenceRing ring{&head, entries.data(), capacity};
 };
 
-TEST(SequenceRing, AnUnpublishedEntryEndsTheView) {
-  Ring<4> memory;
-  SequenceRing& ring = memory.ring;
-  EXPECT_EQ(ring.find(0), nullptr);
-  const auto first = ring.take_ticket();
-  const auto second = ring.take_ticket();
-  EXPECT_EQ(first, 0u);
-  EXPECT_EQ(second, 1u);
-  ring.publish(second, 1, 70, 7, 0);
-  EXPECT_EQ(ring.find(0), nullptr) << "published out of order";
-  ring.publish(first, 0, 60, 6, 5);
-  ASSERT_NE(ring.find(0), nullptr);
-  EXPECT_EQ(ring.find(0)->value, 60u);
-  EXPECT_EQ(ring.find(0)->length, 6u);
-  EXPECT_EQ(ring.find(0)->batch_end.load(), 5u);
-  EXPECT_EQ(ring.find(1)->kind, 1u);
-  EXPECT_EQ(ring.find(2), nullptr);
-}
-
-TEST(SequenceRing, AnOlderLapsEntryIsNotTakenForThisOne) {
-  Ring<3> memory;
-  for (std::uint64_t t = 0; t < 30; ++t) {
-    EXPECT_EQ(memory.ring.find(t), nullptr) << t;
-    ASSERT_EQ(memory.ring.take_ticket(), t);
-    memory.ring.publish(t, 0, t * 10, 0, t + 1);
-    ASSERT_NE(memory.ring.find(t), nullptr);
-    EXPECT_EQ(memory.ring.find(t)->value, t * 10);
-    EXPECT_EQ(memory.ring.find(t + 3), nullptr);
-  }
-}
-
 TEST(SequenceRing, ManyWritersOneOrderForAllReaders) {
   constexpr std::uint64_t kWriters = 3;
   constexpr std::uint64_t kEach = 3000;
@@ -94,25 +63,6 @@ Bytes message_of(std::size_t length, std::uint64_t number) {
   Bytes bytes(length);
   for (std::size_t i = 0; i < length; ++i) bytes[i] = static_cast<std::byte>(number * 31 + i);
   return bytes;
-}
-
-TEST(ByteRing, WritesAcrossItsEnd) {
-  Bytes memory(10);
-  ByteRing ring(memory.data(), memory.size());
-  ring.write(7, message_of(6, 1));
-  EXPECT_EQ(ring.read(7, 6), message_of(6, 1));
-  EXPECT_EQ(memory[9], message_of(6, 1)[2]);
-  EXPECT_EQ(memory[0], message_of(6, 1)[3]);
-  EXPECT_TRUE(ring.read(3, 0).empty());
-}
-
-TEST(ByteRing, FitsUpToItsCapacityAndNotBeyond) {
-  Bytes memory(10);
-  const ByteRing ring(memory.data(), memory.size());
-  EXPECT_TRUE(ring.fits(0, 0, 10));
-  EXPECT_FALSE(ring.fits(0, 0, 11));
-  EXPECT_TRUE(ring.fits(1004, 1000, 6));
-  EXPECT_FALSE(ring.fits(1004, 1000, 7));
 }
 
 TEST(Mailbox, RandomTrafficAgainstAQueue) {

@@ -1,3 +1,5 @@
+/// Records for tests.
+//
 // The writer and the reader of a record, in one process and in two.
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -9,18 +11,47 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "core/flight/record_reader.h"
 #include "core/flight/record_writer.h"
-#include "tests/core/flight/record_values.h"
 #include "tests/support/read_file.h"
 #include "tests/support/seed.h"
 #include "tests/support/temporary_folder.h"
+
+namespace hora::internal::test {
+
+/// Memory of this process, or the test ends.
+inline RecordMemory own_memory() {
+  return RecordMemory::anonymous().value();
+}
+
+inline FlightRecord read(const RecordMemory& memory) {
+  return read_record(memory.layout(), record_now()).value();
+}
+
+inline Signature signature_of(OperationKind kind, DataType type = DataType::float32,
+                              ReduceOp op = ReduceOp::sum) {
+  Signature signature;
+  signature.kind = kind;
+  signature.type = type;
+  signature.op = op;
+  return signature;
+}
+
+inline RecordTicket submit(const RecordWriter& writer, const std::string& name,
+                           std::int64_t time = 1) {
+  return writer.submitted(name, kWorld, signature_of(OperationKind::allreduce), 4, 2,
+                          std::chrono::nanoseconds(time));
+}
+
+}  // namespace hora::internal::test
 
 namespace hora::internal {
 namespace {
@@ -365,7 +396,6 @@ TEST(RecordMemory, BelongsToOneLivingProcess) {
 }
 
 using namespace std::chrono_literals;
-using testing::SizeIs;
 
 constexpr std::array<std::string_view, 2> kPhases{"forward", "a\nb"};
 
@@ -465,9 +495,6 @@ TEST(RecordArrivals, ArbitraryBytesAreReadAsValuesWithinTheirBounds) {
     }
   }
 }
-
-using std::chrono::nanoseconds;
-using testing::HasSubstr;
 
 FlightRecord example() {
   FlightRecord record{.hora_version = "0.1.0",

@@ -99,7 +99,6 @@ TEST(MismatchText, ShowsAtMostEightValues) {
   }
 }
 
-using testing::HasSubstr;
 using testing::StartsWith;
 
 OverdueTensor tensor(const std::string& name, std::vector<int> ready, std::vector<int> missing) {
@@ -174,58 +173,6 @@ Mail elsewhere(const std::string& name, ProcessSet set) {
 
 // Five nodes: 0 has the children 1, 2, 4; 3 is below 2.
 const Topology five_nodes{{{0}, {1}, {2, 3}, {4, 5}, {6}}};
-
-/// As of a leader of rank 0, which is ready for every name, and of rank 1, which is not.
-Presence seen(const std::string& name) {
-  return {name, {0}, {1}};
-}
-
-TEST(OverdueNames, AreReportedAtOnceByLeadersAndLaterByTheRoot) {
-  OverdueNames leader(false, kWorld, {});
-  OverdueNames root(true, kWorld, {});
-  for (OverdueNames* const names : {&leader, &root}) {
-    EXPECT_EQ(names->deadline(), std::nullopt);
-    names->note("a", 1s);
-    names->note("b", 2s);
-  }
-  EXPECT_EQ(leader.deadline(), Duration(1s));
-  EXPECT_GT(root.deadline(), Duration(1s) + kOverdueTick);
-  for (OverdueNames* const names : {&leader, &root}) {
-    names->settle("a");
-    EXPECT_NE(names->deadline(), std::nullopt);
-    names->settle("b");
-    EXPECT_EQ(names->deadline(), std::nullopt);
-  }
-}
-
-TEST(OverdueNames, WhoIsReadyByAnyAccountIsNotMissing) {
-  OverdueNames names(false, kWorld, {});
-  names.note_presence({"a", {1, 4}, {0, 2}}, 1s);
-  names.note_presence({"a", {2}, {3}}, 1s);
-  EXPECT_EQ(names.take_presence(seen), (std::vector<Presence>{{"a", {0, 1, 2, 4}, {3}}}));
-  EXPECT_EQ(names.deadline(), std::nullopt);
-}
-
-TEST(OverdueNames, NoWarningOfANameThatNoRankWaitsFor) {
-  const std::vector<int> ranks{0, 1};
-  OverdueNames names(true, kWorld, 10s);
-  names.note("a", 1s);
-  const auto none = [](const std::string& name) { return Presence{name, {}, {0, 1}}; };
-  EXPECT_EQ(names.take_warning(2s, ranks, none), std::nullopt);
-  names.note("a", 3s);
-  EXPECT_LT(names.deadline(), Duration(10s)) << "the interval runs from a warning";
-  EXPECT_TRUE(names.take_warning(4s, ranks, seen).has_value());
-  names.note("a", 5s);
-  EXPECT_EQ(names.deadline(), Duration(14s));
-}
-
-TEST(OverdueNames, AreAskedAboutOnceEach) {
-  OverdueNames names(true, kWorld, {});
-  for (const char* name : {"aaaa", "bbbb", "cccc", "bbbb"}) names.note(name, 1s);
-  EXPECT_EQ(names.take_questions(6), (std::vector<std::string>{"aaaa", "bbbb"}));
-  EXPECT_EQ(names.take_questions(6), std::vector<std::string>{"cccc"});
-  EXPECT_TRUE(names.take_questions(6).empty());
-}
 
 TEST(Overdue, NamesTheRanksThatLackANewTensor) {
   LeaderUnderTest root(five_nodes, 0);
@@ -394,18 +341,7 @@ TEST(Overdue, QuestionsAreCut) {
   EXPECT_EQ(asked, std::size_t{kNames});
 }
 
-using namespace std::chrono_literals;
-using test::LeaderUnderTest;
-using test::report;
-using test::shaped;
-using test::two_nodes_of_two;
-
 constexpr Expiry kSoon{60s, 2s, false};
-
-/// Of a root with the local ranks 0, which is ready for every name, and 1, which is not.
-Presence own(const std::string& name) {
-  return {name, {0}, {1}, {"rank 1 sleeps"}};
-}
 
 Mail expiring(const std::string& name) {
   Mail mail{.kind = MailKind::expiring, .name = name, .signature = {}, .location = {}};
@@ -415,43 +351,6 @@ Mail expiring(const std::string& name) {
 
 // Four nodes: 0 has the children 1 and 2; 3 is below 2.
 const Topology four_nodes{{{0}, {1}, {2, 3}, {4}}};
-
-TEST(ExpiringNames, AreDueWhenTheFirstRankRunsOutOfTime) {
-  ExpiringNames names;
-  EXPECT_EQ(names.deadline(), std::nullopt);
-  EXPECT_TRUE(names.note({"a", 2, kSoon}, 10s));
-  EXPECT_FALSE(names.note({"a", 0, {30s, 1s, true}}, 10s)) << "asked about already";
-  EXPECT_TRUE(names.note({"b", 2, kSoon}, 9500ms));
-  EXPECT_EQ(names.deadline(), Duration(11s));
-  EXPECT_TRUE(names.take(10900ms, own).empty());
-  const auto expired = names.take(11s, own);
-  ASSERT_EQ(expired.size(), 1u);
-  EXPECT_EQ(expired[0].expiring, (Expiring{"a", 0, {30s, 1s, true}}));
-  EXPECT_EQ(names.deadline(), Duration(11500ms));
-  names.settle("b");
-  EXPECT_EQ(names.deadline(), std::nullopt);
-}
-
-TEST(ExpiringNames, TheLastWordOnEachRankHolds) {
-  ExpiringNames names;
-  names.note_presence({"a", {2}, {3}});
-  names.note({"a", 0, kSoon}, 10s);
-  names.note_presence({"a", {}, {2, 3}, {"two", "three"}, true});
-  names.note_presence({"a", {2}, {3}, {""}, true});
-  names.note_presence({"b", {}, {2, 3}, {}, true});
-  EXPECT_EQ(names.completed(own("a")), (Presence{"a", {0, 2}, {1, 3}, {"rank 1 sleeps", "three"}}));
-  EXPECT_EQ(names.completed(own("b")), own("b")) << "of no name that expires";
-  EXPECT_EQ(names.take(12s, own).at(0).presence,
-            (Presence{"a", {0, 2}, {1, 3}, {"rank 1 sleeps", "three"}}));
-}
-
-TEST(ExpiringNames, WhatItsRankDoesNotWaitForAnyMoreIsForgotten) {
-  ExpiringNames names;
-  names.note({"a", 2, kSoon}, 10s);
-  names.note_presence({"a", {}, {2, 3}, {}, true});
-  EXPECT_TRUE(names.take(20s, own).empty());
-  EXPECT_EQ(names.deadline(), std::nullopt);
-}
 
 TEST(Expiring, TheRootAsksAndSaysWhatItHasHeard) {
   LeaderUnderTest root(two_nodes_of_two, 0);

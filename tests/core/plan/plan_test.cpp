@@ -20,7 +20,11 @@ Signature tensor(std::int64_t elements, DataType type = DataType::float32,
 std::vector<Unit> plan_of(const std::vector<Signature>& signatures, const PlanLimits& limits) {
   std::vector<const Signature*> pointers;
   for (const Signature& signature : signatures) pointers.push_back(&signature);
-  return plan(pointers, limits);
+  std::vector<Unit> units;
+  for (std::size_t next = 0; next < pointers.size();) {
+    next = plan_unit(pointers, next, limits, units.emplace_back());
+  }
+  return units;
 }
 
 TEST(Plan, FusesNeighboursOfOneKindUpToTheThreshold) {
@@ -143,13 +147,6 @@ TEST(Plan, SlicesOfAFullChunkAreEqualAndAligned) {
 
 using Extents = std::vector<std::int64_t>;
 
-TEST(LastExtents, AreUnknownAtFirst) {
-  const LastExtents last;
-  EXPECT_FALSE(last.known());
-  EXPECT_FALSE(last.are(0, Extents{0}));
-  EXPECT_FALSE(last.are(0, Extents{})) << "none are not those of any rank";
-}
-
 TEST(LastExtents, AreThoseOfEachRank) {
   LastExtents last;
   const auto all = last.renew(2, 3);
@@ -233,7 +230,7 @@ class SumOf : public testing::Test {
   BoundUnit unit(const Signature& signature) {
     const std::array decided{&signature};
     BoundUnit unit;
-    unit.unit = plan(decided, {}).front();
+    plan_unit(decided, 0, {}, unit.unit);
     unit.local_size = 4;
     unit.memory.assign(4, &byte_);
     return unit;
@@ -286,7 +283,7 @@ TEST_F(SumOf, AnEmptyTensorIsLackedByNoRank) {
   empty.shape = {0};
   const std::array<const Signature*, 2> decided{&empty, &whole};
   BoundUnit unit;
-  unit.unit = plan(decided, {.fusion_bytes = std::size_t{1} << 30}).front();
+  plan_unit(decided, 0, {.fusion_bytes = std::size_t{1} << 30}, unit.unit);
   ASSERT_EQ(unit.unit.tensors.size(), 2U);
   unit.local_size = 4;
   unit.memory.assign(8, &byte_);

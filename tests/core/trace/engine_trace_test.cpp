@@ -1,8 +1,5 @@
-/// Ranks as threads that write timelines.
-//
-// What a timeline shows of real engines and pipelines, ranks as threads.
-//
-// What a timeline shows of process sets and of exchanges, ranks as threads.
+/// What a timeline shows of real engines and pipelines, process sets and exchanges, ranks as
+/// threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -342,15 +339,7 @@ TEST(EngineTraceUnits, TensorsThatTravelTogetherSaySo) {
   }
 }
 
-using test::bytes;
-using test::floats;
-using test::kTimelineRounding;
-using test::layout_name;
-using test::Timeline;
-using test::TracedWorld;
 using testing::Contains;
-using testing::IsEmpty;
-using testing::SizeIs;
 
 constexpr int kRoundsOfSets = 4;
 constexpr std::int64_t kCount = 3000;  // several chunks between nodes

@@ -1,10 +1,10 @@
-#include "core/trace/recording.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "core/trace/trace.h"
 
 namespace hora::internal {
 namespace {
@@ -13,18 +13,6 @@ TraceEvent numbered(std::uint64_t unit) {
   TraceEvent event;
   event.unit = {unit};
   return event;
-}
-
-TEST(EventBuffer, GivesEventsInTheirOrderAndEachOnce) {
-  EventBuffer buffer(4, 4);
-  EventBatch batch;
-  for (std::uint64_t unit = 1; unit <= 3; ++unit) buffer.push(numbered(unit));
-  buffer.take(batch);
-  ASSERT_EQ(batch.events.size(), 3u);
-  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(batch.events[i].unit.number, i + 1);
-  buffer.take(batch);
-  EXPECT_TRUE(batch.events.empty());
-  EXPECT_EQ(batch.dropped, 0u);
 }
 
 TEST(EventBuffer, WhatDoesNotFitIsDroppedAndCountedForGood) {
@@ -39,33 +27,6 @@ TEST(EventBuffer, WhatDoesNotFitIsDroppedAndCountedForGood) {
   buffer.take(batch);
   EXPECT_EQ(batch.events.size(), 4u);
   EXPECT_EQ(batch.dropped, 7u);
-}
-
-TEST(EventBuffer, IsHalfFullFromTheMiddleOn) {
-  EventBuffer buffer(4, 4);
-  buffer.push({});
-  EXPECT_FALSE(buffer.half_full());
-  buffer.push({});
-  EXPECT_TRUE(buffer.half_full());
-  EventBatch batch;
-  buffer.take(batch);
-  EXPECT_FALSE(buffer.half_full());
-}
-
-TEST(EventBuffer, RowsAreMadeOnceAndBounded) {
-  EventBuffer buffer(4, 3);
-  EXPECT_EQ(buffer.row(RowGroup::tensors, "a"), 0u);
-  EXPECT_EQ(buffer.row(RowGroup::threads, "a"), 1u) << "another group, another row";
-  EXPECT_EQ(buffer.row(RowGroup::tensors, "a"), 0u);
-  EventBatch batch;
-  buffer.take(batch);
-  EXPECT_EQ(batch.rows,
-            (std::vector<TraceRow>{{RowGroup::tensors, "a"}, {RowGroup::threads, "a"}}));
-  EXPECT_EQ(buffer.row(RowGroup::tensors, "b"), 2u);
-  EXPECT_EQ(buffer.row(RowGroup::tensors, "c"), std::nullopt);
-  EXPECT_EQ(buffer.row(RowGroup::tensors, "a"), 0u);
-  buffer.take(batch);
-  EXPECT_EQ(batch.rows, (std::vector<TraceRow>{{RowGroup::tensors, "b"}}));
 }
 
 TEST(EventBuffer, RowsHaveNamesThatCanBeShown) {
@@ -100,57 +61,11 @@ std::vector<std::string> taken(Recording& recording) {
 
 const UnitFacts kFacts{"allreduce", "float32", "sum", 128, 2, 2};
 
-TEST(Recording, ATensorIsNegotiatedQueuedAndRun) {
-  Recording recording;
-  recording.marked({"a"}, "ready", 10ns);
-  recording.negotiated({"a"}, 10ns, 20ns);
-  recording.negotiated({"b"}, 12ns, 20ns);
-  recording.planned({1}, kFacts, {{"a", 60, 20ns}, {"b", 64, 20ns}});
-  recording.started({1}, 30ns);
-  recording.completed({1}, 50ns);
-  EXPECT_THAT(taken(recording),
-              ElementsAre("a: ready 10..10", "a: negotiate 10..20", "b: negotiate 12..20",
-                          "a: queue 20..30", "b: queue 20..30", "a: allreduce 30..50",
-                          "b: allreduce 30..50"));
-}
-
-TEST(Recording, TheRunCarriesTheUnitsFacts) {
-  Recording recording;
-  recording.planned({7}, kFacts, {{"a", 60, 20ns}});
-  recording.completed({7}, 50ns);
-  EventBatch batch;
-  recording.buffer().take(batch);
-  ASSERT_EQ(batch.events.size(), 2u);
-  const TraceEvent& run = batch.events.back();
-  EXPECT_EQ(run.facts, kFacts);
-  EXPECT_EQ(run.unit, UnitKey{7});
-  EXPECT_EQ(run.bytes, 60u);
-}
-
 TEST(Recording, AUnitThatNeverStartsHereQueuesUntilItIsComplete) {
   Recording recording;
   recording.planned({1}, kFacts, {{"a", 0, 20ns}});
   recording.completed({1}, 50ns);
   EXPECT_THAT(taken(recording), ElementsAre("a: queue 20..50", "a: allreduce 50..50"));
-}
-
-TEST(Recording, StagesOfAChunkFollowOneAnotherInItsSlot) {
-  Recording recording;
-  recording.planned({1}, kFacts, {{"a", 60, 0ns}});
-  const ChunkFacts first{{1}, 0, 64, 2};
-  const ChunkFacts second{{1}, 64, 64, 3};
-  recording.chunk(first, ChunkStage::local_in, 1ns);
-  recording.chunk(second, ChunkStage::local_in, 2ns);
-  recording.chunk(first, ChunkStage::ready, 3ns);
-  recording.chunk(first, ChunkStage::cross, 4ns);
-  recording.chunk(second, ChunkStage::ready, 5ns);
-  recording.chunk(first, ChunkStage::ready, 6ns);
-  recording.chunk(first, ChunkStage::local_out, 7ns);
-  recording.chunk(first, ChunkStage::done, 9ns);
-  EXPECT_THAT(
-      taken(recording),
-      ElementsAre("a: queue 0..1", "chunk slot 2: local_in 1..3", "chunk slot 3: local_in 2..5",
-                  "chunk slot 2: cross 4..6", "chunk slot 2: local_out 7..9"));
 }
 
 TEST(Recording, WhatBeganEarlierIsLeftOut) {
@@ -208,7 +123,6 @@ TEST(Recording, WithoutARowEventsAreCountedAsDropped) {
   EXPECT_EQ(batch.dropped, 3u);
 }
 
-using namespace std::chrono_literals;
 using nlohmann::json;
 
 const std::vector<TraceRow> kRows = {{RowGroup::tensors, "grad"}, {RowGroup::threads, "main"}};
@@ -244,12 +158,6 @@ TEST(TraceJson, ASpanWithAllItsFacts) {
                                    {"unit_chunks", 3}}}}));
 }
 
-TEST(TraceJson, ASetOtherThanTheWorldIsNamed) {
-  TraceEvent event;
-  event.unit = {9, ProcessSet(2)};
-  EXPECT_EQ(parsed(event).at("args"), (json{{"unit", 9}, {"set", 2}}));
-}
-
 TEST(TraceJson, TheRankThatCameLastIsNamed) {
   TraceEvent event;
   event.name = "negotiate";
@@ -269,15 +177,6 @@ TEST(TraceJson, AMarkHasNoLength) {
                                  {"s", "t"},
                                  {"pid", 5},
                                  {"tid", 300001}}));
-}
-
-TEST(TraceJson, ASubjectIsNamed) {
-  TraceEvent event;
-  event.name = "wait";
-  event.row = 1;
-  event.subject = 0;
-  EXPECT_EQ(parsed(event).at("args"), (json{{"tensor", "grad"}}));
-  EXPECT_EQ(parsed(event).at("tid"), 2);
 }
 
 TEST(TraceJson, RowsOfDifferentGroupsHaveDifferentNumbers) {

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/trace/recording.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"
@@ -74,17 +73,6 @@ TEST(TimelineFile, SaysWhereAndHowManyEventsWereDropped) {
   EXPECT_EQ(timeline.dropped(), 5u);
 }
 
-TEST(TimelineFile, AFileThatCannotBeWrittenIsAnErrorAtOnce) {
-  const test::TemporaryFolder folder;
-  for (const std::string& path :
-       {folder.file("no/such/folder.json"), folder.path().string(), std::string("/dev/full")}) {
-    const Error error =
-        test::expect_error(ErrorCode::invalid_argument, AllOf(HasSubstr("rank 1"), HasSubstr(path)),
-                           [&] { const TimelineFile file(path, kSecondRank, {}); });
-    EXPECT_EQ(error.rank(), 1);
-  }
-}
-
 TEST(TimelineFile, IsForItsUserAloneAndFollowsNoLink) {
   const test::TemporaryFolder folder;
   std::ofstream(folder.file("t.json")) << "old";
@@ -129,21 +117,9 @@ TEST(TimelineFile, AFullDiskIsRememberedAndNothingElseHappens) {
   EXPECT_THAT(file.problem(), HasSubstr("File too large")) << "the first problem counts";
 }
 
-using namespace std::chrono_literals;
 using test::Timeline;
-using testing::HasSubstr;
 
 const TraceIdentity kOnlyRank{.rank = 0, .size = 1, .node = 0, .host = "h"};
-
-TEST(Trace, OffNothingIsRecorded) {
-  Trace trace;
-  bool called = false;
-  Tracer(&trace).record([&](Recording&) { called = true; });
-  Tracer().record([&](Recording&) { called = true; });
-  trace.record([&](Recording&) { called = true; });
-  EXPECT_FALSE(called);
-  trace.stop();  // nothing to stop
-}
 
 TEST(Trace, WritesFromStartToStopAndAgain) {
   const test::TemporaryFolder folder;
@@ -168,25 +144,6 @@ TEST(Trace, WritesFromStartToStopAndAgain) {
   trace.start(folder.file("1"), kOnlyRank);
   trace.stop();
   EXPECT_TRUE(Timeline(folder.file("1")).marks("").empty()) << "the file is replaced";
-}
-
-TEST(Trace, IsStartedOnceAtATime) {
-  const test::TemporaryFolder folder;
-  Trace trace;
-  trace.start(folder.file("1"), kOnlyRank);
-  test::expect_error(ErrorCode::invalid_use, HasSubstr(folder.file("1")),
-                     [&] { trace.start(folder.file("2"), kOnlyRank); });
-  trace.stop();
-  EXPECT_FALSE(std::filesystem::exists(folder.file("2")));
-}
-
-TEST(Trace, StaysOffWhereTheFileCannotBeWritten) {
-  const test::TemporaryFolder folder;
-  Trace trace;
-  EXPECT_THROW(trace.start(folder.file("no/file"), kOnlyRank), Error);
-  EXPECT_FALSE(trace.on());
-  trace.start(folder.file("file"), kOnlyRank);
-  trace.stop();
 }
 
 TEST(Trace, ItsEndCompletesTheFile) {

@@ -125,44 +125,38 @@ TEST(KeepLargeAllocations, MemoryIsNotGivenBack) {
 }
 
 using testing::AllOf;
-using testing::HasSubstr;
 using Assignments = std::vector<SettingAssignment>;
 
-TEST(Disagreement, NoneWhereAllIsSetAlikeOrOnRank0Only) {
-  const Assignments some = {{"HORA_FUSION_THRESHOLD", "1MiB"}, {"HORA_SPIN", "10us"}};
-  EXPECT_EQ(disagreement({}, 1, {}), "");
-  EXPECT_EQ(disagreement(some, 1, some), "");
-  EXPECT_EQ(disagreement({}, 1, some), "") << "mpirun forwards no variables to other hosts";
-}
-
-TEST(Disagreement, TheSameValueMayBeWrittenInAnotherWay) {
-  EXPECT_EQ(disagreement(Assignments{{"HORA_FUSION_THRESHOLD", "1048576"}}, 1,
-                         Assignments{{"HORA_FUSION_THRESHOLD", "1MiB"}}),
-            "");
-}
-
-TEST(Disagreement, SettingTheDefaultElsewhereIsNone) {
-  std::string default_value;
+TEST(Disagreement, NamesTheFirstVariableThatDiffersAndBothValues) {
+  std::string spin;
   for (const auto& setting : setting_descriptions()) {
-    if (setting.variable == "HORA_SPIN") default_value = setting.default_value;
+    if (setting.variable == "HORA_SPIN") spin = setting.default_value;
   }
-  ASSERT_FALSE(default_value.empty());
-  EXPECT_EQ(disagreement(Assignments{{"HORA_SPIN", default_value}}, 2, {}), "");
-}
-
-TEST(Disagreement, NamesVariableRankAndBothValues) {
-  const std::string text = disagreement(Assignments{{"HORA_FUSION_THRESHOLD", "2097152"}}, 3,
-                                        Assignments{{"HORA_FUSION_THRESHOLD", "1MiB"}});
-  EXPECT_THAT(text, AllOf(HasSubstr("HORA_FUSION_THRESHOLD is 2M"), HasSubstr("on rank 3 but 1M"),
-                          HasSubstr("on rank 0")));
-  EXPECT_THAT(disagreement(Assignments{{"HORA_CROSS_ALGORITHM", "ring"}}, 1, {}),
-              HasSubstr("HORA_CROSS_ALGORITHM is ring on rank 1 but automatic on rank 0"));
-}
-
-TEST(Disagreement, IsFoundBehindSettingsThatAgree) {
-  const Assignments own = {{"HORA_SPIN", "10us"}, {"HORA_LOG_LEVEL", "debug"}};
-  const Assignments of_rank_0 = {{"HORA_SPIN", "10us"}};
-  EXPECT_THAT(disagreement(own, 1, of_rank_0), HasSubstr("HORA_LOG_LEVEL is debug on rank 1"));
+  const Assignments some = {{"HORA_FUSION_THRESHOLD", "1MiB"}, {"HORA_SPIN", "10us"}};
+  const struct {
+    Assignments own, of_rank_0;
+    std::vector<std::string> parts;
+  } cases[] = {
+      {{}, {}, {}},
+      {some, some, {}},
+      {{}, some, {}},  // mpirun forwards no variables to other hosts
+      {{{"HORA_FUSION_THRESHOLD", "1048576"}}, {{"HORA_FUSION_THRESHOLD", "1MiB"}}, {}},
+      {{{"HORA_SPIN", spin}}, {}, {}},
+      {{{"HORA_FUSION_THRESHOLD", "2097152"}},
+       {{"HORA_FUSION_THRESHOLD", "1MiB"}},
+       {"HORA_FUSION_THRESHOLD is 2M", "on rank 3 but 1M", "on rank 0"}},
+      {{{"HORA_CROSS_ALGORITHM", "ring"}},
+       {},
+       {"HORA_CROSS_ALGORITHM is ring on rank 3 but automatic on rank 0"}},
+      {{{"HORA_SPIN", "10us"}, {"HORA_LOG_LEVEL", "debug"}},
+       {{"HORA_SPIN", "10us"}},
+       {"HORA_LOG_LEVEL is debug on rank 3"}},
+  };
+  for (const auto& [own, of_rank_0, parts] : cases) {
+    const std::string text = disagreement(own, 3, of_rank_0);
+    EXPECT_EQ(text.empty(), parts.empty()) << text;
+    for (const std::string& part : parts) EXPECT_THAT(text, HasSubstr(part));
+  }
 }
 
 /// What each of these ranks, with assignments of its own, agrees on or throws.
@@ -285,8 +279,6 @@ TEST(AgreeOnSets, ListsThatDifferAreTheSameErrorOnEveryRank) {
               testing::Each(AllOf(HasSubstr("rank 0 has [0 1]"), HasSubstr("rank 2 has none"))));
 }
 
-using testing::AllOf;
-using testing::HasSubstr;
 using Reach = std::vector<std::vector<bool>>;
 
 Reach all_reach(std::size_t count) {
@@ -297,35 +289,6 @@ TEST(GroupByReach, OneGroupWhereAllReachAll) {
   EXPECT_EQ(group_by_reach(all_reach(1)), std::vector<int>{0});
   EXPECT_EQ(group_by_reach(all_reach(4)), (std::vector<int>{0, 0, 0, 0}));
   EXPECT_TRUE(group_by_reach({}).empty());
-}
-
-TEST(GroupByReach, OneDirectionIsNotEnough) {
-  Reach reach = all_reach(3);
-  reach[0][2] = false;
-  EXPECT_EQ(group_by_reach(reach), (std::vector<int>{0, 0, 2}));
-  reach = all_reach(3);
-  reach[2][0] = false;
-  EXPECT_EQ(group_by_reach(reach), (std::vector<int>{0, 0, 2}));
-}
-
-TEST(GroupByReach, ARankThatReachesNoOtherStandsAlone) {
-  Reach reach = all_reach(4);
-  for (std::size_t i = 0; i < 4; ++i) reach[1][i] = i == 1;
-  EXPECT_EQ(group_by_reach(reach), (std::vector<int>{0, 1, 0, 0}));
-}
-
-TEST(GroupByReach, TwoNamespacesOnOneHost) {
-  Reach reach(6, std::vector<bool>(6, false));
-  for (std::size_t i = 0; i < 6; ++i) {
-    for (std::size_t j = 0; j < 6; ++j) reach[i][j] = i % 2 == j % 2;
-  }
-  EXPECT_EQ(group_by_reach(reach), (std::vector<int>{0, 1, 0, 1, 0, 1}));
-}
-
-TEST(GroupByReach, AllMembersMustBeReachedNotJustTheFirst) {
-  Reach reach = all_reach(3);
-  reach[1][2] = false;
-  EXPECT_EQ(group_by_reach(reach), (std::vector<int>{0, 0, 2}));
 }
 
 TEST(SeparationText, NamesTheGroupsAndTheReason) {

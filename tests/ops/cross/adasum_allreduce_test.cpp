@@ -1,5 +1,3 @@
-#include "ops/cross/adasum_allreduce.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/error.h>
@@ -71,19 +69,18 @@ std::vector<std::vector<Bytes>> run(const std::vector<Layout>& layouts,
   MessageNetwork network(static_cast<int>(members), random());
   HostSpace space;
   std::vector<std::unique_ptr<CrossResources>> resources;
-  std::vector<std::unique_ptr<AdasumAllreduce>> open;
+  std::vector<Completion> open;
   for (std::size_t member = 0; member < members; ++member) {
     resources.push_back(
         std::make_unique<CrossResources>(network.member(static_cast<int>(member)), space));
     for (std::size_t number = 0; number < layouts.size(); ++number) {
-      open.push_back(std::make_unique<AdasumAllreduce>(
-          *resources.back(), layouts[number].type, stagings[number][member], layouts[number].ranges,
-          first_sequence + number));
+      open.push_back(start_adasum(*resources.back(), layouts[number].type, stagings[number][member],
+                                  layouts[number].ranges, first_sequence + number));
     }
   }
   for (std::size_t idle = 0; !open.empty();) {
     const auto which = open.begin() + static_cast<std::ptrdiff_t>(random() % open.size());
-    if (random() % 2 == 0 && (*which)->poll()) {
+    if (random() % 2 == 0 && which->poll()) {
       open.erase(which);
     } else if (!network.deliver_one() && ++idle > 100000) {
       throw std::logic_error("deadlock");
@@ -247,7 +244,7 @@ TEST(AdasumAllreduce, RefusesWhatCannotBeRight) {
   CrossResources resources(network.member(0), space);
   alignas(64) std::byte staging[64] = {};
   const auto start = [&](DataType type, std::vector<Range> tensors) {
-    AdasumAllreduce(resources, type, staging, std::move(tensors), 0);
+    static_cast<void>(start_adasum(resources, type, staging, std::move(tensors), 0));
   };
   EXPECT_THROW(start(DataType::int32, {{0, 64}}), Error);
   EXPECT_THROW(start(DataType::float32, {{0, 68}}), Error);
@@ -258,78 +255,5 @@ TEST(AdasumAllreduce, RefusesWhatCannotBeRight) {
   EXPECT_NO_THROW(start(DataType::float32, {{0, 64}})) << "none of them took the sequence number";
 }
 
-using Levels = std::vector<HalvingLevel>;
-
-std::vector<Levels> of_all(int members, std::size_t bytes) {
-  std::vector<Levels> all;
-  for (int member = 0; member < members; ++member)
-    all.push_back(halving_levels(member, members, bytes));
-  return all;
-}
-
-std::size_t index(int member) {
-  return static_cast<std::size_t>(member);
-}
-
-constexpr std::size_t kLengths[] = {0, 2, 64, 66, 128, 192, 1000, 4096, 12345 * 8};
-
-TEST(VectorHalving, TakesTheLargestPowerOfTwo) {
-  const int expected[] = {1, 2, 2, 4, 4, 4, 4, 8, 8};
-  for (int members = 1; members <= 9; ++members) {
-    EXPECT_EQ(halving_members(members), expected[members - 1]);
-  }
-}
-
-TEST(VectorHalving, AnExample) {
-  EXPECT_EQ(halving_levels(2, 4, 200),
-            (Levels{{3, true, {0, 128}, {128, 72}}, {0, false, {64, 64}, {0, 64}}}));
-  EXPECT_TRUE(halving_levels(0, 1, 200).empty());
-}
-
-TEST(VectorHalving, PartnersGiveEachOtherWhatTheyKeep) {
-  for (const int members : {2, 4, 8, 16}) {
-    for (const std::size_t bytes : kLengths) {
-      const auto all = of_all(members, bytes);
-      for (int member = 0; member < members; ++member) {
-        for (std::size_t l = 0; l < all[index(member)].size(); ++l) {
-          const HalvingLevel& own = all[index(member)][l];
-          const HalvingLevel& partners = all[index(own.partner)][l];
-          EXPECT_EQ(own.partner, member ^ (1 << l));
-          EXPECT_EQ(own.is_lower, member < own.partner);
-          EXPECT_EQ(partners.partner, member);
-          EXPECT_EQ(own.given, partners.kept);
-          EXPECT_EQ(own.kept, partners.given);
-        }
-      }
-    }
-  }
-}
-
-/// After level l, the members of equal index / 2^(l+1) hold everything once.
-TEST(VectorHalving, PiecesCoverTheWholeOnce) {
-  for (const int members : {2, 4, 8, 16}) {
-    for (const std::size_t bytes : kLengths) {
-      const auto all = of_all(members, bytes);
-      for (std::size_t l = 0; l < all[0].size(); ++l) {
-        const int group = 2 << l;
-        for (int first = 0; first < members; first += group) {
-          std::vector<Range> pieces;
-          for (int m = first; m < first + group; ++m) pieces.push_back(all[index(m)][l].kept);
-          std::ranges::sort(pieces, {},
-                            [](Range range) { return std::pair(range.begin, range.bytes); });
-          std::size_t end = 0;
-          for (const Range& piece : pieces) {
-            EXPECT_EQ(piece.begin, end);
-            EXPECT_TRUE(piece.begin % kAlignment == 0 || piece.bytes == 0);
-            end += piece.bytes;
-          }
-          EXPECT_EQ(end, bytes);
-        }
-      }
-    }
-  }
-}
-
 }  // namespace
-
 }  // namespace hora::internal

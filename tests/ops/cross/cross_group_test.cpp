@@ -1,3 +1,7 @@
+/// Operations between nodes on all members of a group, in one thread.
+//
+/// Staging whose sums take a while, as a GPU's do.
+//
 // Operations between nodes that a failure ends: no message is written to their memory afterwards.
 #include "ops/cross/cross_group.h"
 
@@ -10,6 +14,8 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
+#include <random>
 #include <set>
 #include <span>
 #include <stdexcept>
@@ -17,39 +23,205 @@
 #include <vector>
 
 #include "ops/cross/cross_work.h"
-#include "tests/ops/cross/cross_members.h"
-#include "tests/ops/cross/slow_space.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/message_network.h"
 #include "tests/support/reference/elements.h"
 #include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
-namespace hora::internal {
-namespace {
+namespace hora::internal::test {
 
-TEST(WorkBuffer, IsAlignedAndKeptWhileItIsLongEnough) {
-  WorkBuffer buffer(host_space());
-  for (const std::size_t bytes : {1, 100, 5000}) {
-    const std::byte* data = buffer.reserve(bytes);
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % 64, 0U);
-    EXPECT_EQ(buffer.reserve(bytes), data);
-    EXPECT_EQ(buffer.reserve(bytes / 2), data);
+struct CrossOperation {
+  std::optional<int> broadcast_root;  // else an allreduce
+  DataType type = DataType::float32;
+  double scale = 1.0;
+  std::vector<Bytes> inputs;  // of each member
+
+  Bytes expected() const {
+    return broadcast_root ? inputs[static_cast<std::size_t>(*broadcast_root)]
+                          : reduced(type, ReduceOp::sum, inputs, {.post = scale});
+  }
+};
+
+/// All members of a group.
+class CrossMembers {
+ public:
+  CrossMembers(int count, const CrossOptions& options, std::mt19937_64& random,
+               StagingSpace& space = host_space())
+      : random_(random), network_(count, random()) {
+    for (int index = 0; index < count; ++index) {
+      members_.push_back(std::make_unique<Member>(network_.member(index), options, space));
+    }
+  }
+
+  void reserve(std::size_t operations, std::size_t staging_bytes) {
+    for (auto& member : members_) member->group.reserve(operations, staging_bytes);
+  }
+
+  const MessageNetwork& network() const { return network_; }
+
+  /// Runs the operations on every member, each member at its own pace and with up to `at_once`
+  /// open; returns [operation][member] what is in the staging in the end.
+  std::vector<std::vector<Bytes>> run(const std::vector<CrossOperation>& operations,
+                                      std::size_t at_once, std::uint64_t first_sequence = 0) {
+    results_.clear();
+    for (const CrossOperation& operation : operations) results_.push_back(operation.inputs);
+    for (auto& member : members_) member->started = 0;
+    std::size_t idle_steps = 0;
+    while (!complete(operations.size())) {
+      const bool moved = step(operations, at_once, first_sequence);
+      idle_steps = moved ? 0 : idle_steps + 1;
+      if (idle_steps > 1000 * members_.size() && !network_.deliver_one()) {
+        throw std::logic_error("deadlock");
+      }
+    }
+    EXPECT_EQ(network_.left_over(), 0U);
+    return results_;
+  }
+
+ private:
+  struct Member {
+    Member(PointToPoint& link, const CrossOptions& options, StagingSpace& space)
+        : group(link, options, space) {}
+    MessageCrossGroup group;
+    std::size_t started = 0;
+    std::deque<Completion> open;
+  };
+
+  bool complete(std::size_t operations) const {
+    return std::all_of(members_.begin(), members_.end(), [&](const auto& member) {
+      return member->started == operations && member->open.empty();
+    });
+  }
+
+  /// One random thing; true where something moved.
+  bool step(const std::vector<CrossOperation>& operations, std::size_t at_once,
+            std::uint64_t first_sequence) {
+    if (random_() % 3 == 0) return network_.deliver_one();
+    const std::size_t index = random_() % members_.size();
+    Member& member = *members_[index];
+    if (random_() % 2 == 0) {
+      if (member.started == operations.size() || member.open.size() >= at_once) return false;
+      const std::size_t number = member.started++;
+      member.open.push_back(start(member.group, operations[number], results_[number][index],
+                                  first_sequence + number));
+      return true;
+    }
+    if (member.open.empty()) return false;
+    const auto which = static_cast<std::ptrdiff_t>(random_() % member.open.size());
+    const auto completion = member.open.begin() + which;
+    if (!completion->poll()) return false;
+    member.open.erase(completion);
+    return true;
+  }
+
+  static Completion start(MessageCrossGroup& group, const CrossOperation& operation, Bytes& staging,
+                          std::uint64_t sequence) {
+    return operation.broadcast_root
+               ? group.broadcast(staging, *operation.broadcast_root, sequence)
+               : group.allreduce({.type = operation.type, .scale = operation.scale}, staging,
+                                 sequence);
+  }
+
+  std::mt19937_64& random_;
+  MessageNetwork network_;
+  std::vector<std::unique_ptr<Member>> members_;
+  std::vector<std::vector<Bytes>> results_;
+};
+
+inline CrossOperation allreduce_of(int members, DataType type, std::size_t bytes, double scale,
+                                   std::mt19937_64& random) {
+  CrossOperation operation{std::nullopt, type, scale, {}};
+  for (int member = 0; member < members; ++member) {
+    operation.inputs.push_back(random_values(type, bytes, random));
+  }
+  return operation;
+}
+
+inline void expect_results(const std::vector<CrossOperation>& operations,
+                           const std::vector<std::vector<Bytes>>& results) {
+  for (std::size_t number = 0; number < operations.size(); ++number) {
+    const Bytes expected = operations[number].expected();
+    for (std::size_t member = 0; member < results[number].size(); ++member) {
+      ASSERT_TRUE(results[number][member] == expected)
+          << "operation " << number << " of " << expected.size() << " bytes of "
+          << name_of(operations[number].type) << ", scale " << operations[number].scale
+          << (operations[number].broadcast_root ? ", a broadcast" : "") << ", member " << member;
+    }
   }
 }
 
-TEST(CrossResources, WorkspacesAreReused) {
-  auto random = test::generator();
-  test::MessageNetwork network(1, random());
-  CrossResources resources(network.member(0), host_space());
-  Workspace& first = resources.begin(0);
-  Workspace& second = resources.begin(1);
-  EXPECT_NE(&first, &second);
-  resources.end(0, first);
-  EXPECT_EQ(&resources.begin(2), &first);
-  resources.end(1, second);
-  EXPECT_EQ(&resources.begin(1 + CrossResources::kWindow), &second);
-}
+/// A sum is complete after a random number of polls. Until then its output holds garbage, and its
+/// inputs must not change: std::logic_error. Counts what is allocated.
+class SlowSpace final : public StagingSpace {
+ public:
+  explicit SlowSpace(std::mt19937_64& random) : random_(random) {}
+
+  std::byte* allocate(std::size_t bytes) override {
+    ++allocations_;
+    return host_space().allocate(bytes);
+  }
+  void release(std::byte* data) noexcept override { host_space().release(data); }
+  Completion reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
+                    std::byte* output, std::size_t count) override {
+    Bytes result(count * size_of(reduction.type));
+    host_space().reduce(reduction, inputs, result.data(), count);
+    return later({inputs.begin(), inputs.end()}, result.size(), std::move(result), output);
+  }
+  Completion convert(DataType source, const std::byte* input, DataType target, std::byte* output,
+                     std::size_t count) override {
+    Bytes result(count * size_of(target));
+    host_space().convert(source, input, target, result.data(), count);
+    return later({input}, count * size_of(source), std::move(result), output);
+  }
+
+  int allocations() const { return allocations_; }
+
+ private:
+  using Bytes = std::vector<std::byte>;
+  class Later final : public PendingWork {
+   public:
+    Later(std::vector<const std::byte*> inputs, std::size_t input_bytes, Bytes result,
+          std::byte* output, std::uint64_t polls)
+        : inputs_(std::move(inputs)), result_(std::move(result)), output_(output), polls_(polls) {
+      // The output may be one of the inputs.
+      std::erase(inputs_, output_);
+      for (const std::byte* input : inputs_) before_.emplace_back(input, input + input_bytes);
+      std::fill_n(output_, result_.size(), std::byte{0xAB});
+    }
+    bool poll() override {
+      for (std::size_t i = 0; i < inputs_.size(); ++i) {
+        if (!std::equal(before_[i].begin(), before_[i].end(), inputs_[i])) {
+          throw std::logic_error("an input changed while it was being summed");
+        }
+      }
+      if (polls_-- > 0) return false;
+      std::copy(result_.begin(), result_.end(), output_);
+      return true;
+    }
+
+   private:
+    std::vector<const std::byte*> inputs_;
+    Bytes result_;
+    std::byte* output_;
+    std::uint64_t polls_;
+    std::vector<Bytes> before_;
+  };
+
+  Completion later(std::vector<const std::byte*> inputs, std::size_t input_bytes, Bytes result,
+                   std::byte* output) {
+    return Completion(std::make_unique<Later>(std::move(inputs), input_bytes, std::move(result),
+                                              output, random_() % 4));
+  }
+
+  std::mt19937_64& random_;
+  int allocations_ = 0;
+};
+
+}  // namespace hora::internal::test
+
+namespace hora::internal {
+namespace {
 
 TEST(RequestQueue, AsksForTheOldestOnly) {
   auto random = test::generator();
@@ -267,8 +439,6 @@ TEST(CrossGroup, RefusesATagThatIsInUse) {
                      [&] { group.allreduce({}, second, 5 + CrossResources::kWindow); });
 }
 
-using test::Bytes;
-
 /// [from][to]: what the members give one another in one exchange; many give nothing.
 std::vector<std::vector<Bytes>> random_parts(int members, std::mt19937_64& random) {
   std::vector<std::vector<Bytes>> parts(static_cast<std::size_t>(members));
@@ -363,8 +533,6 @@ TEST(DirectExchange, RefusesOtherNumbersOfPartsThanMembers) {
   EXPECT_THROW(group.exchange(one_send, {receives.data(), 2}, 0), Error);
 }
 
-using test::Bytes;
-
 enum class Operation { broadcast, short_allreduce, allreduce, exchange };
 
 struct WithdrawingMember {
@@ -397,9 +565,9 @@ struct WithdrawingMember {
     std::erase_if(open, [](Completion& completion) { return completion.poll(); });
   }
 
-  MemoryUse withdraw() {
+  MemoryUse cancel() {
     MemoryUse use = MemoryUse::none;
-    for (Completion& completion : open) use = std::max(use, completion.withdraw());
+    for (Completion& completion : open) use = std::max(use, completion.cancel());
     return use;
   }
 
@@ -434,18 +602,18 @@ TEST_P(WithdrawnAmong, NothingArrivesAnyMore) {
     std::vector<Bytes> left;
     for (auto& member : members) {
       const bool is_open = !member->open.empty();
-      MemoryUse use = member->withdraw();
+      MemoryUse use = member->cancel();
       (use == MemoryUse::writes ? waited : cancelled) += is_open ? 1 : 0;
       while (use == MemoryUse::writes) {
         ASSERT_TRUE(network.deliver_one()) << "waits for a message that has not been sent";
-        use = member->withdraw();
+        use = member->cancel();
       }
       left.push_back(member->memory);
     }
     while (network.deliver_one()) {
     }
     for (std::size_t i = 0; i < members.size(); ++i) {
-      EXPECT_NE(members[i]->withdraw(), MemoryUse::writes);
+      EXPECT_NE(members[i]->cancel(), MemoryUse::writes);
       ASSERT_TRUE(members[i]->memory == left[i]) << "member " << i;
     }
   }

@@ -42,7 +42,6 @@ TEST(DeviceClock, FollowsADeviceWhoseClockIsSlow) {
   }
 }
 
-using namespace std::chrono_literals;
 using test::Timeline;
 using testing::IsEmpty;
 using testing::SizeIs;

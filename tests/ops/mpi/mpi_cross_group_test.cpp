@@ -84,8 +84,6 @@ INSTANTIATE_TEST_SUITE_P(Algorithms, MpiCrossGroupTest,
                                          Variant{"automatic", {}}),
                          [](const auto& parameters) { return std::string(parameters.param.name); });
 
-using test::Bytes;
-
 /// An exchange, or (from every member to every member the same) an allreduce.
 struct Step {
   bool is_exchange = true;

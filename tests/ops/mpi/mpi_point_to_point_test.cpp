@@ -129,19 +129,19 @@ TEST_F(MpiPointToPointTest, NothingIsWrittenToWhatIsWithdrawn) {
   const auto out = random_bytes(bytes, random);
   for (const std::size_t part : {std::size_t{1000000}, message_limit(0, false)}) {
     MpiPointToPoint link(world_, world_.rank(), all_ranks(), part);
-    const auto withdraw = [&](PointToPoint::Request receive) {
+    const auto cancel = [&](PointToPoint::Request receive) {
       const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-      while (!link.withdraw(receive)) {
+      while (!link.cancel(receive)) {
         ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "request " << receive;
       }
     };
     std::vector<std::byte> early(bytes), next(bytes);
-    ASSERT_NO_FATAL_FAILURE(withdraw(link.receive(left_, 0, early)));
+    ASSERT_NO_FATAL_FAILURE(cancel(link.receive(left_, 0, early)));
     MPI_Barrier(world_.get());
     const auto send = link.send(right_, 0, out);
     ASSERT_NO_FATAL_FAILURE(wait(link, link.receive(left_, 0, next)));
     ASSERT_NO_FATAL_FAILURE(wait(link, send));
-    EXPECT_TRUE(next == out) << "the message was not for the receive that was withdrawn";
+    EXPECT_TRUE(next == out) << "the message was not for the receive that was cancelled";
     EXPECT_TRUE(early == std::vector<std::byte>(bytes));
   }
 }
@@ -161,7 +161,7 @@ TEST_F(MpiPointToPointTest, WhatAMessageHasMetIsWithdrawnOnceItHasCome) {
       is_sent = link.test(send);
     }
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (!link.withdraw(receive)) {
+    while (!link.cancel(receive)) {
       is_sent = is_sent || link.test(send);  // its receiver waits for it
       ASSERT_LT(std::chrono::steady_clock::now(), deadline);
     }

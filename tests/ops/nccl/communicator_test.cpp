@@ -530,8 +530,6 @@ TEST(Windows, HaveSumsOfAveragesUpToFloat32) {
   EXPECT_FALSE(sums(DataType::int32, ReduceOp::average));
 }
 
-using test::LiveHandles;
-
 class RegisteredMemoryTest : public testing::Test {
  protected:
   void SetUp() override { communicator_.wait_ready(test::far_away()); }

@@ -122,7 +122,7 @@ struct CountingLink final : PointToPoint {
   Request send(int, int, std::span<const std::byte>) override { return calls++; }
   Request receive(int, int, std::span<std::byte>) override { return calls++; }
   bool test(Request) override { return ++calls > 0; }
-  bool withdraw(Request) override { return ++calls > 0; }
+  bool cancel(Request) override { return ++calls > 0; }
   int calls = 0;
 };
 

@@ -134,10 +134,6 @@ TEST(GpuExchangeOrder, TheSteadyStateNeverSynchronises) {
   run();
 }
 
-using test::DeviceTensor;
-using test::Exchange;
-using test::GpuWorld;
-using test::Pending;
 using enum OperationKind;
 
 struct Fault {

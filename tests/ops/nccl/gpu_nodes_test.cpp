@@ -209,8 +209,6 @@ INSTANTIATE_TEST_SUITE_P(Layouts, GpuNodes,
                            return name;
                          });
 
-using test::DeviceTensor;
-using test::GpuWorld;
 using test::GpuWorldOptions;
 
 /// With what all of it ends, of which the wait for a cause is the longest part.

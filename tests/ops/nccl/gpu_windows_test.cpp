@@ -386,9 +386,6 @@ TEST(GpuWindowPeers, OneThatIsGoneDoesNotKeepTheOthersWaiting) {
   EXPECT_THAT(world.complaints(), IsEmpty());
 }
 
-using test::WindowBuffer;
-using test::WindowRank;
-
 constexpr std::size_t kCount = 300;
 constexpr int kBuffers = 4;
 

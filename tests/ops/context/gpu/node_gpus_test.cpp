@@ -62,7 +62,6 @@ TEST(DeviceStagingChoice, NotForMoreNodesThanTheKernelSums) {
 }
 
 using testing::AllOf;
-using testing::HasSubstr;
 using enum GpuNetwork;
 
 const NetworkFacts kNothing{};
@@ -178,8 +177,6 @@ TEST(GpuNetworkChoice, WhatIsSetHolds) {
               AllOf(HasSubstr("HORA_GPU_NETWORK=nccl"), HasSubstr("sockets alone")));
 }
 
-using testing::AllOf;
-using testing::HasSubstr;
 using testing::Not;
 
 GpuIdentity gpu(const std::string& bus_id, const std::string& uuid,
@@ -266,10 +263,8 @@ TEST(SharedOverNodes, IsTheSameDeviceOnOneHostOfNccls) {
   EXPECT_EQ(shared_over_nodes({sharing, sharing}), "");
 }
 
-using testing::AllOf;
 using testing::ElementsAre;
 using testing::EndsWith;
-using testing::HasSubstr;
 
 constexpr GpuLink kUnknown{LinkKind::unknown, 0};
 constexpr GpuLink kSame{LinkKind::same, 0};
