@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
-#include <ranges>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -145,7 +144,9 @@ std::string overdue_text(ProcessSet set, std::span<const OverdueTensor> tensors,
                          const std::map<int, std::string>& remarks) {
   std::string text;
   std::size_t left = tensors.size();
-  for (const OverdueGroup& group : grouped(tensors) | std::views::take(kGroupsShown)) {
+  std::size_t shown = 0;
+  for (const OverdueGroup& group : grouped(tensors)) {
+    if (shown++ == kGroupsShown) break;
     text += (text.empty() ? "" : "; ") + group_text(set, group);
     left -= group.size();
   }
