@@ -12,7 +12,7 @@
 #include "core/flight/flight_recorder.h"
 #include "core/foreign_settings.h"
 #include "core/setting_row.h"
-#include "core/trace/timeline_file.h"
+#include "core/trace/trace.h"
 
 namespace hora::internal::setting_table {
 
@@ -36,7 +36,7 @@ inline constexpr Row kRows[] = {
     {"HORA_RANKS_PER_MEMORY_NODE",
      "In one node, sums from 1MiB up go from one memory (NUMA) node to the next, by so many "
      "consecutive ranks each, with the same results. 0: as the system says, where ranks are "
-     "bound evenly to one each and a trial at the start finds it faster; 1: never.",
+     "bound evenly to one each; 1: never.",
      kField<&Settings::ranks_per_memory_node>,
      {},
      &kCount,

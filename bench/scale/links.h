@@ -103,7 +103,7 @@ class SmpiPointToPoint final : public hora::internal::PointToPoint {
   Request receive(int from, int tag, std::span<std::byte> bytes) override;
   bool test(Request request) override { return requests_.take(request); }
   /// A simulation that fails ends.
-  bool withdraw(Request receive) override { return requests_.take(receive); }
+  bool cancel(Request receive) override { return requests_.take(receive); }
 
  private:
   OpenRequests& requests_;

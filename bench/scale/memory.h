@@ -11,7 +11,7 @@
 #include <span>
 
 #include "core/engine/node_memory.h"
-#include "ops/cross/staging_space.h"
+#include "ops/cross/cross_work.h"
 #include "ops/hierarchy/memory_group.h"
 
 namespace bench::scale {

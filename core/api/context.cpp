@@ -14,7 +14,7 @@
 #include "core/api/internals.h"
 #include "core/engine/parts.h"
 #include "core/engine/runtime.h"
-#include "core/trace/timeline_file.h"
+#include "core/trace/trace.h"
 
 namespace hora {
 using namespace internal;

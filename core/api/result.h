@@ -12,8 +12,8 @@
 
 #include "core/engine/device.h"
 #include "core/engine/runtime.h"
-#include "core/plan/bound_unit.h"
 #include "core/plan/exchange.h"
+#include "core/plan/plan.h"
 
 namespace hora::internal {
 

@@ -1,6 +1,4 @@
-/// What the node's shared memory is made of.
-///
-/// The memory order by which no wake-up is lost.
+/// The types of the node's shared memory, and the memory order by which no wake-up is lost.
 #pragma once
 
 #include <atomic>

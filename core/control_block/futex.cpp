@@ -1,5 +1,3 @@
-#include "core/control_block/futex.h"
-
 #include <hora/error.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -10,6 +8,8 @@
 #include <cstring>
 #include <ctime>
 #include <string>
+
+#include "core/control_block/wakeup_flags.h"
 
 namespace hora::internal {
 

@@ -20,7 +20,7 @@ struct LaunchTicketLockMemory {
   alignas(64) Atomic<std::uint64_t> arrived;  ///< launches, added up over the members
   Atomic<std::uint64_t> granted;              ///< launches
   Atomic<std::uint64_t> enqueued;             ///< launches, added up over the members
-  /// What the leader passes to the others before the first launch.
+  /// Passed by the leader to the others before the first launch.
   std::array<std::byte, 128> note;
 };
 

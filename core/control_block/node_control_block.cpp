@@ -11,6 +11,31 @@
 namespace hora::internal {
 namespace {
 
+constexpr int kGenerationShift = 48;
+constexpr int kRoundShift = ReadyWords::kRanksPerWord + 1;
+constexpr std::uint64_t kRoundBits = (std::uint64_t{1} << (kGenerationShift - kRoundShift)) - 1;
+constexpr std::uint64_t kClaimed = std::uint64_t{1} << ReadyWords::kRanksPerWord;
+constexpr std::uint64_t kMaskBits = kClaimed - 1;
+
+constexpr std::uint32_t generation_in(std::uint64_t word) {
+  return static_cast<std::uint32_t>(word >> kGenerationShift);
+}
+
+/// A word of a generation for which nobody is ready.
+constexpr std::uint64_t empty_word(std::uint32_t generation) {
+  return std::uint64_t{generation & 0xffffU} << kGenerationShift;
+}
+
+/// The first word after `word`, when nobody is ready.
+constexpr std::uint64_t next_round(std::uint64_t word, std::uint32_t generation) {
+  const std::uint64_t round = ((word >> kRoundShift) + 1) & kRoundBits;
+  return empty_word(generation) | (round << kRoundShift);
+}
+
+constexpr std::uint64_t bit(int local_rank, int ranks_per_word) {
+  return std::uint64_t{1} << (local_rank % ranks_per_word);
+}
+
 /// Control entries that may be unread in the log at once, beside one entry an id.
 constexpr std::uint64_t kControlEntries = 1024;
 constexpr std::size_t kMaxBatch = 1024;
@@ -31,95 +56,167 @@ std::size_t page_up(std::size_t bytes) {
 
 }  // namespace
 
-struct NodeControlBlock::Layout {
-  std::size_t ranks, ids, locations, log_head, log, arrivals_head, arrivals, mailboxes, control,
-      start_order, launch_ticket_lock, wakeup_flags, exchanges, unit_progress, first_cause,
-      statuses, stall_board, ready_times, more_ready, joined_count, end;
-};
-
-NodeControlBlock::Layout NodeControlBlock::layout(const ControlBlockShape& shape) {
-  const auto ranks = static_cast<std::size_t>(shape.local_size);
-  const auto ids = static_cast<std::size_t>(shape.id_capacity);
-  const std::size_t ring = ring_capacity(shape) * sizeof(SequenceRingEntry);
-  Layout l{};
-  l.ranks = 0;
-  l.ids = l.ranks + ranks * sizeof(RankCell);
-  l.locations = l.ids + ids * sizeof(IdCell);
-  l.log_head = page_up(l.locations + ids * ranks * sizeof(Location));
-  l.log = l.log_head + sizeof(SequenceRingHead);
-  l.arrivals_head = page_up(l.log + ring);
-  l.arrivals = l.arrivals_head + sizeof(SequenceRingHead);
-  l.mailboxes = page_up(l.arrivals + ring);
-  l.control = l.mailboxes + ranks * (sizeof(MailboxHead) + page_up(shape.mailbox_bytes));
-  l.start_order = l.control + page_up(shape.control_bytes);
-  l.launch_ticket_lock = page_up(l.start_order + sizeof(StartOrderMemory));
-  l.wakeup_flags = page_up(l.launch_ticket_lock + sizeof(LaunchTicketLockMemory));
-  l.exchanges = l.wakeup_flags + ranks * sizeof(WakeupFlags::Cell);
-  l.unit_progress = l.exchanges + ranks * sizeof(ExchangeRoundsCell);
-  l.first_cause = l.unit_progress + ranks * sizeof(UnitProgressCell);
-  l.statuses = l.first_cause + sizeof(FirstCauseMemory);
-  l.stall_board = l.statuses + ranks * sizeof(RankStatus);
-  l.ready_times = page_up(l.stall_board + sizeof(StallBoard));
-  l.more_ready = page_up(l.ready_times + ids * ranks * sizeof(std::int64_t));
-  l.joined_count = page_up(l.more_ready + ids * more_ready_words(shape) * sizeof(std::uint64_t));
-  l.end = l.joined_count + sizeof(std::uint32_t);
-  return l;
+bool ReadyWords::is_current() const {
+  return generation_in(memory_.first.load(std::memory_order_acquire)) == generation_;
 }
 
-std::size_t NodeControlBlock::bytes(const ControlBlockShape& shape) {
-  return layout(shape).end;
+std::uint64_t ReadyWords::full_mask(int index) const {
+  const int ranks = std::min(ranks_per_word_, local_size_ - index * ranks_per_word_);
+  return (std::uint64_t{1} << ranks) - 1;
+}
+
+ReadyWords::Arrival ReadyWords::arrive(int local_rank) {
+  const int index = local_rank / ranks_per_word_;
+  const std::uint64_t own_bit = bit(local_rank, ranks_per_word_);
+  Atomic<std::uint64_t>& own = word(index);
+  std::uint64_t before = own.load(std::memory_order_relaxed);
+  do {
+    if (generation_in(before) != generation_) return Arrival::stale;
+  } while (!own.compare_exchange_weak(before, before | own_bit, kWakeOrder));
+  if (((before | own_bit) & kMaskBits) != full_mask(index)) return Arrival::waiting;
+  return words() == 1 || claim() ? Arrival::complete : Arrival::waiting;
+}
+
+/// Claims a round that others_are_full() has seen: they are cleared only once the first is claimed.
+bool ReadyWords::claim() {
+  std::uint64_t first = memory_.first.load(kWakeOrder);
+  do {
+    const bool full = generation_in(first) == generation_ && (first & kClaimed) == 0 &&
+                      (first & kMaskBits) == full_mask(0);
+    if (!full || !others_are_full()) return false;
+  } while (!memory_.first.compare_exchange_weak(first, first | kClaimed, kWakeOrder));
+  return true;
+}
+
+bool ReadyWords::others_are_full() const {
+  for (int index = 1; index < words(); ++index) {
+    const std::uint64_t other = word(index).load(kWakeOrder);
+    if (generation_in(other) != generation_ || (other & kMaskBits) != full_mask(index)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void ReadyWords::end_round() {
+  for (int index = 1; index < words(); ++index) {
+    word(index).store(empty_word(generation_), kWakeOrder);
+  }
+  const std::uint64_t first = memory_.first.load(std::memory_order_relaxed);
+  memory_.first.store(next_round(first, generation_), kWakeOrder);
+}
+
+LocalRanks ReadyWords::ranks() const {
+  std::uint64_t first = memory_.first.load(kWakeOrder);
+  for (;;) {
+    if (generation_in(first) != generation_) return {};
+    if ((first & kClaimed) != 0) return all_local_ranks(static_cast<std::size_t>(local_size_));
+    LocalRanks ranks(first & kMaskBits);
+    for (int index = 1; index < words(); ++index) {
+      const std::uint64_t other = word(index).load(kWakeOrder);
+      if (generation_in(other) != generation_) continue;
+      ranks |= LocalRanks(other & kMaskBits) << static_cast<std::size_t>(index * ranks_per_word_);
+    }
+    // Words are cleared while the first is claimed, and its round has another number afterwards.
+    const std::uint64_t again = words() == 1 ? first : memory_.first.load(kWakeOrder);
+    if (again == first) return ranks;
+    first = again;
+  }
+}
+
+void ReadyWords::withdraw(int local_rank) {
+  clear(local_rank / ranks_per_word_, bit(local_rank, ranks_per_word_));
+}
+
+void ReadyWords::reset() {
+  for (int index = 0; index < words(); ++index) clear(index, kMaskBits);
+}
+
+void ReadyWords::clear(int index, std::uint64_t ranks) {
+  Atomic<std::uint64_t>& cleared = word(index);
+  std::uint64_t before = cleared.load(kWakeOrder);
+  while (generation_in(before) == generation_ &&
+         !cleared.compare_exchange_weak(before, before & ~ranks, kWakeOrder)) {
+  }
+}
+
+bool ReadyWords::retire(bool only_idle) {
+  const std::uint32_t next = generation_ + 1;
+  std::uint64_t first = memory_.first.load(kWakeOrder);
+  do {
+    if (generation_in(first) != generation_) return true;
+    if (only_idle && ranks().any()) return false;
+    // All full: the last arriver is about to append the id and to end the round.
+    const bool full = (first & kMaskBits) == full_mask(0) && others_are_full();
+    if (full || (first & kClaimed) != 0) return false;
+  } while (!memory_.first.compare_exchange_weak(first, next_round(first, next), kWakeOrder));
+  for (int index = 1; index < words(); ++index) word(index).store(empty_word(next), kWakeOrder);
+  return true;
+}
+
+/// `memory` null: how many bytes they take, alone.
+NodeControlBlock::Sections NodeControlBlock::sections(std::byte* memory,
+                                                      const ControlBlockShape& shape) {
+  const auto ranks = static_cast<std::size_t>(shape.local_size);
+  const auto ids = static_cast<std::size_t>(shape.id_capacity);
+  Sections sections{};
+  const auto take = [&]<class T>(T*& section, std::size_t count = 1) {
+    if (memory) section = reinterpret_cast<T*>(memory + sections.bytes);
+    sections.bytes += page_up(count * sizeof(T));
+  };
+  take(sections.ranks, ranks);
+  take(sections.ids, ids);
+  take(sections.locations, ids * ranks);
+  take(sections.log_head);
+  take(sections.log, ring_capacity(shape));
+  take(sections.arrivals_head);
+  take(sections.arrivals, ring_capacity(shape));
+  take(sections.mailboxes, ranks * (sizeof(MailboxHead) + page_up(shape.mailbox_bytes)));
+  take(sections.control, shape.control_bytes);
+  take(sections.start_order);
+  take(sections.launch_ticket_lock);
+  take(sections.wakeup_flags, ranks);
+  take(sections.exchanges, ranks);
+  take(sections.unit_progress, ranks);
+  take(sections.first_cause);
+  take(sections.statuses, ranks);
+  take(sections.stall_board);
+  take(sections.ready_times, ids * ranks);
+  take(sections.more_ready, ids * more_ready_words(shape));
+  take(sections.joined_count);
+  return sections;
 }
 
 NodeControlBlock::NodeControlBlock(std::byte* memory, const ControlBlockShape& shape,
                                    int local_rank)
     : NodeControlBlock(
           memory, shape, local_rank,
-          WakeupFlags(reinterpret_cast<WakeupFlags::Cell*>(memory + layout(shape).wakeup_flags),
-                      shape.local_size, local_rank)) {}
+          WakeupFlags(sections(memory, shape).wakeup_flags, shape.local_size, local_rank)) {}
 
 NodeControlBlock::NodeControlBlock(std::byte* memory, const ControlBlockShape& shape,
                                    int local_rank, WakeupFlags wakeup_flags)
     : shape_(shape),
       local_rank_(local_rank),
       more_ready_words_(static_cast<int>(more_ready_words(shape))),
-      ranks_(reinterpret_cast<RankCell*>(memory + layout(shape).ranks)),
-      ids_(reinterpret_cast<IdCell*>(memory + layout(shape).ids)),
-      more_ready_(reinterpret_cast<Atomic<std::uint64_t>*>(memory + layout(shape).more_ready)),
-      locations_(reinterpret_cast<Plain<Location>*>(memory + layout(shape).locations)),
-      ready_times_(
-          reinterpret_cast<std::atomic<std::int64_t>*>(memory + layout(shape).ready_times)),
-      mailboxes_(memory + layout(shape).mailboxes),
-      log_(reinterpret_cast<SequenceRingHead*>(memory + layout(shape).log_head),
-           reinterpret_cast<SequenceRingEntry*>(memory + layout(shape).log), ring_capacity(shape)),
-      arrivals_(reinterpret_cast<SequenceRingHead*>(memory + layout(shape).arrivals_head),
-                reinterpret_cast<SequenceRingEntry*>(memory + layout(shape).arrivals),
-                ring_capacity(shape)),
-      control_(memory + layout(shape).control, shape.control_bytes),
-      start_order_(reinterpret_cast<StartOrderMemory*>(memory + layout(shape).start_order)),
-      launch_ticket_lock_(
-          reinterpret_cast<LaunchTicketLockMemory*>(memory + layout(shape).launch_ticket_lock)),
-      joined_count_(reinterpret_cast<Atomic<std::uint32_t>*>(memory + layout(shape).joined_count)),
-      wakeup_flags_(std::move(wakeup_flags)),
-      exchanges_(reinterpret_cast<ExchangeRoundsCell*>(memory + layout(shape).exchanges)),
-      unit_progress_cells_(
-          reinterpret_cast<UnitProgressCell*>(memory + layout(shape).unit_progress)),
-      first_cause_(reinterpret_cast<FirstCauseMemory*>(memory + layout(shape).first_cause)),
-      statuses_(reinterpret_cast<RankStatus*>(memory + layout(shape).statuses)),
-      stall_board_(reinterpret_cast<StallBoard*>(memory + layout(shape).stall_board)) {}
+      sections_(sections(memory, shape)),
+      log_(sections_.log_head, sections_.log, ring_capacity(shape)),
+      arrivals_(sections_.arrivals_head, sections_.arrivals, ring_capacity(shape)),
+      control_(sections_.control, shape.control_bytes),
+      wakeup_flags_(std::move(wakeup_flags)) {}
 
 Plain<Location>& NodeControlBlock::place(Id id, int local_rank) const {
-  return locations_[slot_of(id) * shape_.local_size + local_rank];
+  return sections_.locations[slot_of(id) * shape_.local_size + local_rank];
 }
 
 Mailbox NodeControlBlock::mailbox(int local_rank) const {
   const std::size_t stride = sizeof(MailboxHead) + page_up(shape_.mailbox_bytes);
-  std::byte* memory = mailboxes_ + static_cast<std::size_t>(local_rank) * stride;
+  std::byte* memory = sections_.mailboxes + static_cast<std::size_t>(local_rank) * stride;
   return {reinterpret_cast<MailboxHead*>(memory), memory + sizeof(MailboxHead),
           shape_.mailbox_bytes};
 }
 
 ReadyWords NodeControlBlock::ready(Id id) const {
-  return {{cell(id).ready, more_ready_ + slot_of(id) * more_ready_words_},
+  return {{cell(id).ready, sections_.more_ready + slot_of(id) * more_ready_words_},
           generation_of(id),
           shape_.local_size,
           shape_.ranks_per_ready_word};
@@ -131,8 +228,8 @@ NodeControlBlock::Arrival NodeControlBlock::arrive(Id id, Location where,
   ReadyWords ready = this->ready(id);
   if (!ready.is_current()) return Arrival::stale;
   place(id, local_rank_) = where;
-  ready_times_[slot_of(id) * shape_.local_size + local_rank_].store(time.count(),
-                                                                    std::memory_order_relaxed);
+  sections_.ready_times[slot_of(id) * shape_.local_size + local_rank_].store(
+      time.count(), std::memory_order_relaxed);
   if (resized) target.resized.store(1, std::memory_order_relaxed);
   const Arrival arrival = ready.arrive(local_rank_);
   if (arrival != Arrival::complete) return arrival;
@@ -152,7 +249,7 @@ NodeControlBlock::Last NodeControlBlock::last_arrival(Id id) const {
   std::int64_t at = 0, before = 0;
   for (int r = 0; r < shape_.local_size; ++r) {
     const std::int64_t time =
-        ready_times_[slot_of(id) * shape_.local_size + r].load(std::memory_order_relaxed);
+        sections_.ready_times[slot_of(id) * shape_.local_size + r].load(std::memory_order_relaxed);
     if (time > at) {
       before = at;
       at = time;
@@ -173,27 +270,11 @@ bool NodeControlBlock::take_resized(Id id) {
   return true;
 }
 
-std::uint64_t NodeControlBlock::last_run(Id id) const {
-  return cell(id).last_run.load(std::memory_order_relaxed);
-}
-
-Location NodeControlBlock::location(Id id, int local_rank) const {
-  return place(id, local_rank);
-}
-
-void NodeControlBlock::watch(Id id, bool on) {
-  cell(id).watched.store(on ? 1 : 0, kWakeOrder);
-}
-
-bool NodeControlBlock::watched(Id id) const {
-  return cell(id).watched.load(kWakeOrder) != 0;
-}
-
 void NodeControlBlock::set_joined(bool on) {
   Atomic<std::uint32_t>& own = rank(local_rank_).joined;
   if ((own.load(std::memory_order_relaxed) != 0) == on) return;
   own.store(on ? 1 : 0, kWakeOrder);
-  joined_count_->fetch_add(on ? 1U : ~0U, kWakeOrder);
+  sections_.joined_count->fetch_add(on ? 1U : ~0U, kWakeOrder);
 }
 
 LocalRanks NodeControlBlock::joined_ranks() const {
@@ -202,10 +283,6 @@ LocalRanks NodeControlBlock::joined_ranks() const {
     joined[static_cast<std::size_t>(r)] = rank(r).joined.load(kWakeOrder) != 0;
   }
   return joined;
-}
-
-bool NodeControlBlock::log_has_pending_work() const {
-  return log_.find(log_position_) != nullptr;
 }
 
 std::uint64_t NodeControlBlock::close_batch(std::uint64_t ticket, SequenceRingEntry& first) {
@@ -324,20 +401,12 @@ void NodeControlBlock::set_done(std::uint64_t units) {
   }
 }
 
-std::uint64_t NodeControlBlock::done_by_all() const {
-  return slowest(&RankCell::done, kWakeOrder);
-}
-
 std::vector<int> NodeControlBlock::behind(std::uint64_t units) const {
   std::vector<int> ranks;
   for (int r = 0; r < shape_.local_size; ++r) {
     if (rank(r).done.load(kWakeOrder) < units) ranks.push_back(r);
   }
   return ranks;
-}
-
-void NodeControlBlock::await_done(std::uint64_t units) {
-  rank(local_rank_).awaited.store(units, kWakeOrder);
 }
 
 void NodeControlBlock::signal_others() {

@@ -1,15 +1,22 @@
-/// What each rank of a node did last, for those that wait for it.
+/// Notes of a node's ranks for the others on its shared page: their last actions, which of them
+/// logs a stall, and why their engines have ended.
 #pragma once
+
+#include <hora/error.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "core/control_block/atomic.h"
+#include "core/control_block/tensor_id.h"
 
 namespace hora::internal {
 
@@ -69,13 +76,86 @@ class SharedNote {
   std::array<std::atomic<std::uint64_t>, kMostBytes / 8> words_;
 };
 
-/// What one rank is doing, whatever process sets it is in, on the world's control block. Times are
-/// those of the host's monotonic clock. Thread rule: any thread of that rank writes, any of the
-/// node reads.
+/// The last actions of a rank, whatever process sets it is in. Times are of the host's monotonic
+/// clock. Thread rule: any thread of that rank writes, any of the node reads.
 struct alignas(64) RankStatus {
   SharedNote submitted;                ///< the last name that it has submitted
   SharedNote waits_for;                ///< where a thread of it sleeps until this is complete
   std::atomic<std::int64_t> departed;  ///< when it has announced its shutdown(), in ns; 0: has not
+};
+
+/// Which ranks of a node wait for a stalled collective of one process set, and when one of them has
+/// last logged it; on the set's control block, all zero at first. Times are those of the host's
+/// monotonic clock. Thread rule: any thread of any rank.
+class StallBoard {
+ public:
+  /// This local rank has a stall to log, or has none.
+  void set_waiting(int local_rank, bool on) {
+    waiting_[static_cast<std::size_t>(local_rank)].store(on);
+  }
+  /// No local rank below this one has.
+  bool is_lowest(int local_rank) const {
+    return std::none_of(waiting_.begin(), waiting_.begin() + local_rank,
+                        [](const std::atomic<bool>& waits) { return waits.load(); });
+  }
+  /// True for one rank at a time: it logs, and no rank of the node does for `interval`. Another
+  /// rank has `head_start` to do so first.
+  bool claim(std::chrono::nanoseconds time, std::chrono::nanoseconds interval,
+             std::chrono::nanoseconds head_start = {}) {
+    std::int64_t next = next_report_.load();
+    return (time - head_start).count() >= next &&
+           next_report_.compare_exchange_strong(next, (time + interval).count());
+  }
+
+  /// The leader has got a message from the leader above it.
+  void note_heard(std::chrono::nanoseconds time) {
+    heard_.store(time.count(), std::memory_order_relaxed);
+  }
+  /// When that was last; zero: never.
+  std::chrono::nanoseconds heard() const {
+    return std::chrono::nanoseconds(heard_.load(std::memory_order_relaxed));
+  }
+
+ private:
+  std::array<std::atomic<bool>, kMaxLocalSize> waiting_;
+  std::atomic<std::int64_t> next_report_;
+  std::atomic<std::int64_t> heard_;
+};
+
+/// All zero at first. The texts are read only once `state` says that they are whole.
+struct alignas(64) FirstCauseMemory {
+  enum State : std::uint32_t { kNone = 0, kPublishing = 1, kPublished = 2 };
+
+  Atomic<std::uint32_t> state;
+  std::uint32_t code;
+  std::int32_t rank;
+  std::uint32_t text_bytes;
+  std::uint32_t tensor_bytes;
+  std::array<char, 4096> text;
+  std::array<char, 1024> tensor;
+};
+
+/// A rank that learns why the job ends (an error of a transport, a time limit, a damaged page)
+/// publishes it here and wakes its node: every rank of the node then ends with the same error,
+/// whichever cause of its own it finds later. One that dies while it publishes leaves nothing
+/// behind: the others find a cause of their own. Thread rule: any thread of any rank.
+class FirstCause {
+ public:
+  explicit FirstCause(FirstCauseMemory& memory) : memory_(memory) {}
+
+  /// False where another cause has been published, or is being published. Longer texts than the
+  /// page has room for are cut.
+  bool publish(const Error& error);
+  /// There is one. A load of a line that is written once.
+  bool is_published() const {
+    return memory_.state.load(kWakeOrder) == FirstCauseMemory::kPublished;
+  }
+  /// Nothing where none is published; waits for a moment where one is being published. What it says
+  /// is checked: another process has written it.
+  std::optional<Error> get() const;
+
+ private:
+  FirstCauseMemory& memory_;
 };
 
 }  // namespace hora::internal

@@ -1,7 +1,9 @@
-/// What stands for a negotiated tensor in memory that a node's ranks share: its number, and the
-/// place of its data.
+/// A negotiated tensor in memory that a node's ranks share: its number and the place of its data;
+/// and ranks of a node as bits.
 #pragma once
 
+#include <bitset>
+#include <cstddef>
 #include <cstdint>
 
 namespace hora::internal {
@@ -19,9 +21,6 @@ constexpr Id make_id(int slot, std::uint32_t generation) {
   return (generation << 16) | static_cast<std::uint32_t>(slot);
 }
 
-/// Slots of a set at most.
-inline constexpr int kMaxIdCapacity = 65536;
-
 /// Where a rank's tensor lies: one of its windows, and the byte offset in it. Of a tensor on a
 /// device what its ranks tell one another (BegunOnDevice::place).
 struct Location {
@@ -33,5 +32,16 @@ struct Location {
 
 /// The location of a rank that has joined and contributes nothing.
 inline constexpr Location kNowhere{.window = UINT32_MAX, .reserved = 0, .offset = 0};
+
+/// Ranks a node can have. A larger host becomes several nodes.
+inline constexpr int kMaxLocalSize = 512;
+
+/// Bit r: local rank r.
+using LocalRanks = std::bitset<kMaxLocalSize>;
+
+/// Those below `local_size`.
+inline LocalRanks all_local_ranks(std::size_t local_size) {
+  return LocalRanks().set() >> (kMaxLocalSize - local_size);
+}
 
 }  // namespace hora::internal

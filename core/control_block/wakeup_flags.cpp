@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "core/control_block/atomic.h"
-#include "core/control_block/futex.h"
 
 namespace hora::internal {
 

@@ -1,4 +1,4 @@
-/// How the ranks of a node wake one another.
+/// How the ranks of a node wake one another, and sleeping on a word that other processes change.
 #pragma once
 
 #include <chrono>
@@ -10,16 +10,20 @@
 
 namespace hora::internal {
 
-/// A view of wake-up words in shared memory that is all zero at first. One rank has one cell,
-/// however many process sets it is in: each set's control block holds a view with its own numbering
-/// of the ranks. A rank has two sleepers: its engine thread, and a thread that makes progress in
-/// its place.
-///
-/// A sleeper announces itself before it decides whether to sleep, and how long, so no wake-up is
-/// lost, where work is stored and checked for as atomic.h says. What it has seen before may be
-/// outdated: another thread of this rank may have made progress meanwhile, and signalled a rank
-/// that was not asleep.
-/// Thread rule: signal and sleeps: any thread of any rank; the others: this rank's.
+/// Sleeps until woken, until `timeout` has passed, or not at all when `word` no longer holds
+/// `expected`. May wake without cause. Works across processes (std::atomic::wait does not).
+void futex_wait(const Atomic<std::uint32_t>& word, std::uint32_t expected,
+                std::optional<std::chrono::nanoseconds> timeout);
+
+/// Wakes every sleeper on `word`.
+void futex_wake(const Atomic<std::uint32_t>& word) noexcept;
+
+/// A view of wake-up words in shared memory, all zero at first. One rank has one cell, however many
+/// process sets it is in: each set's control block holds a view with its own numbering. A rank has
+/// two sleepers: its engine thread, and a thread that makes progress in its place. A sleeper
+/// announces itself before it decides whether and how long to sleep, so no wake-up is lost where
+/// work is stored and checked for as atomic.h says; what it has seen before may be outdated. Thread
+/// rule: signal and sleeps: any thread of any rank; the others: this rank's.
 class WakeupFlags {
  public:
   struct alignas(64) Cell {

@@ -17,8 +17,7 @@
 #include "core/engine/device.h"
 #include "core/engine/node_memory.h"
 #include "core/negotiation/topology.h"
-#include "core/plan/bound_unit.h"
-#include "core/plan/memory_nodes.h"
+#include "core/plan/plan.h"
 #include "core/process.h"
 #include "core/trace/trace.h"
 

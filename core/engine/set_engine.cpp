@@ -7,7 +7,7 @@
 #include "core/engine/exchange_header.h"
 #include "core/flight/flight_recorder.h"
 #include "core/log.h"
-#include "core/negotiation/diagnosis.h"
+#include "core/negotiation/overdue_names.h"
 #include "core/plan/exchange.h"
 #include "core/tensor_text.h"
 

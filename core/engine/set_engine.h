@@ -16,9 +16,9 @@
 #include "core/engine/parts.h"
 #include "core/engine/stall_watch.h"
 #include "core/engine/submissions.h"
-#include "core/messages/message_limits.h"
-#include "core/negotiation/step_phases.h"
-#include "core/plan/bound_unit.h"
+#include "core/messages/messages.h"
+#include "core/negotiation/arrivals.h"
+#include "core/plan/plan.h"
 #include "core/ring_queue.h"
 
 namespace hora::internal {

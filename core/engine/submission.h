@@ -21,8 +21,7 @@
 #include "core/flight/record_writer.h"
 #include "core/negotiation/leader.h"
 #include "core/negotiation/signature.h"
-#include "core/plan/bound_unit.h"
-#include "core/plan/last_extents.h"
+#include "core/plan/plan.h"
 
 namespace hora::internal {
 

@@ -15,7 +15,6 @@
 #include "core/engine/node_memory.h"
 #include "core/negotiation/signature.h"
 #include "core/negotiation/topology.h"
-#include "core/plan/memory_nodes.h"
 #include "core/plan/plan.h"
 #include "core/thread_safety.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/engine/rank_remark.h"
-#include "core/negotiation/diagnosis.h"
+#include "core/negotiation/overdue_names.h"
 #include "core/tensor_text.h"
 
 namespace hora::internal {

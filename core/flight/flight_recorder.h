@@ -1,14 +1,16 @@
-/// The flight record of this rank: where its memory is, and what becomes of it when the rank fails.
+/// The flight record of this rank, and the relay of SIGUSR1 and SIGUSR2, which batch systems send
+/// before they end a job: one that comes to this rank is passed on to all.
 #pragma once
 
 #include <hora/error.h>
+#include <sys/types.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdint>
 #include <optional>
 #include <string>
 
-#include "core/flight/record_memory.h"
 #include "core/flight/record_writer.h"
 
 namespace hora::internal {
@@ -51,7 +53,20 @@ class FlightRecorder {
   std::atomic<bool> written_{false};
 };
 
-/// What is wrong with a text as a folder for records; empty where nothing is.
+/// Says why this cannot be a folder for records; empty where it can.
 std::string wrong_with_record_directory(std::string_view path);
+
+/// While it lives, the program's handlers of these signals are preceded by one that sends the
+/// signal to the guard (unless it came from there), which signals all other ranks. A signal without
+/// a handler keeps its effect. One at a time. Thread rule: one thread; signals on any.
+class SignalRelay {
+ public:
+  /// The program has installed its handlers before.
+  explicit SignalRelay(pid_t guard) noexcept;
+  /// Puts the program's handlers back, where no others have been installed meanwhile.
+  ~SignalRelay();
+  SignalRelay(const SignalRelay&) = delete;
+  SignalRelay& operator=(const SignalRelay&) = delete;
+};
 
 }  // namespace hora::internal

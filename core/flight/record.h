@@ -25,12 +25,11 @@
 
 namespace hora::internal {
 
-/// Of RecordedCause::code.
+/// A bit of RecordedCause::code.
 inline constexpr std::uint32_t kFailedElsewhere = 0x100;
 
 inline constexpr auto kRelaxed = std::memory_order_relaxed;
 inline constexpr std::uint64_t kRecordMagic = 0x64726f6365526148;  // "HaRecord"
-/// Of this layout.
 inline constexpr std::uint32_t kRecordVersion = 2;
 inline constexpr std::size_t kRecordedCollectives = 1000;
 
@@ -103,13 +102,12 @@ inline constexpr std::size_t kRecordPhaseBytes = 128;
 inline constexpr std::size_t kRecordHostBytes = 256;
 inline constexpr std::size_t kRecordVersionBytes = 32;
 
-/// One collective. Its ticket (0, 1, 2, ... in the order of submission) is its place: entry
-/// `ticket % kRecordedCollectives`. `begun` is written first and `written` last, both with the low
-/// 32 bits of ticket + 1: where they differ, the entry is half-written, and dropped (a seqlock;
-/// Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012). What is
-/// stored between them is released and acquired one by one, which orders it against both marks
-/// without a fence. What happens later to the collective are single stores into the entry, which
-/// may come in any order.
+/// One collective. Its ticket (0, 1, 2, ... in the order of submission) is its place: entry `ticket
+/// % kRecordedCollectives`. `begun` is written first and `written` last, both with the low 32 bits
+/// of ticket + 1: where they differ, the entry is half-written, and dropped (a seqlock; Boehm, "Can
+/// seqlocks get along with programming language memory models?", MSPC 2012). All between them is
+/// released and acquired one by one, which orders it against both marks without a fence. Later
+/// stores are single, and may come in any order.
 struct alignas(64) RecordEntry {
   std::atomic<std::uint32_t> begun;
   std::atomic<std::uint32_t> written;

@@ -1,21 +1,54 @@
-/// A flight record as values: what a rank did last, to be read after its end.
+/// Flight records as values, for those who read them after a rank's end or watch it, and as files:
+/// one JSON object a rank, "hora-record.<rank>.json".
 #pragma once
 
 #include <hora/error.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <tl/expected.hpp>
 #include <vector>
 
 #include "core/flight/record.h"
+#include "core/negotiation/arrivals.h"
 #include "core/negotiation/signature.h"
 
 namespace hora::internal {
 
-/// Of CLOCK_MONOTONIC on the rank's host, unless something else is said; 0: has not happened.
+/// `phase`: index of its name.
+using RecordedArrivalsRow = RankArrivals;
+
+struct RecordedArrivals {
+  std::chrono::nanoseconds at{};  ///< of CLOCK_MONOTONIC
+  std::uint64_t decisions = 0;    ///< on ids (negotiation/arrivals.h)
+  std::uint64_t steps = 0;
+  std::vector<std::string> phases = {};  ///< names by index; empty: not known
+  std::vector<RecordedArrivalsRow> rows = {};
+  bool operator==(const RecordedArrivals&) const = default;
+};
+
+/// Writes all of it, or as much as there is place for. Stores alone. Thread rule: one thread.
+///@{
+struct ArrivalsToRecord {
+  std::chrono::nanoseconds at{};
+  std::uint64_t decisions = 0;
+  std::uint64_t steps = 0;
+  std::span<const std::string_view> phases;
+  std::span<const RecordedArrivalsRow> rows;
+};
+void write_arrivals(RecordArrivals& memory, const ArrivalsToRecord& arrivals) noexcept;
+///@}
+
+/// None where nothing was written, or a writer has died at it. Whatever the memory holds, texts are
+/// printable, counts and phases within their bounds, and nothing negative. Thread rule: any thread.
+std::optional<RecordedArrivals> read_arrivals(const RecordArrivals& memory);
+
+/// CLOCK_MONOTONIC on the rank's host, unless something else is said; 0: has not happened.
 using RecordTime = std::chrono::nanoseconds;
 /// 36 years; later ones are damage.
 inline constexpr RecordTime kLatestRecordTime{std::int64_t{1} << 60};
@@ -114,5 +147,26 @@ RecordGlance glance_at(const RecordLayout& memory);
 RecordState state_of(const RecordLayout& memory) noexcept;
 RecordTime last_activity_of(const RecordLayout& memory) noexcept;
 ///@}
+
+/// No record is longer; longer files are refused unread.
+inline constexpr std::size_t kLongestRecordFile = std::size_t{4} << 20;
+
+/// One line of ASCII for the header's fields, one for each collective. Times are nanoseconds.
+std::string to_json(const FlightRecord& record);
+
+/// Reads the text of to_json(). The error names the first field that is missing, of a wrong type or
+/// out of bounds, or the other version. Texts are made printable. Pure.
+tl::expected<FlightRecord, std::string> record_from_json(std::string_view text);
+
+/// "<folder>/hora-record.<rank>.json".
+std::string record_file(const std::string& folder, int rank);
+
+/// Makes the folder where it is missing (mode 0700). The error says what is in the way.
+tl::expected<void, std::string> make_record_folder(const std::string& folder);
+
+/// Writes record_file() anew (mode 0600, links are not followed) in make_record_folder(); returns
+/// its path.
+tl::expected<std::string, std::string> write_record(const FlightRecord& record,
+                                                    const std::string& folder);
 
 }  // namespace hora::internal

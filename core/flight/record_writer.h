@@ -1,4 +1,4 @@
-/// What a rank writes into its flight record.
+/// The writer of a rank's flight record, and the owner of the record's memory.
 #pragma once
 
 #include <hora/error.h>
@@ -7,11 +7,39 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <tl/expected.hpp>
 
 #include "core/flight/record.h"
 #include "core/negotiation/signature.h"
 
 namespace hora::internal {
+
+/// Move-only. Thread rule: one thread; layout() from any.
+class RecordMemory {
+ public:
+  /// The guard's: a sealed memfd, which cannot be made shorter. Its descriptor closes on exec; a
+  /// rank opens path() while the guard lives.
+  static tl::expected<RecordMemory, std::string> create();
+  /// The rank's, of memory that create() has made. Refused, with the reason: what is missing, of
+  /// another size or layout, or in use by another process that lives. Writes nothing.
+  static tl::expected<RecordMemory, std::string> open(const std::string& path);
+  /// This process's own.
+  static tl::expected<RecordMemory, std::string> anonymous();
+
+  RecordMemory(RecordMemory&& other) noexcept;
+  RecordMemory& operator=(RecordMemory&& other) noexcept;
+  ~RecordMemory();
+
+  RecordLayout& layout() const noexcept { return *layout_; }
+  /// "/proc/<this process>/fd/<descriptor>" after create(), for kRecordVariable; else empty.
+  std::string path() const;
+
+ private:
+  RecordMemory(RecordLayout* layout, int descriptor) : layout_(layout), descriptor_(descriptor) {}
+
+  RecordLayout* layout_ = nullptr;
+  int descriptor_ = -1;
+};
 
 /// The rank, where it is known.
 struct RecordIdentity {
@@ -28,9 +56,9 @@ using RecordTicket = std::uint64_t;
 inline constexpr RecordTicket kNoTicket = ~RecordTicket{0};
 
 /// A place for hooks, copied freely; default-constructed: off, and each costs one comparison. The
-/// memory outlives it. Stores alone: no lock, no allocation, no call of the system, so that also
-/// signal handlers may call it. A collective whose entry was given to a later one is not written
-/// any more. Thread rule: any thread, but begin(), identify() and set_state(): one thread.
+/// memory outlives it. Stores alone: no lock, no allocation, no call of the system, so that signal
+/// handlers may call it. Thread rule: any thread, but begin(), identify() and set_state(): one
+/// thread.
 class RecordWriter {
  public:
   using Time = std::chrono::nanoseconds;  ///< of std::chrono::steady_clock, as CLOCK_MONOTONIC
@@ -50,10 +78,10 @@ class RecordWriter {
     fail(cause, static_cast<std::uint32_t>(code) + 1 + (failed_elsewhere ? kFailedElsewhere : 0));
   }
   ///@}
-  /// What the program is doing. Of two threads at the same moment one prevails.
+  /// Notes what the program is doing. Concurrent calls: one wins.
   void note_phase(std::string_view phase) const noexcept;
 
-  /// Of one collective; `peers`: ranks of its set.
+  /// Begins the entry of a collective; `peers`: ranks of its set.
   RecordTicket submitted(std::string_view name, ProcessSet set, const Signature& signature,
                          std::uint64_t bytes, std::size_t peers, Time time) const noexcept;
   /// `number`: its place among the set's decisions, from 1.

@@ -1,16 +1,22 @@
 #include "core/messages/messages.h"
 
 #include <flatbuffers/flatbuffers.h>
+#include <fmt/format.h>
+#include <hora/error.h>
 #include <hora/printable.h>
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/checked.h"
+#include "core/control_block/node_control_block.h"
 #include "messages_generated.h"
 
 namespace hora::internal {
@@ -121,19 +127,6 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const JobEnd& end) {
       .Union();
 }
 
-wire::Body body_type(const Mail&) {
-  return wire::Body::Mail;
-}
-wire::Body body_type(const Up&) {
-  return wire::Body::Up;
-}
-wire::Body body_type(const Decision&) {
-  return wire::Body::Decision;
-}
-wire::Body body_type(const JobEnd&) {
-  return wire::Body::JobEnd;
-}
-
 /// Reads verified tables; remembers the first error that verification does not detect. Nothing that
 /// encode() makes shares its parts, so a message that says more than it has bytes is refused: a few
 /// kilobytes of offsets to one vector could mean terabytes.
@@ -169,12 +162,10 @@ class Decoder {
   Expiry expiry(const wire::Expiry* e) {
     if (!e) return {};
     if (!std::in_range<std::chrono::milliseconds::rep>(e->limit())) {
-      fail("a time limit of " + std::to_string(e->limit()) + " ms");
+      fail("a time limit of {} ms", e->limit());
       return {};
     }
-    if (e->left() > Expiry::kMostLeft.count()) {
-      fail("a tensor that expires in " + std::to_string(e->left()) + " ms");
-    }
+    if (e->left() > Expiry::kMostLeft.count()) fail("a tensor that expires in {} ms", e->left());
     return {std::chrono::milliseconds(e->limit()), std::chrono::milliseconds(e->left()),
             e->is_of_call()};
   }
@@ -193,7 +184,7 @@ class Decoder {
       for (const wire::ReportedSignature* v : items(r->values())) {
         report.values.push_back({signature(v->signature()), to_vector(v->ranks())});
       }
-      if (report.values.empty()) fail("report of " + in_quotes(report.name) + " holds no value");
+      if (report.values.empty()) fail("report of {} holds no value", in_quotes(report.name));
       result.reports.push_back(std::move(report));
     }
     for (const wire::Presence* p : items(u.presence())) {
@@ -236,7 +227,7 @@ class Decoder {
       const auto windows = to_vector(a->windows());
       const auto offsets = to_vector(a->offsets());
       if (windows.size() != offsets.size())
-        fail("locations of " + in_quotes(assigned.name) + " are torn");
+        fail("locations of {} are torn", in_quotes(assigned.name));
       for (std::size_t i = 0; i < std::min(windows.size(), offsets.size()); ++i) {
         assigned.locations.push_back({windows[i], 0, offsets[i]});
       }
@@ -246,9 +237,7 @@ class Decoder {
     for (const wire::Failed* f : items(d.failed())) {
       result.failed.push_back({to_text(f->name()), to_text(f->text()), f->has_id(), f->id()});
     }
-    for (const flatbuffers::String* name : items(d.asked())) {
-      result.asked.push_back(to_text(name));
-    }
+    for (const flatbuffers::String* name : items(d.asked())) result.asked.push_back(to_text(name));
     return result;
   }
 
@@ -299,21 +288,145 @@ class Decoder {
   template <class E>
   E enumerator(std::uint8_t value, const char* what) {
     if (is_enumerator(static_cast<E>(value))) return static_cast<E>(value);
-    fail(std::string("unknown ") + what + " " + std::to_string(value));
+    fail("unknown {} {}", what, value);
     return E{};
   }
 
   /// NaN is not equal to itself, so ranks could not agree on it.
   double finite(double value, const char* what) {
-    if (!std::isfinite(value)) fail(std::string(what) + " is no finite number");
+    if (!std::isfinite(value)) fail("{} is no finite number", what);
     return value;
   }
 
-  void fail(const std::string& problem) {
-    if (problem_.empty()) problem_ = problem;
+  template <class... Values>
+  void fail(fmt::format_string<Values...> text, Values&&... values) {
+    if (problem_.empty()) problem_ = fmt::format(text, std::forward<Values>(values)...);
   }
 
   std::size_t bytes_left_;
+  std::string problem_;
+};
+
+constexpr std::size_t kMaxDimensions = 64;
+
+/// Remembers the first problem.
+class Check {
+ public:
+  explicit Check(const MessageLimits& limits) : limits_(limits) {}
+
+  std::string problem() && { return std::move(problem_); }
+
+  void message(const Mail& mail) { signature(mail.signature); }
+
+  void message(const Up& up) {
+    ids(up.ready);
+    ids(up.resized);
+    for (const Report& report : up.reports) {
+      for (const ReportedSignature& value : report.values) {
+        signature(value.signature);
+        ranks(value.ranks);
+      }
+      if (report.counted) id(*report.counted);
+    }
+    for (const Presence& presence : up.presence) {
+      ranks(presence.ready);
+      ranks(presence.missing);
+      if (!presence.remarks.empty() && presence.remarks.size() != presence.missing.size()) {
+        fail("{} remarks on {} ranks", presence.remarks.size(), presence.missing.size());
+      }
+    }
+    ranks(up.departed);
+    ranks(up.joined);
+    for (const Elsewhere& elsewhere : up.elsewhere) rank(elsewhere.rank);
+    for (const Expiring& expiring : up.expiring) rank(expiring.rank);
+    if (!up.last.empty() && up.last.size() != up.ready.size()) {
+      fail("{} last ranks of {} ids", up.last.size(), up.ready.size());
+    }
+    for (const LastReady& last : up.last) {
+      if (last.rank != -1) rank(last.rank);
+    }
+  }
+
+  void message(const Decision& decision) {
+    ids(decision.retired);
+    for (const Failed& failed : decision.failed) {
+      if (failed.has_id) id(failed.id);
+    }
+    std::set<std::string_view> names;
+    std::set<int> slots;
+    for (const Assigned& assigned : decision.assigned) {
+      id(assigned.id);
+      if (!names.insert(assigned.name).second) fail("two ids for {}", in_quotes(assigned.name));
+      if (!slots.insert(slot_of(assigned.id)).second) fail("id {} for two names", assigned.id);
+      if (assigned.signature) signature(*assigned.signature);
+      if (assigned.locations.size() != limits_.locations) {
+        fail("{} locations of {}, not {}", assigned.locations.size(), in_quotes(assigned.name),
+             limits_.locations);
+      }
+    }
+    ids(decision.run);
+    ids(decision.resized);
+    ranks(decision.departed);
+    if (decision.all_joined) rank(decision.last_joined);
+  }
+
+  void message(const JobEnd& end) {
+    if (end.rank != -1) rank(end.rank);
+  }
+
+ private:
+  void id(Id id) {
+    if (slot_of(id) >= limits_.id_capacity) {
+      fail("id {}, of slot {} of {}", id, slot_of(id), limits_.id_capacity);
+    }
+  }
+  void ids(const std::vector<Id>& ids) {
+    for (const Id each : ids) id(each);
+  }
+  void rank(int rank) {
+    if (!std::binary_search(limits_.ranks.begin(), limits_.ranks.end(), rank)) {
+      fail("rank {}, which is not in the process set", rank);
+    }
+  }
+  void ranks(const std::vector<int>& ranks) {
+    for (const int each : ranks) rank(each);
+  }
+
+  void signature(const Signature& signature) {
+    if (signature.kind == OperationKind::broadcast) rank(signature.root);
+    if (signature.kind == OperationKind::add_process_set) {
+      for (const std::int64_t each : signature.shape) {
+        if (!std::in_range<int>(each)) return fail("a set with rank {}", each);
+        rank(static_cast<int>(each));
+      }
+      return;
+    }
+    Shape shape = signature.shape;
+    const bool differs = extents_may_differ(signature.kind);
+    if (differs && (shape.empty() || shape.front() != kAnyExtent)) {
+      return fail("an exchange whose first extent is given");
+    }
+    if (signature.kind == OperationKind::reduce_scatter && shape.empty()) {
+      return fail("a scalar to scatter");
+    }
+    if (signature.kind == OperationKind::remove_process_set && shape.size() != 1) {
+      return fail("a removal of no process set");
+    }
+    if (differs) shape.front() = 1;
+    if (shape.size() > kMaxDimensions) return fail("{} dimensions", shape.size());
+    try {
+      static_cast<void>(TensorView{nullptr, signature.type, std::move(shape), {}}.bytes());
+    } catch (const Error& error) {
+      fail("{}", error.what());
+    }
+  }
+
+  template <class... Values>
+  void fail(fmt::format_string<Values...> text, Values&&... values) {
+    if (problem_.empty()) problem_ = fmt::format(text, std::forward<Values>(values)...);
+  }
+
+  const MessageLimits& limits_;
   std::string problem_;
 };
 
@@ -321,8 +434,9 @@ class Decoder {
 
 std::vector<std::byte> encode(const Message& message) {
   Builder builder;
-  const auto [type, body] = std::visit(
-      [&](const auto& m) { return std::pair(body_type(m), encode_body(builder, m)); }, message);
+  // The alternatives of Message are those of wire::Body, whose first one is none.
+  const auto type = static_cast<wire::Body>(message.index() + 1);
+  const auto body = std::visit([&](const auto& m) { return encode_body(builder, m); }, message);
   builder.Finish(wire::CreateMessage(builder, type, body));
   const auto* bytes = reinterpret_cast<const std::byte*>(builder.GetBufferPointer());
   return {bytes, bytes + builder.GetSize()};
@@ -351,6 +465,36 @@ tl::expected<Message, std::string> decode(std::span<const std::byte> bytes) {
   }
   if (!decoder.problem().empty()) return tl::unexpected(decoder.problem());
   return result;
+}
+
+MessageLimits message_limits(const Topology& topology, int id_capacity, std::size_t locations) {
+  MessageLimits limits{id_capacity, {}, locations};
+  for (const auto& ranks : topology.ranks_of_node) {
+    limits.ranks.insert(limits.ranks.end(), ranks.begin(), ranks.end());
+  }
+  std::sort(limits.ranks.begin(), limits.ranks.end());
+  return limits;
+}
+
+std::string problem_in(const Message& message, const MessageLimits& limits) {
+  Check check(limits);
+  std::visit([&](const auto& m) { check.message(m); }, message);
+  return std::move(check).problem();
+}
+
+std::string problem_in(const Decision& decision, const MessageLimits& limits) {
+  Check check(limits);
+  check.message(decision);
+  return std::move(check).problem();
+}
+
+tl::expected<Message, std::string> decode(std::span<const std::byte> bytes,
+                                          const MessageLimits& limits) {
+  auto message = decode(bytes);
+  if (!message) return message;
+  std::string problem = problem_in(*message, limits);
+  if (!problem.empty()) return tl::unexpected("it names " + problem);
+  return message;
 }
 
 }  // namespace hora::internal

@@ -1,4 +1,6 @@
 /// The values that negotiation exchanges, and their encoding as verified FlatBuffers.
+///
+/// The limits of numbers in a peer's message. Pure.
 #pragma once
 
 #include <hora/collectives.h>
@@ -16,6 +18,7 @@
 
 #include "core/control_block/tensor_id.h"
 #include "core/negotiation/signature.h"
+#include "core/negotiation/topology.h"
 
 namespace hora::internal {
 
@@ -71,7 +74,7 @@ struct Mail {
   bool operator==(const Mail&) const = default;
 };
 
-/// What a leader knows about a tensor that is overdue, or that it has been asked about.
+/// A leader's view of an overdue tensor, or of one that it has been asked about.
 struct Presence {
   std::string name;
   std::vector<int> ready;
@@ -116,8 +119,8 @@ struct Up {
   std::vector<Elsewhere> elsewhere = {};
   std::vector<LastReady> last = {};  ///< for each of `ready`; or empty
   std::vector<Expiring> expiring = {};
-  /// Of `ready`, those to whose last run some rank of the subtree has brought other extents, or of
-  /// whose last run it does not know all extents.
+  /// The ids of `ready` to whose last run some rank of the subtree has brought other extents, or
+  /// does not know all extents of it.
   std::vector<Id> resized = {};
   bool operator==(const Up&) const = default;
 
@@ -193,5 +196,31 @@ std::vector<std::byte> encode(const Message& message);
 /// The message, or why the bytes are not a valid one: every offset, length and enumerator is
 /// checked.
 tl::expected<Message, std::string> decode(std::span<const std::byte> bytes);
+
+/// Limits of one process set. Every message that comes from a peer goes through decode() with
+/// these; after that the following holds, and is not checked again:
+/// - the slot of every id is below `id_capacity`;
+/// - every rank, and the root of every broadcast, is one of `ranks`;
+/// - every signature is one that a user can submit: its shape can be counted, in bytes as in rows,
+///   and its first extent is kAnyExtent where it may differ by rank, and only there;
+/// - either each ready id has its last rank, or none; either each missing rank has a remark, or
+///   none;
+/// - a decision gives no name two ids, and no slot to two names, and says for every name it assigns
+///   where `locations` local ranks keep it (but not whether anything is there: NodeMemory does).
+struct MessageLimits {
+  int id_capacity = 0;
+  std::vector<int> ranks;     ///< world ranks, ascending
+  std::size_t locations = 0;  ///< 0 between nodes; in a node's log, its ranks
+};
+
+MessageLimits message_limits(const Topology& topology, int id_capacity, std::size_t locations);
+
+/// The first invalid thing in a message; empty where there is none.
+std::string problem_in(const Message& message, const MessageLimits& limits);
+std::string problem_in(const Decision& decision, const MessageLimits& limits);
+
+/// As decode(bytes), and within the limits.
+tl::expected<Message, std::string> decode(std::span<const std::byte> bytes,
+                                          const MessageLimits& limits);
 
 }  // namespace hora::internal

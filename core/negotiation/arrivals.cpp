@@ -1,17 +1,52 @@
 #include "core/negotiation/arrivals.h"
 
+#include <fmt/format.h>
 #include <hora/printable.h>
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <numeric>
 #include <utility>
 
+#include "core/collective_names.h"
+
 namespace hora::internal {
 namespace {
+
+/// Behind all that have names of their own.
+constexpr PhaseIndex kOtherPhases = kStepPhases - 1;
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+bool is_number(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, is_digit);
+}
+
+/// The first bytes of `text` with "N" for each number, without a part of a character (UTF-8).
+PhaseName without_numbers(std::string_view text) noexcept {
+  PhaseName result;
+  auto& name = result.bytes;
+  std::size_t size = 0;
+  bool in_number = false;
+  for (const char c : text) {
+    const bool continues = is_digit(c) && in_number;
+    in_number = is_digit(c);
+    if (continues) continue;
+    if (size == name.size()) {
+      const auto is_inside = [](char byte) {
+        return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
+      };
+      while (is_inside(c) && size > 0 && is_inside(name[size - 1])) name[--size] = 0;
+      if (is_inside(c) && size > 0) name[--size] = 0;
+      break;
+    }
+    name[size++] = in_number ? 'N' : c;
+  }
+  return result;
+}
 
 using std::chrono::nanoseconds;
 
@@ -19,20 +54,15 @@ using std::chrono::nanoseconds;
 constexpr std::size_t kRowsShown = 32;
 /// Windows between two warnings of one rank.
 constexpr std::uint32_t kLongestInterval = 1024;
-/// Of the time that a rank has lost: a phase with more than this explains it.
+/// A phase in which more than this share of the time was lost explains it.
 constexpr double kExplains = 0.6;
 
 std::string milliseconds_text(nanoseconds length) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.3g ms",
-                std::chrono::duration<double, std::milli>(length).count());
-  return text.data();
+  return fmt::format("{:.3g} ms", std::chrono::duration<double, std::milli>(length).count());
 }
 
 std::string percent_text(double share) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.0f %%", share * 100);
-  return text.data();
+  return fmt::format("{:.0f} %", share * 100);
 }
 
 ProcessIdentity identity_of(int rank, std::span<const ProcessIdentity> processes) {
@@ -45,11 +75,61 @@ std::string lateness_text(const LatenessHistogram& lateness, std::uint64_t decis
   const double share =
       decisions == 0 ? 0 : static_cast<double>(lateness.count()) / static_cast<double>(decisions);
   if (lateness.count() == 0) return percent_text(share);
-  return percent_text(share) + ", median " + milliseconds_text(lateness.quantile(0.5)) + ", p99 " +
-         milliseconds_text(lateness.quantile(0.99));
+  return fmt::format("{}, median {}, p99 {}", percent_text(share),
+                     milliseconds_text(lateness.quantile(0.5)),
+                     milliseconds_text(lateness.quantile(0.99)));
 }
 
 }  // namespace
+
+std::optional<PhaseIndex> phase_of(std::string_view collective) {
+  if (collective.starts_with(kSyncBatchNormName)) {
+    return collective.ends_with(kBackwardEnd) ? kBackwardPhase : kForwardPhase;
+  }
+  if (!collective.starts_with(kGradientsName)) return std::nullopt;
+  const std::string_view rest = collective.substr(kGradientsName.size());
+  const auto optimizer_end = rest.find('.');
+  if (optimizer_end == rest.npos) return kOptimizerPhase;
+  std::string_view part = rest.substr(optimizer_end + 1);
+  if (part.starts_with(kLayoutName))
+    part.remove_prefix(std::min(part.find('.'), part.size() - 1) + 1);
+  // The bucket's number comes first where several collectives average it.
+  const std::string_view bucket = part.substr(0, part.find('.'));
+  if (!is_number(bucket)) return kOptimizerPhase;
+  return bucket == "0" ? kForwardPhase : kBackwardPhase;
+}
+
+void NotedPhases::note(std::string_view text) noexcept {
+  PhaseIndex phase = kTrainingPhase;
+  if (!text.empty()) {
+    const PhaseName name = without_numbers(text);
+    const LockGuard lock(mutex_);
+    const auto end = names_.begin() + static_cast<std::ptrdiff_t>(count_);
+    const auto found = std::find(names_.begin(), end, name);
+    if (found == end && count_ < kNamed) names_[count_++] = name;
+    phase = found == names_.end()
+                ? kOtherPhases
+                : static_cast<PhaseIndex>(kTrainingPhase + 1 + (found - names_.begin()));
+  }
+  current_.store(phase, std::memory_order_relaxed);
+}
+
+PhaseName NotedPhases::name(PhaseIndex phase) const noexcept {
+  constexpr std::array<std::string_view, kTrainingPhase + 1> kNames{"input and forward", "backward",
+                                                                    "optimizer", "training"};
+  PhaseName name;
+  const auto set = [&](std::string_view text) { std::ranges::copy(text, name.bytes.begin()); };
+  if (phase < kNames.size()) {
+    set(kNames[phase]);
+  } else if (phase == kOtherPhases) {
+    set("other phases");
+  } else {
+    const LockGuard lock(mutex_);
+    const std::size_t index = phase - kNames.size();
+    if (index < count_) name = names_[index];
+  }
+  return name;
+}
 
 LastArrival later_of(const LastArrival& a, const LastArrival& b) {
   if (a.rank < 0) return b;
@@ -202,23 +282,25 @@ std::size_t ArrivalLedger::most_often_last(std::span<RankArrivals> ranks) {
 std::string slow_rank_text(const SlowRank& slow, const ProcessIdentity& process,
                            const NotedPhases& noted) {
   std::string where;
-  // Of a program that says nothing all is one phase.
+  // All is one phase in a program that notes none.
   if (slow.phase_share > kExplains && slow.phase != kTrainingPhase) {
-    where = ", " + percent_text(slow.phase_share) + " of it lost in phase " +
-            in_quotes(noted.name(slow.phase).text());
+    where = fmt::format(", {} of it lost in phase {}", percent_text(slow.phase_share),
+                        in_quotes(noted.name(slow.phase).text()));
   }
-  return to_string(process) + " came last to " + percent_text(slow.share) +
-         " of the collectives of the last " +
-         std::to_string(std::chrono::duration_cast<std::chrono::seconds>(slow.window).count()) +
-         " s, " + milliseconds_text(slow.per_step) + " a step after all others" + where +
-         ": without that the job would take about " + percent_text(slow.held_up) +
-         " less time. Is its host or GPU slower, does it share its cores, or has it more to do?";
+  return fmt::format(
+      "{} came last to {} of the collectives of the last {} s, {} a step after all others{}: "
+      "without that the job would take about {} less time. Is its host or GPU slower, does it "
+      "share its cores, or has it more to do?",
+      to_string(process), percent_text(slow.share),
+      std::chrono::duration_cast<std::chrono::seconds>(slow.window).count(),
+      milliseconds_text(slow.per_step), where, percent_text(slow.held_up));
 }
 
 std::string arrivals_text(const ArrivalLedger& ledger, std::span<const ProcessIdentity> processes,
                           const NotedPhases& noted) {
-  std::string text = "ranks that came last to collectives, of " +
-                     std::to_string(ledger.decisions()) + ", and how late after the one before:\n";
+  std::string text = fmt::format(
+      "ranks that came last to collectives, of {}, and how late after the one before:\n",
+      ledger.decisions());
   std::vector<LatenessHistogram> all;
   for (std::size_t i = 0; i < ledger.ranks().size(); ++i) all.push_back(ledger.lateness_of(i));
   std::vector<std::size_t> order(all.size());
@@ -231,13 +313,13 @@ std::string arrivals_text(const ArrivalLedger& ledger, std::span<const ProcessId
   }
   for (std::size_t i = 0; i < std::min(order.size(), kRowsShown); ++i) {
     const std::size_t index = order[i];
-    text += "  " + to_string(identity_of(ledger.ranks()[index], processes)) + ": " +
-            lateness_text(all[index], ledger.decisions()) + "\n";
+    text += fmt::format("  {}: {}\n", to_string(identity_of(ledger.ranks()[index], processes)),
+                        lateness_text(all[index], ledger.decisions()));
     for (const PhaseIndex phase : phases) {
       const LatenessHistogram& lateness = ledger.lateness_of(index, phase);
       if (phases.size() == 1 || lateness.count() == 0) continue;
-      text += "    " + printable(noted.name(phase).text()) + ": " +
-              lateness_text(lateness, ledger.decisions(phase)) + "\n";
+      text += fmt::format("    {}: {}\n", printable(noted.name(phase).text()),
+                          lateness_text(lateness, ledger.decisions(phase)));
     }
   }
   if (order.size() > kRowsShown) {

@@ -1,8 +1,9 @@
-/// Who comes last to collectives, and how late: what no rank's own clock shows, since a step takes
-/// as long on every rank.
+/// Parts of a training step, and who comes last to collectives in them.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -13,10 +14,56 @@
 #include <utility>
 #include <vector>
 
-#include "core/negotiation/step_phases.h"
 #include "core/process.h"
+#include "core/thread_safety.h"
 
 namespace hora::internal {
+
+/// Below kStepPhases.
+using PhaseIndex = std::uint8_t;
+inline constexpr std::size_t kStepPhases = 8;
+
+/// Up to the first bucket of gradients: a rank that is late there has lost its time in its input or
+/// in the forward pass.
+inline constexpr PhaseIndex kForwardPhase = 0;
+inline constexpr PhaseIndex kBackwardPhase = 1;   ///< the other buckets
+inline constexpr PhaseIndex kOptimizerPhase = 2;  ///< norms, and ends of rounds
+/// Collectives of the program, while it has noted nothing; indices above are phases it has noted.
+inline constexpr PhaseIndex kTrainingPhase = 3;
+
+/// The phase of a collective that hora itself has named (core/collective_names.h); none: it is the
+/// program's, and belongs to the phase that has noted. Pure.
+std::optional<PhaseIndex> phase_of(std::string_view collective);
+
+/// A text of fixed size, in bytes of any kind; those behind its end are 0.
+struct PhaseName {
+  std::array<char, 32> bytes{};
+  std::string_view text() const {
+    return {bytes.data(),
+            std::min(std::string_view(bytes.data(), bytes.size()).find('\0'), bytes.size())};
+  }
+  bool operator==(const PhaseName&) const = default;
+};
+
+/// The phases that the program has noted (hora::note_phase). Numbers are left out, so that "epoch
+/// 3" and "epoch 4" are one. Beyond a few all others are one phase. Does not allocate. Thread rule:
+/// any thread.
+class NotedPhases {
+ public:
+  /// The program's own collectives belong to it from here on; empty: to kTrainingPhase.
+  void note(std::string_view text) noexcept;
+  PhaseIndex current() const noexcept { return current_.load(std::memory_order_relaxed); }
+  /// The name of any index; empty where nothing belongs to it yet.
+  PhaseName name(PhaseIndex phase) const noexcept;
+
+ private:
+  static constexpr std::size_t kNamed = kStepPhases - kTrainingPhase - 2;
+
+  std::atomic<PhaseIndex> current_{kTrainingPhase};
+  mutable Mutex mutex_;
+  std::array<PhaseName, kNamed> names_ HORA_GUARDED_BY(mutex_) = {};
+  std::size_t count_ HORA_GUARDED_BY(mutex_) = 0;
+};
 
 /// The last of some ranks to become ready for an id.
 struct LastArrival {
@@ -62,7 +109,7 @@ struct SlowRank {
   bool operator==(const SlowRank&) const = default;
 };
 
-/// What the ledger knows of a rank.
+/// The arrivals of a rank.
 struct RankArrivals {
   int rank = 0;
   std::uint64_t last = 0;             ///< decisions to which it came last
@@ -72,13 +119,11 @@ struct RankArrivals {
   bool operator==(const RankArrivals&) const = default;
 };
 
-/// The root's, of one process set, of collectives that are known by an id. A *step* ends where an
-/// id comes again that it has had already. A rank *holds up* a step by its greatest lateness in it:
-/// all other ranks had become ready for something for which it had not. What is late together with
-/// it, as the buckets of one backward pass are, costs nothing more; where a step waits several
-/// times, it is the least that it costs. The time is lost in the phases in which that lateness has
-/// grown. Pure: the time is in what is added. Does not allocate after construction. Thread rule:
-/// one thread at a time.
+/// The root's ledger of one process set's collectives that are known by an id. A *step* ends where
+/// an id comes again that it has had already. A rank *holds up* a step by its greatest lateness in
+/// it: what is late together with it, as the buckets of one backward pass are, costs nothing more.
+/// The time is lost in the phases in which that lateness has grown. Pure. Does not allocate after
+/// construction. Thread rule: one thread at a time.
 class ArrivalLedger {
  public:
   /// A window ends when it has both: collectives of one step are late together, so that steps are
@@ -102,7 +147,6 @@ class ArrivalLedger {
                               PhaseIndex noted = kTrainingPhase);
 
   std::uint64_t decisions() const { return decisions_; }
-  /// Of this phase.
   std::uint64_t decisions(PhaseIndex phase) const { return decisions_of_[phase]; }
   /// That have begun.
   std::uint64_t steps() const { return decisions_ == 0 ? 0 : step_; }
@@ -125,10 +169,10 @@ class ArrivalLedger {
     Times held_up{};                      ///< by phase
     std::chrono::nanoseconds greatest{};  ///< lateness in `step`
     std::uint32_t step = 0;
-    // Of the window:
+    // Within the window:
     std::uint32_t last = 0;
     Times held_up_before{};
-    // Of its warnings: windows to be slow in until the next, and how many that were last time.
+    // Warnings: windows to be slow in until the next, and how many that were last time.
     std::uint32_t quiet = 0;
     std::uint32_t interval = 1;
   };
@@ -145,7 +189,7 @@ class ArrivalLedger {
   std::uint32_t step_ = 1;
   std::uint64_t decisions_ = 0;
   std::array<std::uint64_t, kStepPhases> decisions_of_{};
-  // Of the window:
+  // Within the window:
   std::chrono::nanoseconds begin_{};
   std::uint32_t window_step_ = 1;
   std::uint32_t window_decisions_ = 0;

@@ -54,16 +54,6 @@ std::optional<Id> IdTable::id_of(const std::string& name) const {
   return known == names_.end() ? std::nullopt : std::optional(known->second);
 }
 
-KnownId* IdTable::find(Id id) {
-  const auto known = ids_.find(id);
-  return known == ids_.end() ? nullptr : &known->second;
-}
-
-const KnownId* IdTable::find(Id id) const {
-  const auto known = ids_.find(id);
-  return known == ids_.end() ? nullptr : &known->second;
-}
-
 /// All local ranks at once are not ready, until the last has announced it: its arrival would else
 /// be taken for one of the next time.
 ReadyById IdTable::ready_by(Id id, const IdUse& use, const TreePosition& position) const {
@@ -168,16 +158,6 @@ Report merged_report(const std::string& name, const ReportedName& reported, cons
   return report;
 }
 
-ReportedName* NameReports::find(const std::string& name) {
-  const auto found = names_.find(name);
-  return found == names_.end() ? nullptr : &found->second;
-}
-
-const ReportedName* NameReports::find(const std::string& name) const {
-  const auto found = names_.find(name);
-  return found == names_.end() ? nullptr : &found->second;
-}
-
 ReportedName& NameReports::add(const std::string& name, std::size_t local_size,
                                std::optional<Id> id) {
   ReportedName& reported = names_[name];
@@ -201,22 +181,12 @@ void NameReports::uncount(const std::string& name, Id id) {
   if (disputed->merged && disputed->merged->counted == id) disputed->merged.reset();
 }
 
-std::vector<std::string> NameReports::names() const {
-  std::vector<std::string> names;
-  for (const auto& [name, reported] : names_) names.push_back(name);
-  return names;
-}
-
-std::vector<std::string> NameReports::names_with_ids() const {
+std::vector<std::string> NameReports::names(bool with_ids_only) const {
   std::vector<std::string> names;
   for (const auto& [name, reported] : names_) {
-    if (reported.id) names.push_back(name);
+    if (reported.id || !with_ids_only) names.push_back(name);
   }
   return names;
-}
-
-void KnownNames::give_up(Id id) {
-  if (const auto name = ids.give_up(id)) reports.uncount(*name, id);
 }
 
 std::string KnownNames::problem_in(const Decision& decision) const {

@@ -1,7 +1,8 @@
 /// The names that a leader knows: those that have ids, and those that are reported because they
-/// have none, or have it with another signature.
+/// have none, or have it with another signature; and the ranks that have called join.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -12,17 +13,53 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/control_block/local_ranks.h"
 #include "core/control_block/tensor_id.h"
 #include "core/messages/messages.h"
 #include "core/negotiation/arrivals.h"
-#include "core/negotiation/joined_ranks.h"
 #include "core/negotiation/signature.h"
 #include "core/negotiation/topology.h"
 
 namespace hora::internal {
 
-/// What a leader must ask about ids on its own node's control block.
+/// The ranks of a leader's subtree that have joined, until all ranks have. A rank joins with
+/// nothing in flight, so a node all of whose ranks have joined is present for every id and name
+/// without messages. Pure. Thread rule: one thread at a time.
+class JoinedRanks {
+ public:
+  /// World ranks, at least one, in the order in which they have joined.
+  void add(const std::vector<int>& ranks) {
+    ranks_.insert(ranks.begin(), ranks.end());
+    last_ = ranks.back();
+  }
+  /// All ranks have joined: from now on none has.
+  void clear() { ranks_.clear(); }
+
+  bool contains(int rank) const { return ranks_.contains(rank); }
+  bool empty() const { return ranks_.empty(); }
+  std::size_t size() const { return ranks_.size(); }
+  /// The one that joined last of all that were added.
+  int last() const { return last_; }
+  /// The local ranks that have joined.
+  LocalRanks of_node(const TreePosition& position) const {
+    LocalRanks joined;
+    if (ranks_.empty()) return joined;
+    const std::vector<int>& ranks = position.local_ranks();
+    for (std::size_t r = 0; r < ranks.size(); ++r) joined[r] = ranks_.contains(ranks[r]);
+    return joined;
+  }
+  /// True where all ranks of a child's subtree have.
+  bool all_below(int child, const TreePosition& position) const {
+    if (ranks_.empty()) return false;
+    const auto ranks = position.ranks_in_subtree(child);
+    return std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return ranks_.contains(rank); });
+  }
+
+ private:
+  std::set<int> ranks_;
+  int last_ = 0;
+};
+
+/// Questions of a leader to its own node's control block.
 struct IdUse {
   /// NodeControlBlock::retire.
   std::function<bool(Id, bool only_idle)> retire;
@@ -30,11 +67,11 @@ struct IdUse {
   std::function<std::uint64_t(Id)> last_run;
   /// NodeControlBlock::ready_ranks.
   std::function<LocalRanks(Id)> ready_ranks;
-  /// What is to be said of a local rank that lacks what others wait for; may be null.
+  /// Remark on a local rank that lacks what others wait for; may be null.
   std::function<std::string(int local_rank)> remark = {};
 };
 
-/// What an id stands for.
+/// The tensor behind an id.
 struct KnownId {
   std::string name;
   Signature signature;
@@ -61,15 +98,22 @@ struct ReadyById {
   const KnownId& known;  ///< of the table
 };
 
+/// Null for a key that the map does not have.
+template <class Map, class Key>
+auto* find_value(Map& map, const Key& key) {
+  const auto found = map.find(key);
+  return found == map.end() ? nullptr : &found->second;
+}
+
 /// Ids assigned and not yet given up. Pure. Thread rule: one thread at a time.
 class IdTable {
  public:
   /// The name's id where it has one.
   std::optional<Id> id_of(const std::string& name) const;
   /// Null for an id that no name has.
-  KnownId* find(Id id);
-  const KnownId* find(Id id) const;
-  /// Of an id that a name has.
+  KnownId* find(Id id) { return find_value(ids_, id); }
+  const KnownId* find(Id id) const { return find_value(ids_, id); }
+  /// Precondition: a name has the id.
   const KnownId& at(Id id) const { return ids_.at(id); }
   /// The ranks that are ready for an id of a name.
   ReadyById ready_by(Id id, const IdUse& use, const TreePosition& position) const;
@@ -87,8 +131,8 @@ class IdTable {
   std::unordered_map<Id, KnownId> ids_;
 };
 
-/// What a leader's subtree has reported of one name. Where the name has an id, ready bits of that
-/// id count as reports of the id's signature, until the id is given up.
+/// The reports of one name in a leader's subtree. Where the name has an id, ready bits of that id
+/// count as reports of the id's signature, until the id is given up.
 struct ReportedName {
   std::vector<std::optional<Signature>> local;  ///< by local rank
   std::vector<Location> locations;              ///< likewise
@@ -113,8 +157,8 @@ Report merged_report(const std::string& name, const ReportedName& reported, cons
 class NameReports {
  public:
   /// Null for a name that no rank has reported.
-  ReportedName* find(const std::string& name);
-  const ReportedName* find(const std::string& name) const;
+  ReportedName* find(const std::string& name) { return find_value(names_, name); }
+  const ReportedName* find(const std::string& name) const { return find_value(names_, name); }
   /// A name that has none, with its id where it has one.
   ReportedName& add(const std::string& name, std::size_t local_size, std::optional<Id> id);
   void erase(const std::string& name) { names_.erase(name); }
@@ -124,9 +168,7 @@ class NameReports {
   /// whatever counted them as ready is void.
   void uncount(const std::string& name, Id id);
 
-  std::vector<std::string> names() const;
-  /// Those that have ids.
-  std::vector<std::string> names_with_ids() const;
+  std::vector<std::string> names(bool with_ids_only = false) const;
 
  private:
   std::map<std::string, ReportedName> names_;
@@ -139,7 +181,9 @@ struct KnownNames {
   NameReports reports;
 
   /// Does nothing for an id that no name has.
-  void give_up(Id id);
+  void give_up(Id id) {
+    if (const auto name = ids.give_up(id)) reports.uncount(*name, id);
+  }
   /// Why this cannot be the next decision, given those before; empty where it can.
   std::string problem_in(const Decision& decision) const;
 };

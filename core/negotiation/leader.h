@@ -1,24 +1,122 @@
-/// A node leader's part of the negotiation: events in, messages and decisions out. Pure: no clock,
-/// no transport, no shared memory.
+/// A node leader's part of the negotiation: events in, messages and decisions out; the root's
+/// besides: decisions in numbered batches, the same for every rank. Pure: no clock, no transport,
+/// no shared memory.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/control_block/tensor_id.h"
 #include "core/messages/messages.h"
-#include "core/negotiation/expiring_names.h"
-#include "core/negotiation/joined_ranks.h"
 #include "core/negotiation/known_names.h"
 #include "core/negotiation/overdue_names.h"
-#include "core/negotiation/root_decisions.h"
 #include "core/negotiation/topology.h"
 
 namespace hora::internal {
 
-/// What the leader wants done, in this order.
+/// Chooses the id that is given up for a new name when all are in use, by the clock, or
+/// second-chance, algorithm (F. J. Corbato, A Paging Experiment with the Multics System, 1968): a
+/// hand goes round the slots; an id that has run since the hand came by last, or since it was
+/// given, is passed over once, another is given up. The hand belongs to the root alone; others need
+/// not agree on what ran when. Pure. Thread rule: one thread at a time.
+class IdClock {
+ public:
+  explicit IdClock(int capacity) : capacity_(static_cast<std::size_t>(capacity)) {}
+
+  /// An id of a slot that was never in use, if any is left.
+  std::optional<Id> unused() const {
+    if (slots_.size() == capacity_) return std::nullopt;
+    return make_id(static_cast<int>(slots_.size()), 0);
+  }
+  /// The next id of the same slot.
+  static constexpr Id successor(Id id) {
+    return make_id(slot_of(id), (generation_of(id) + 1) & 0xffffu);
+  }
+  /// Its slot holds this id from now on, which ran last as `last_run` says.
+  void assign(Id id, std::uint64_t last_run) {
+    const auto slot = static_cast<std::size_t>(slot_of(id));
+    if (slot == slots_.size()) slots_.emplace_back();
+    slots_[slot] = {id, last_run};
+  }
+  /// The first id not passed over for which give_up(id) is true; nothing after two rounds.
+  /// last_run(id): a number that grows with each run.
+  template <class LastRun, class GiveUp>
+  std::optional<Id> next(LastRun&& last_run, GiveUp&& give_up) {
+    for (std::size_t step = 0; step < 2 * slots_.size(); ++step) {
+      IdSlot& slot = slots_[hand_];
+      hand_ = (hand_ + 1) % slots_.size();
+      const std::uint64_t run = last_run(slot.id);
+      if (run != slot.seen_run) {
+        slot.seen_run = run;
+      } else if (give_up(slot.id)) {
+        return slot.id;
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  struct IdSlot {
+    Id id = 0;
+    std::uint64_t seen_run = 0;  ///< when the hand came by last
+  };
+  std::size_t capacity_;
+  std::vector<IdSlot> slots_;  ///< those that were ever in use
+  std::size_t hand_ = 0;
+};
+
+/// A decision names tensors of about this many bytes at most; the rest follows in the next ones.
+inline constexpr std::size_t kDecisionBytes = std::size_t{1} << 20;
+
+/// The decision under construction, and what is to be in the next ones. Pure. Thread rule: one
+/// thread at a time.
+class RootDecisions {
+ public:
+  RootDecisions(int id_capacity, std::size_t ranks) : clock_(id_capacity), ranks_(ranks) {}
+
+  /// There is nothing to decide, not even for lack of an id.
+  bool empty() const { return next_.empty() && waiting_for_id_.empty() && disagreed_.empty(); }
+  /// All ranks are ready for the id, `resized` on some of them.
+  void run(Id id, bool resized) {
+    next_.run.push_back(id);
+    if (resized) next_.resized.push_back(id);
+  }
+  /// These ranks have called shutdown.
+  void depart(const std::vector<int>& ranks);
+  /// All ranks have reported a name, which has `id` or none: it gets an id, or ranks disagree.
+  void decide(const Report& report, std::optional<Id> id);
+  /// All ranks have called join, and the last of them was `last`.
+  void all_joined(int last);
+  /// Ranks are to say whether they wait under these names on other process sets.
+  void ask(std::vector<std::string> names) { next_.asked = std::move(names); }
+
+  /// Gives ids to names that have waited for them; for other names' sake ids are given up.
+  /// `with_signatures`: ranks may know of the names from the decision alone.
+  void assign_ids(KnownNames& names, const IdUse& use, bool with_signatures);
+  /// The next decision, if there is anything in it.
+  std::optional<Decision> take();
+
+ private:
+  std::optional<Id> allocate_id(KnownNames& names, const IdUse& use);
+  bool give_up_for_another(Id id, bool only_idle, KnownNames& names, const IdUse& use);
+  void add_disagreements();
+
+  IdClock clock_;
+  std::size_t ranks_;
+  std::vector<std::string> waiting_for_id_;  ///< agreed names, in order of agreement
+  std::deque<Failed> disagreed_;             ///< not yet in a decision
+  std::set<int> departed_;
+  Decision next_;
+  std::uint64_t number_ = 0;
+};
+
+/// Actions that the leader wants, in this order.
 struct LeaderOutput {
   std::vector<Id> watch;              ///< wake the leader at each arrival of these ids
   Up up;                              ///< for the parent; empty() where there is nothing to say
@@ -48,14 +146,14 @@ class Leader {
   void on_up(int child, const Up& up, Duration now);
   /// Why this cannot be the next decision, given those before; empty where it can.
   std::string problem_in(const Decision& decision) const { return names_.problem_in(decision); }
-  /// Of a decision in which there is no problem.
+  /// Precondition: there is no problem in the decision.
   void on_decision(const Decision& decision);
   /// Looks again at the ready bits of watched ids.
   void on_watched_arrivals();
 
-  /// What there is to do now. More may be left as long as there are decisions.
+  /// Returns what is to be done now. More may be left as long as there are decisions.
   LeaderOutput take(Duration now);
-  /// Of what has happened before the last take() nothing is left to be decided.
+  /// Everything that has happened before the last take() is decided.
   bool is_idle() const { return !root_ || root_->empty(); }
   /// When take() wants to be called even if nothing happens.
   std::optional<Duration> deadline() const;

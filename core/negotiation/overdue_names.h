@@ -1,5 +1,8 @@
-/// Tensors that wait too long: what a leader knows about them, and when it reports them.
+/// Tensors that wait too long or run out of time: what a leader knows about them, when it reports
+/// them, and in which words; and the texts of disagreements.
 #pragma once
+
+#include <hora/collectives.h>
 
 #include <chrono>
 #include <cstddef>
@@ -15,6 +18,26 @@
 #include "core/messages/messages.h"
 
 namespace hora::internal {
+
+/// One sentence naming the tensor, what differs, each value with its ranks (the first eight
+/// values), and what to do.
+std::string mismatch_text(const Report& report);
+
+/// A tensor that some ranks have submitted and others have not. Ranks are ascending.
+struct OverdueTensor {
+  std::string name;
+  std::vector<int> ready;
+  std::vector<int> missing;  ///< known not to be ready
+  std::vector<int> silent;   ///< of nodes that have said nothing about it
+  /// Ranks that are not ready and wait under this name on another process set.
+  std::map<ProcessSet, std::vector<int>> elsewhere = {};
+};
+
+/// One sentence about all of them: tensors that wait for the same ranks are named together (the
+/// first few), and what can be done is said once; after it what is known of the ranks that lack
+/// them (`remarks`, by rank; the first few).
+std::string overdue_text(ProcessSet set, std::span<const OverdueTensor> tensors,
+                         const std::map<int, std::string>& remarks = {});
 
 /// Time since any fixed moment; the caller's clock.
 using Duration = std::chrono::nanoseconds;
@@ -62,17 +85,56 @@ class OverdueNames {
     std::set<int> missing = {};
     std::map<ProcessSet, std::set<int>> elsewhere = {};  ///< ranks that wait there under this name
   };
-  static Presence merged(Presence seen, const Heard& heard);
+  template <class Take>
+  void take_each(const Seen& seen, const Take& take);
+  void note_remarks(const Presence& presence);
 
   bool at_root_;
   ProcessSet set_;
   Duration warning_interval_;
-  void note_remarks(const Presence& presence);
   std::map<std::string, Heard> names_;
   std::map<int, std::string> remarks_;  ///< by rank; until the next report
   Duration report_at_{};                ///< where there are names
   Duration quiet_until_{};              ///< the root's: no warning before
   std::deque<std::string> to_ask_;      ///< the root's
+};
+
+/// A tensor that has run out of time on a rank, and what the root knows of all ranks.
+struct Expired {
+  Expiring expiring;
+  Presence presence;
+};
+
+/// The root's: ranks report their limits to it a little before these end, so that the answers of
+/// all nodes are there when it reports for the whole job. Pure. Thread rule: one thread at a time.
+class ExpiringNames {
+ public:
+  /// The rank that runs out of time first stands for a name. True for a name that is new here: all
+  /// leaders are to be asked about it.
+  bool note(const Expiring& expiring, Duration now);
+  /// A leader reports about its node; the last word holds. Ignored for other names.
+  void note_presence(const Presence& presence);
+  /// The name waits for no rank.
+  void settle(const std::string& name) { names_.erase(name); }
+
+  /// When the first one runs out of time.
+  std::optional<Duration> deadline() const;
+  /// Names that have run out of time by now, and their ranks; forgotten here. `own`: by the
+  /// leader's own records.
+  std::vector<Expired> take(Duration now, const OverdueNames::Seen& own);
+  /// `own`, with what has been heard of the ranks that it does not name.
+  Presence completed(Presence own) const;
+
+ private:
+  struct Heard {
+    Expiring expiring;
+    Duration at{};
+    std::map<int, bool> ready = {};  ///< by rank
+    std::map<int, std::string> remarks = {};
+  };
+  static Presence completed(Presence own, const Heard& heard);
+
+  std::map<std::string, Heard> names_;
 };
 
 }  // namespace hora::internal

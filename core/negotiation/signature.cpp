@@ -1,45 +1,21 @@
 #include "core/negotiation/signature.h"
 
+#include <fmt/format.h>
+
 #include <array>
-#include <charconv>
 #include <span>
+#include <vector>
 
 #include "core/checked.h"
 
 namespace hora::internal {
-namespace {
-
-/// As many digits as tell any two values apart.
-std::string exact(double value) {
-  std::array<char, 32> digits{};
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
-  return {digits.data(), end};
-}
-
-}  // namespace
 
 std::string_view name_of(OperationKind kind) noexcept {
-  switch (kind) {
-    case OperationKind::allreduce:
-      return "allreduce";
-    case OperationKind::broadcast:
-      return "broadcast";
-    case OperationKind::barrier:
-      return "barrier";
-    case OperationKind::allgather:
-      return "allgather";
-    case OperationKind::alltoall:
-      return "alltoall";
-    case OperationKind::reduce_scatter:
-      return "reduce_scatter";
-    case OperationKind::add_process_set:
-      return "add_process_set";
-    case OperationKind::remove_process_set:
-      return "remove_process_set";
-    case OperationKind::join:
-      return "join";
-  }
-  return "unknown operation";
+  constexpr std::array<std::string_view, 9> kNames{
+      "allreduce",       "broadcast",          "barrier", "allgather", "alltoall", "reduce_scatter",
+      "add_process_set", "remove_process_set", "join"};
+  const auto number = static_cast<std::size_t>(kind);
+  return number < kNames.size() ? kNames[number] : "unknown operation";
 }
 
 std::size_t Signature::bytes() const {
@@ -57,20 +33,19 @@ std::string to_string(const Signature& signature) {
   if (signature.kind == OperationKind::barrier || signature.kind == OperationKind::join)
     return text;
   if (!changes_sets(signature.kind)) text.append(" ").append(name_of(signature.type));
-  text.append(" [");
-  for (std::size_t i = 0; i < signature.shape.size(); ++i) {
-    text.append(i == 0 ? "" : ", ");
-    text.append(signature.shape[i] == kAnyExtent ? "*" : std::to_string(signature.shape[i]));
+  std::vector<std::string> extents;
+  for (const std::int64_t extent : signature.shape) {
+    extents.push_back(extent == kAnyExtent ? "*" : std::to_string(extent));
   }
-  text.append("]");
+  text += fmt::format(" [{}]", fmt::join(extents, ", "));
   if (changes_sets(signature.kind)) return text;
   if (signature.kind == OperationKind::allreduce ||
       signature.kind == OperationKind::reduce_scatter) {
     text.append(" ").append(name_of(signature.op));
-    if (signature.prescale != 1.0) text += " prescale " + exact(signature.prescale);
-    if (signature.postscale != 1.0) text += " postscale " + exact(signature.postscale);
+    if (signature.prescale != 1.0) text += fmt::format(" prescale {}", signature.prescale);
+    if (signature.postscale != 1.0) text += fmt::format(" postscale {}", signature.postscale);
   } else if (signature.kind == OperationKind::broadcast) {
-    text.append(" from rank ").append(std::to_string(signature.root));
+    text += fmt::format(" from rank {}", signature.root);
   }
   return text.append(" on ").append(name_of(signature.device));
 }

@@ -1,6 +1,5 @@
-/// What all ranks must agree on before a tensor is transferred.
-///
-/// Which collectives on a device's tensors run on the device. Pure: the same on every rank.
+/// The properties that all ranks must agree on before a tensor is transferred, and which
+/// collectives run on the device. Pure: the same on every rank.
 #pragma once
 
 #include <hora/types.h>
@@ -52,7 +51,7 @@ constexpr bool changes_sets(OperationKind kind) {
 /// The first extent in a signature where it may differ by rank.
 inline constexpr std::int64_t kAnyExtent = -1;
 
-/// What one rank submits under a name.
+/// A rank's submission under a name.
 struct Signature {
   OperationKind kind = OperationKind::allreduce;
   DataType type = DataType::float32;
@@ -64,9 +63,10 @@ struct Signature {
   double postscale = 1.0;  ///< of the result
   bool operator==(const Signature&) const = default;
 
-  /// Of the tensor, 0 where there is none; not for exchanges, whose ranks bring their own lengths.
+  /// Bytes of the tensor; 0 where there is none, and for exchanges, whose ranks bring their own
+  /// lengths.
   std::size_t bytes() const;
-  /// Of all dimensions but the first.
+  /// Bytes of all dimensions but the first.
   std::size_t row_bytes() const;
 };
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/control_block/local_ranks.h"
+#include "core/control_block/tensor_id.h"
 
 namespace hora::internal {
 
@@ -40,10 +40,9 @@ std::vector<int> tree_children(int node, int nodes);
 /// `node` and everything below it, ascending.
 std::vector<int> tree_subtree(int node, int nodes);
 
-/// A leader's place in the tree: which ranks it represents, and through which children.
-///
-/// The node whose leader it is, and what lies below it: its *subtree*. Local ranks are numbers of
-/// ranks within the node. Pure. Thread rule: immutable.
+/// A leader's place in the tree: which ranks it represents (its *subtree*: its node, and what lies
+/// below), and through which children. Local ranks are numbers of ranks within the node. Pure.
+/// Thread rule: immutable.
 class TreePosition {
  public:
   TreePosition(Topology topology, int node)

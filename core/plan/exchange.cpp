@@ -1,5 +1,6 @@
 #include "core/plan/exchange.h"
 
+#include <fmt/format.h>
 #include <hora/error.h>
 
 #include <algorithm>
@@ -33,11 +34,11 @@ Checked checked_rows(const ExchangeExtents& extents) {
     for (const std::int64_t extent : extents.rows[rank]) rows = rows + extent;
     const Checked bytes = rows * std::max<std::size_t>(extents.row_bytes, 1);
     if (!bytes.at_most(kMaxBytes)) {
-      throw Error(ErrorCode::transport,
-                  "exchange: what rank " + std::to_string(rank) +
-                      " of the process set says of its rows cannot be, as rows of " +
-                      std::to_string(extents.row_bytes) +
-                      " bytes. Do all ranks run the same build of hora?");
+      throw Error(
+          ErrorCode::transport,
+          fmt::format("exchange: what rank {} of the process set says of its rows cannot be, "
+                      "as rows of {} bytes. Do all ranks run the same build of hora?",
+                      rank, extents.row_bytes));
     }
     all = all + rows;
   }
@@ -134,12 +135,12 @@ std::optional<Error> ExchangeMap::refusal(std::uint64_t memory) const {
   }
   if (bytes.at_most(memory)) return std::nullopt;
   return Error(ErrorCode::out_of_memory,
-               std::string(name_of(extents_.kind)) + ": the results of its " +
-                   std::to_string(size_) + " ranks would be " +
-                   (bytes.at_most(UINT64_MAX) ? std::to_string(bytes.value() >> 20) + " MiB"
-                                              : std::string("more than 2^64 bytes")) +
-                   " together, and their nodes have " + std::to_string(memory >> 20) +
-                   " MiB; give fewer rows, or use more nodes");
+               fmt::format("{}: the results of its {} ranks would be {} together, and their nodes "
+                           "have {} MiB; give fewer rows, or use more nodes",
+                           name_of(extents_.kind), size_,
+                           bytes.at_most(UINT64_MAX) ? fmt::format("{} MiB", bytes.value() >> 20)
+                                                     : "more than 2^64 bytes",
+                           memory >> 20));
 }
 
 const std::vector<int>& ExchangeMap::ranks_of(int node) const {
@@ -228,15 +229,12 @@ ByteLayout ExchangeMap::scattered_layout(int to_node) const {
 }
 
 std::size_t ExchangeMap::stream_bytes(int from_node, int to_node) const {
+  static const std::vector<int> kAny{0};
+  const bool sums = extents_.kind == OperationKind::reduce_scatter;
+  const bool gathers = extents_.kind == OperationKind::allgather;
   std::size_t total = 0;
-  if (extents_.kind == OperationKind::alltoall) {
-    for (const int from : ranks_of(from_node)) {
-      for (const int to : ranks_of(to_node)) total += bytes(rows(from, to));
-    }
-  } else if (extents_.kind == OperationKind::reduce_scatter) {
-    for (const int to : ranks_of(to_node)) total += bytes(rows(0, to));
-  } else {
-    for (const int from : ranks_of(from_node)) total += bytes(rows(from, 0));
+  for (const int from : sums ? kAny : ranks_of(from_node)) {
+    for (const int to : gathers ? kAny : ranks_of(to_node)) total += bytes(rows(from, to));
   }
   return total;
 }

@@ -1,10 +1,9 @@
 /// Which bytes of an allgather, alltoall or reduce-scatter go from where to where. Pure.
 ///
-/// A *row* is one step of the first dimension. What the ranks of node A give to the ranks of node B
-/// is a *layout*: bytes in an order that both nodes know, so that any range of them can travel
-/// without a description. A layout consists of *transfers*, each from one place to one place.
-/// Nodes, ranks and local ranks are those of the set; the ranks of a node need not follow one
-/// another.
+/// A *row* is one step of the first dimension. What the ranks of node A give to those of node B is
+/// a *layout*: bytes in an order that both nodes know, so that any range of them can travel without
+/// a description. It consists of *transfers*, each from one place to one place. Nodes, ranks and
+/// local ranks are those of the set; the ranks of a node need not follow one another.
 #pragma once
 
 #include <hora/error.h>
@@ -21,7 +20,7 @@
 
 namespace hora::internal {
 
-/// What an exchange is, as soon as the extents of all ranks are known.
+/// An exchange, as soon as the extents of all ranks are known.
 struct ExchangeExtents {
   OperationKind kind = OperationKind::allgather;
   std::size_t row_bytes = 0;
@@ -89,10 +88,10 @@ class ExchangeMap {
 
   /// alltoall: from rank to rank, sources first. reduce-scatter: the part of each destination.
   ByteLayout layout(int from_node, int to_node) const;
-  /// Of all streams between two different nodes.
+  /// The longest stream between two different nodes.
   std::size_t longest_stream() const;
 
-  /// What ExchangeResult::allocate gets on that rank.
+  /// The rows that ExchangeResult::allocate gets on that rank.
   std::vector<std::int64_t> result_rows(int rank) const;
   std::size_t result_bytes(int rank) const;
 

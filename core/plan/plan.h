@@ -1,24 +1,30 @@
 /// From a batch of decided tensors to units of work: which tensors travel together, cut into chunks
-/// and slices. Pure: the same on every rank.
+/// and slices; and a unit together with the memory of its tensors on every rank of this rank's
+/// node. Pure: the same on every rank.
 ///
 /// Words: a *unit* is a run of decided tensors of one kind, type and operation, laid end to end,
 /// each padded to 64 bytes ("unit bytes"). A *chunk* is a run of a unit's bytes, the step of the
 /// pipeline. A *slice* is one local rank's part of a chunk; all slices of a chunk but the last ones
 /// have equal length, a multiple of 64 bytes.
-///
-/// How the nodes' parts of a result become one.
 #pragma once
 
+#include <hora/error.h>
 #include <hora/types.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/alignment.h"
+#include "core/control_block/tensor_id.h"
 #include "core/negotiation/signature.h"
+#include "core/negotiation/topology.h"
 
 namespace hora::internal {
 
@@ -91,13 +97,11 @@ struct Unit {
   void make_one_chunk() { chunk_bytes = std::max(bytes, kAlignment); }
 };
 
-/// Cuts a decided batch into units, in its order: neighbours of equal kind, type, op, root, scale
-/// and device are fused while the unit stays within the fusion threshold. A tensor longer than
-/// that, or of alone_bytes, is a unit of its own. A unit of zero bytes (barriers, empty tensors)
-/// has no chunk.
-std::vector<Unit> plan(std::span<const Signature* const> decided, const PlanLimits& limits);
-/// The unit that begins with tensor `first` of the batch, into `unit`, whose memory is used again.
-/// Returns the first tensor of the next one.
+/// Cuts a decided batch into units, in its order: the one that begins with tensor `first` into
+/// `unit`, whose memory is used again. Returns the first tensor of the next one. Neighbours of
+/// equal kind, type, op, root, scale and device are fused while the unit stays within the fusion
+/// threshold. A tensor longer than that, or of alone_bytes, is a unit of its own. A unit of zero
+/// bytes (barriers, empty tensors) has no chunk.
 std::size_t plan_unit(std::span<const Signature* const> decided, std::size_t first,
                       const PlanLimits& limits, Unit& unit);
 
@@ -133,5 +137,207 @@ void for_each_run(const Unit& unit, Range range, Body&& body) {
 }
 /// The same as a list.
 std::vector<Run> runs(const Unit& unit, Range range);
+
+/// Those of a name's last run, if they are known. Thread rule: by turns; the thread that makes
+/// progress while the name is under way, and the one that submits it afterwards.
+class LastExtents {
+ public:
+  /// More of them, 32 KiB, are not kept beyond the run.
+  static constexpr std::size_t kMostKept = 4096;
+
+  bool known() const { return each_ > 0; }
+  /// Known, and these are what the rank with this place in the set has brought.
+  bool are(int place, std::span<const std::int64_t> extents) const {
+    return known() && std::ranges::equal(of(place), extents);
+  }
+  /// The extents of a rank, while known.
+  std::span<const std::int64_t> of(int place) const {
+    return std::span(all_).subspan(static_cast<std::size_t>(place) * each_, each_);
+  }
+  /// For all ranks, `each` apiece, in the order of their places: to be written whole.
+  std::span<std::int64_t> renew(std::size_t each, std::size_t ranks) {
+    each_ = each;
+    all_.resize(each * ranks);
+    return all_;
+  }
+  /// The run needs them no more.
+  void end_run() {
+    if (all_.size() <= kMostKept) return;
+    each_ = 0;
+    all_ = {};
+  }
+
+ private:
+  std::size_t each_ = 0;
+  std::vector<std::int64_t> all_;
+};
+
+class DeviceWork;
+
+/// The destination of an exchange's result.
+class ExchangeResult {
+ public:
+  virtual ~ExchangeResult() = default;
+  /// Memory for rows[0] + rows[1] + ... rows, `bytes` long (null where that is 0). `rows`: by the
+  /// rank of the set that they came from; of a reduce-scatter one number, this rank's rows. Called
+  /// once, by the thread that makes progress, as soon as all sizes are known. Host memory lies in
+  /// this rank's windows. Throws Error(out_of_memory).
+  virtual std::byte* allocate(std::span<const std::int64_t> rows, std::size_t bytes) = 0;
+  /// In allocate()'s place, on every rank alike: the collective fails with this error.
+  void refuse(Error why) { refusal_ = std::move(why); }
+  /// Once the unit is complete.
+  const std::optional<Error>& refusal() const { return refusal_; }
+
+ private:
+  std::optional<Error> refusal_;
+};
+
+/// The place of an ExchangeResult that will lie in this rank's windows, before sizes are known.
+class ResultPlace {
+ public:
+  virtual ~ResultPlace() = default;
+  /// By the submitting thread: memory in this rank's windows, of which allocate() makes the result
+  /// if that is_even() (plan/exchange.h), and then `bytes` long. Throws Error(out_of_memory).
+  virtual std::byte* expect(std::size_t bytes) = 0;
+};
+
+/// Whether a rank has memory for the result of an exchange on a device, told to the ranks of its
+/// node before any of them begins. A word in its shared memory, 0 at first.
+class ResultRoom {
+ public:
+  enum class Answer : std::uint32_t { none_yet, enough, lacking };
+  explicit ResultRoom(std::uint32_t& word) : word_(&word) {}
+  void tell(Answer answer) const {
+    std::atomic_ref(*word_).store(static_cast<std::uint32_t>(answer), std::memory_order_release);
+  }
+  Answer answer() const {
+    return static_cast<Answer>(std::atomic_ref(*word_).load(std::memory_order_acquire));
+  }
+
+ private:
+  std::uint32_t* word_;
+};
+
+/// The parts of a unit that an exchange (is_exchange) has besides.
+struct BoundExchange {
+  std::size_t row_bytes = 0;  ///< of one row: all dimensions but the first
+  /// By local rank, in that rank's shared memory until the unit is complete. allgather: {rows};
+  /// alltoall: rows for each rank of the set; reduce_scatter: {rows of the whole}, equal
+  /// everywhere.
+  std::vector<std::span<const std::int64_t>> rows;
+  std::shared_ptr<ExchangeResult> result;
+  /// The extents of the same name's last run, between several nodes; null: kept for no other run.
+  std::shared_ptr<LastExtents> last = nullptr;
+  bool repeats = false;  ///< every rank brings what it brought to that; the same on all ranks
+  /// In one node, of what may_push(), by local rank: its input lies where no peer reads, so it puts
+  /// its rows into the others' results itself. Empty: no rank does.
+  std::vector<bool> pushes = {};
+  /// Beside `pushes`: where the result will be if it is_even(), or kNowhere.
+  std::vector<Location> expected = {};
+  std::vector<ResultRoom> room = {};  ///< on a device: by local rank
+};
+
+struct BoundUnit;
+
+/// Called as a unit moves on. Thread rule: the thread that makes progress.
+class UnitObserver {
+ public:
+  virtual ~UnitObserver() = default;
+  /// This rank's data of the unit, which is under way, begins to move: the last moment at which
+  /// addresses of this rank's own memory in it can be changed. At most once each.
+  virtual void started(BoundUnit& unit) = 0;
+};
+
+/// Accesses to memory that are still to come, from the least on.
+enum class MemoryUse : std::uint8_t { none, reads, writes };
+
+struct BoundUnit {
+  /// 1, 2, ... in the order of start; 0: not known.
+  std::uint64_t number = 0;
+  UnitObserver* observer = nullptr;  ///< outlives it; null: none
+  Unit unit;
+  double scale = 1.0;  ///< applied once to the complete sum
+  int root_node = 0;   ///< of broadcasts
+  int root_local = 0;  ///< of broadcasts: the root's local rank in its node
+  int root_index = 0;  ///< of broadcasts: the root's place among the ranks of the set
+  int local_size = 1;
+  /// [position in unit.tensors * local_size + local rank]; on a device this rank's alone are set.
+  std::vector<std::byte*> memory;
+  /// Likewise, of units in place on a device: what the ranks of the node have said of their
+  /// tensors (BegunOnDevice::place); kNowhere of one that has joined.
+  std::vector<Location> places;
+  std::vector<std::shared_ptr<DeviceWork>> work;  ///< by position; on a device only
+  /// Some of this rank's memory is a caller's, who has it back when the unit has completed or
+  /// failed: before that, what comes from the network must have ended (DataPath::withdraw).
+  bool is_lent = false;
+  /// Tensors of a broadcast in one node that this rank fetches whole into `target`, where no peer
+  /// can write. `memory` has none of this rank's for them.
+  struct Fetch {
+    std::size_t position;
+    std::byte* target;
+  };
+  std::vector<Fetch> fetches;
+  /// Likewise, as its root: those whose bytes are not in `memory` yet, but in `source`.
+  struct Publish {
+    std::size_t position;
+    const std::byte* source;
+  };
+  std::vector<Publish> publishes;
+  /// This rank has joined: it has none of the tensors, and contributes identity elements.
+  bool is_joined_proxy = false;
+  /// On a device: other process sets may have collectives there (LaunchTicketLock). The same on all
+  /// ranks.
+  bool takes_turns = false;
+  BoundExchange exchange;  ///< of exchanges: one tensor, this rank's input
+
+  /// As a new one, but for the memory that its lists own, which is used again.
+  void clear() {
+    if (is_exchange(unit.kind)) exchange = {};
+    number = 0;
+    observer = nullptr;
+    unit.tensors.clear();
+    unit = {.tensors = std::move(unit.tensors)};
+    scale = 1.0;
+    root_node = root_local = root_index = 0;
+    local_size = 1;
+    memory.clear();
+    places.clear();
+    work.clear();
+    is_lent = is_joined_proxy = takes_turns = false;
+    fetches.clear();
+    publishes.clear();
+  }
+
+  std::byte* tensor(std::size_t position, int local_rank) const {
+    return memory[position * static_cast<std::size_t>(local_size) +
+                  static_cast<std::size_t>(local_rank)];
+  }
+};
+
+/// Memory node i has the local ranks [i * ranks, (i + 1) * ranks).
+struct MemoryNodes {
+  int count = 1;  ///< 1: all ranks are taken as one memory node's
+  int ranks = 0;  ///< of each, where there are several
+  bool operator==(const MemoryNodes&) const = default;
+
+  /// A sum shorter than this takes one pass over all ranks, which waits for no rank.
+  static constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
+
+  /// The memory nodes of one node's ranks. `of_rank`: by local rank, the number of the only memory
+  /// node whose processors it may use; negative: it may use those of several, or none is known.
+  /// Several only where each has the same number of ranks, two or more, next to each other.
+  static MemoryNodes of(std::span<const int> of_rank);
+  /// The memory nodes of a set: one where it has several nodes. `of_rank`: likewise, by world rank.
+  static MemoryNodes of(const Topology& set, std::span<const int> of_rank);
+
+  /// Whether an allreduce of `bytes` bytes of this kind goes by memory nodes, if no rank of the
+  /// node has joined. Not what is scaled before it is summed, nor types whose sums are wider than
+  /// their elements: a sum of some ranks would have to be kept elsewhere than in the tensor.
+  bool sum_apart(const Signature& signature, std::size_t bytes) const;
+  bool sum_apart(const BoundUnit& unit) const;
+};
+
+/// By world rank: the number of its memory node in its node, each of `ranks` consecutive ones.
+std::vector<int> virtual_memory_nodes(const Topology& world, int ranks);
 
 }  // namespace hora::internal

@@ -1,5 +1,6 @@
 #include "core/trace/trace.h"
 
+#include <fmt/format.h>
 #include <hora/error.h>
 #include <hora/printable.h>
 #include <pthread.h>
@@ -7,12 +8,138 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <exception>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <system_error>
+#include <utility>
 
 #include "core/log.h"
+#include "core/new_file.h"
 
 namespace hora::internal {
+
+EventBuffer::EventBuffer(std::size_t events, std::size_t rows)
+    : capacity_(events), most_rows_(rows) {
+  events_.reserve(capacity_);
+}
+
+std::optional<RowIndex> EventBuffer::row(RowGroup group, std::string_view name) {
+  std::string key;
+  key.reserve(name.size() + 1);
+  key.push_back(static_cast<char>(group));
+  key.append(name);
+  if (const auto found = rows_.find(key); found != rows_.end()) return found->second;
+  if (rows_.size() == most_rows_) return std::nullopt;
+  const auto index = static_cast<RowIndex>(rows_.size());
+  rows_.emplace(std::move(key), index);
+  new_rows_.push_back({group, printable(name, kLongestQuotation)});
+  return index;
+}
+
+void EventBuffer::push(const TraceEvent& event) {
+  if (events_.size() == capacity_) return drop(1);
+  events_.push_back(event);
+}
+
+void EventBuffer::take(EventBatch& batch) {
+  batch.events.clear();
+  batch.events.reserve(capacity_);
+  batch.rows.clear();
+  std::swap(batch.events, events_);
+  std::swap(batch.rows, new_rows_);
+  batch.dropped = dropped_;
+}
+
 namespace {
+
+/// Empty where the chunk waits or is done.
+std::string_view name_of(ChunkStage stage) {
+  constexpr std::array<std::string_view, 5> kNames{"local_in", "cross", "local_out", "", ""};
+  return kNames[static_cast<std::size_t>(stage)];
+}
+
+/// `name` as it is shown: with its set beside it, unless that is the world.
+std::string beside_set(std::string_view name, ProcessSet set) {
+  std::string text(name);
+  if (set != kWorld) text += " (set " + to_string(set) + ")";
+  return text;
+}
+
+TraceEvent span(std::string_view name, TraceTime begin, TraceTime end) {
+  TraceEvent event;
+  event.name = name;
+  event.begin = begin;
+  event.duration = end - begin;
+  return event;
+}
+
+using Json = nlohmann::ordered_json;
+
+/// ASCII without control characters, so that a file can be looked at in a terminal.
+std::string line(const Json& json) {
+  return json.dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
+double microseconds(std::chrono::nanoseconds time) {
+  return static_cast<double>(time.count()) / 1000.0;
+}
+
+/// Rows of a group lie together: viewers sort by tid, too. 0 stands for the process.
+std::uint64_t tid(RowGroup group, RowIndex index) {
+  constexpr std::uint64_t kRowsOfGroup = 100'000;
+  return static_cast<std::uint64_t>(group) * kRowsOfGroup + index + 1;
+}
+
+Json metadata(std::string_view name, int rank, std::uint64_t thread, Json arguments) {
+  return {
+      {"name", name}, {"ph", "M"}, {"pid", rank}, {"tid", thread}, {"args", std::move(arguments)}};
+}
+
+std::string_view category(RowGroup group) {
+  constexpr std::array<std::string_view, 4> kNames{"thread", "device", "chunk", "tensor"};
+  return kNames[static_cast<std::size_t>(group)];
+}
+
+Json arguments_of(const TraceEvent& event, std::span<const TraceRow> rows) {
+  Json arguments = Json::object();
+  if (event.subject != kNoRow) arguments["tensor"] = rows[event.subject].name;
+  if (event.unit.number > 0) arguments["unit"] = event.unit.number;
+  if (event.unit.set != kWorld) arguments["set"] = event.unit.set.number();
+  if (event.bytes) arguments["bytes"] = *event.bytes;
+  if (event.offset) arguments["offset"] = *event.offset;
+  if (event.facts) {
+    const UnitFacts& facts = *event.facts;
+    arguments["type"] = facts.type;
+    if (!facts.op.empty()) arguments["op"] = facts.op;
+    arguments["unit_bytes"] = facts.bytes;
+    arguments["unit_tensors"] = facts.tensors;
+    arguments["unit_chunks"] = facts.chunks;
+  }
+  if (event.last.rank >= 0) {
+    arguments["last_rank"] = event.last.rank;
+    arguments["late_us"] = microseconds(event.last.late);
+  }
+  return arguments;
+}
+
+constexpr std::string_view kRank = "%r";
+
+NewFile new_file(const std::string& path, int rank) {
+  try {
+    return NewFile(path);
+  } catch (const Error& error) {
+    throw Error(error.code(), "the timeline of rank " + std::to_string(rank) + ": " + error.what(),
+                rank);
+  }
+}
+
+/// errno is 0 before the first call that may fail.
+std::string reason() {
+  return errno == 0 ? std::string("unknown error") : std::generic_category().message(errno);
+}
 
 /// Interval at which stop() polls a device.
 constexpr auto kSourcePause = std::chrono::milliseconds(1);
@@ -22,6 +149,241 @@ ClockPair both_clocks() {
 }
 
 }  // namespace
+
+void Recording::push(RowGroup group, std::string_view name, TraceEvent event) {
+  const auto row = buffer_.row(group, name);
+  if (!row) return buffer_.drop(1);
+  event.row = *row;
+  buffer_.push(event);
+}
+
+void Recording::marked(const TensorKey& tensor, std::string_view mark, TraceTime time) {
+  TraceEvent event = span(mark, time, time);
+  event.kind = TraceEvent::Kind::mark;
+  push(RowGroup::tensors, beside_set(tensor.name, tensor.set), event);
+}
+
+void Recording::negotiated(const TensorKey& tensor, TraceTime submitted, TraceTime decided,
+                           const LastRank& last) {
+  TraceEvent event = span("negotiate", submitted, decided);
+  event.last = last;
+  push(RowGroup::tensors, beside_set(tensor.name, tensor.set), event);
+}
+
+void Recording::planned(UnitKey key, const UnitFacts& facts,
+                        const std::vector<TensorFacts>& tensors) {
+  OpenUnit& unit = units_[key];
+  unit.facts = facts;
+  for (const TensorFacts& tensor : tensors) {
+    const auto row = buffer_.row(RowGroup::tensors, beside_set(tensor.name, key.set));
+    if (row) {
+      unit.tensors.push_back({*row, tensor.bytes, tensor.decided});
+    } else {
+      buffer_.drop(2);
+    }
+  }
+}
+
+void Recording::started(UnitKey key, TraceTime time) {
+  const auto found = units_.find(key);
+  if (found == units_.end() || found->second.started) return;
+  found->second.started = time;
+  for (const OpenTensor& tensor : found->second.tensors) {
+    TraceEvent event = span("queue", tensor.decided, time);
+    event.row = tensor.row;
+    event.unit = key;
+    buffer_.push(event);
+  }
+}
+
+void Recording::completed(UnitKey key, TraceTime time) {
+  started(key, time);  // where it had nothing to do on this rank
+  const auto found = units_.find(key);
+  if (found == units_.end()) return;
+  const OpenUnit& unit = found->second;
+  for (const OpenTensor& tensor : unit.tensors) {
+    TraceEvent event = span(unit.facts.operation, *unit.started, time);
+    event.row = tensor.row;
+    event.unit = key;
+    event.bytes = tensor.bytes;
+    event.facts = unit.facts;
+    buffer_.push(event);
+  }
+  units_.erase(found);
+}
+
+void Recording::chunk(const ChunkFacts& chunk, ChunkStage stage, TraceTime time) {
+  if (stage == ChunkStage::local_in && chunk.offset == 0) started(chunk.unit, time);
+  const std::pair place{chunk.unit.set, chunk.slot};
+  if (const auto former = stages_.find(place); former != stages_.end()) {
+    TraceEvent event = span(name_of(former->second.stage), former->second.begin, time);
+    event.subject = subject(chunk.unit);
+    event.unit = chunk.unit;
+    event.bytes = chunk.bytes;
+    event.offset = chunk.offset;
+    push(RowGroup::chunks, beside_set("chunk slot " + std::to_string(chunk.slot), chunk.unit.set),
+         event);
+    stages_.erase(former);
+  }
+  const bool is_work = !name_of(stage).empty();
+  if (is_work) stages_.emplace(place, OpenStage{stage, time});
+}
+
+void Recording::waited(std::string_view thread, const TensorKey& tensor, TraceTime begin,
+                       TraceTime end) {
+  TraceEvent event = span("wait", begin, end);
+  event.subject =
+      buffer_.row(RowGroup::tensors, beside_set(tensor.name, tensor.set)).value_or(kNoRow);
+  push(RowGroup::threads, thread, event);
+}
+
+RowIndex Recording::subject(UnitKey unit) const {
+  const auto found = units_.find(unit);
+  if (found == units_.end() || found->second.tensors.empty()) return kNoRow;
+  return found->second.tensors.front().row;
+}
+
+void Recording::device(const DevicePhase& phase, RowIndex subject, TraceTime begin, TraceTime end) {
+  TraceEvent event = span(phase.name, begin, end);
+  event.subject = subject;
+  event.unit = phase.unit;
+  event.bytes = phase.bytes;
+  push(RowGroup::device, phase.row, event);
+}
+
+std::vector<std::string> header_json(const TraceIdentity& identity, const ClockPair& start) {
+  const int rank = identity.rank;
+  const std::string name = "rank " + std::to_string(rank) + " (" + identity.host + ")";
+  return {line(metadata("process_name", rank, 0, {{"name", name}})),
+          line(metadata("process_sort_index", rank, 0, {{"sort_index", rank}})),
+          line(metadata("hora_timeline", rank, 0,
+                        {{"rank", rank},
+                         {"size", identity.size},
+                         {"node", identity.node},
+                         {"host", identity.host},
+                         {"steady_clock_us", microseconds(start.steady)},
+                         {"wall_clock_us", microseconds(start.wall)}}))};
+}
+
+std::vector<std::string> row_json(const TraceRow& row, RowIndex index, int rank) {
+  const std::uint64_t thread = tid(row.group, index);
+  return {line(metadata("thread_name", rank, thread, {{"name", row.name}})),
+          line(metadata("thread_sort_index", rank, thread, {{"sort_index", thread}}))};
+}
+
+std::string event_json(const TraceEvent& event, std::span<const TraceRow> rows, int rank) {
+  const RowGroup group = rows[event.row].group;
+  const bool is_span = event.kind == TraceEvent::Kind::span;
+  Json json{{"name", event.name},
+            {"cat", category(group)},
+            {"ph", is_span ? "X" : "i"},
+            {"ts", microseconds(event.begin)}};
+  if (is_span) {
+    json["dur"] = microseconds(event.duration);
+  } else {
+    json["s"] = "t";
+  }
+  json["pid"] = rank;
+  json["tid"] = tid(group, event.row);
+  Json arguments = arguments_of(event, rows);
+  if (!arguments.empty()) json["args"] = std::move(arguments);
+  return line(json);
+}
+
+std::string dropped_json(std::uint64_t dropped, TraceTime time, int rank) {
+  return line({{"name", "events dropped"},
+               {"cat", "hora"},
+               {"ph", "i"},
+               {"ts", microseconds(time)},
+               {"s", "p"},
+               {"pid", rank},
+               {"tid", 0},
+               {"args", {{"dropped_events", dropped}}}});
+}
+
+std::string end_json(std::uint64_t dropped, TraceTime time, int rank) {
+  return line(metadata("hora_timeline_end", rank, 0,
+                       {{"steady_clock_us", microseconds(time)}, {"dropped_events", dropped}}));
+}
+
+std::string wrong_with_timeline_path(std::string_view path) {
+  if (path.empty()) return "the path is empty";
+  // Settings travel between ranks as lines; a file's name with control characters is a mistake.
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  if (std::ranges::any_of(path, is_control)) return "the path has control characters";
+  const std::filesystem::path name = std::filesystem::path(path).filename();
+  std::error_code ignored;
+  if (name.empty() || name == "." || name == ".." ||
+      std::filesystem::is_directory(std::filesystem::path(path), ignored)) {
+    return "the path names a folder, not a file";
+  }
+  for (std::size_t at = path.find('%'); at != path.npos; at = path.find('%', at + 1)) {
+    if (path.substr(at, kRank.size()) != kRank) return "after % only r, for the rank, may follow";
+  }
+  return {};
+}
+
+std::string timeline_file(std::string_view path, int rank) {
+  const std::string number = std::to_string(rank);
+  if (path.find(kRank) == path.npos) {
+    std::filesystem::path file(path);
+    const std::string extension = file.extension().string();
+    return file.replace_extension("." + number + extension).string();
+  }
+  std::string file(path);
+  for (auto at = file.find(kRank); at != file.npos; at = file.find(kRank, at + number.size())) {
+    file.replace(at, kRank.size(), number);
+  }
+  return file;
+}
+
+TimelineFile::TimelineFile(std::string path, const TraceIdentity& identity, const ClockPair& start)
+    : path_(std::move(path)), rank_(identity.rank) {
+  const NewFile made = new_file(path_, rank_);
+  errno = 0;
+  file_.open(made.descriptor_path(), std::ios::trunc);
+  file_ << '[';
+  for (const std::string& json : header_json(identity, start)) add(json);
+  if (file_.flush()) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("the timeline of rank {} cannot be written to {}: {}", rank_,
+                          in_quotes(path_), reason()),
+              rank_);
+}
+
+void TimelineFile::add(const std::string& json) {
+  file_ << (std::exchange(empty_, false) ? "\n" : ",\n") << json;
+}
+
+void TimelineFile::flush() {
+  if (!problem_.empty()) return;
+  file_.flush();
+  if (!file_) problem_ = "writing the timeline " + in_quotes(path_) + " has failed: " + reason();
+}
+
+void TimelineFile::write(const EventBatch& batch, TraceTime time) {
+  if (!problem_.empty()) return;
+  errno = 0;
+  for (const TraceRow& row : batch.rows) {
+    const auto index = static_cast<RowIndex>(rows_.size());
+    for (const std::string& json : row_json(row, index, rank_)) add(json);
+    rows_.push_back(row);
+  }
+  for (const TraceEvent& event : batch.events) add(event_json(event, rows_, rank_));
+  if (batch.dropped > dropped_) {
+    dropped_ = batch.dropped;
+    add(dropped_json(dropped_, time, rank_));
+  }
+  flush();
+}
+
+void TimelineFile::end(std::uint64_t dropped, TraceTime time) {
+  errno = 0;
+  add(end_json(dropped, time, rank_));
+  file_ << "\n]\n";
+  flush();
+  file_.close();
+}
 
 TraceTime trace_now() {
   return std::chrono::steady_clock::now().time_since_epoch();

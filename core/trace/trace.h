@@ -1,20 +1,269 @@
-/// The engine's timeline: off, or written to a file by a thread of its own; and the hooks by which
-/// the engine and the transports record in it.
+/// The engine's timeline: off, or written to a file by a thread of its own, and the hooks by which
+/// the engine and the transports record in it. Recording makes events on rows of what happens to
+/// tensors, units and chunks; they wait in a bounded buffer to be written.
+///
+/// Events are written as in the Trace Event Format (Chrome's about:tracing; Perfetto):
+///   https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+/// Functions that end in `_json` are pure and give one JSON object on one line. pid is the rank,
+/// tid the row. Times ("ts", "dur") are microseconds of the host's steady clock, to the nanosecond.
 #pragma once
 
+#include <hora/collectives.h>
+
 #include <atomic>
+#include <chrono>
+#include <compare>
 #include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/thread_safety.h"
-#include "core/trace/recording.h"
-#include "core/trace/timeline_file.h"
 
 namespace hora::internal {
+
+/// Time on std::chrono::steady_clock, one clock for all processes of a host.
+using TraceTime = std::chrono::nanoseconds;
+TraceTime trace_now();
+
+/// Kinds of rows, in the order in which they are shown.
+enum class RowGroup : std::uint8_t { threads = 0, device = 1, chunks = 2, tensors = 3 };
+
+/// A tensor and a unit of a process set. 0, the world, is not shown.
+///@{
+struct TensorKey {
+  std::string_view name;
+  ProcessSet set = kWorld;
+};
+struct UnitKey {
+  std::uint64_t number = 0;  ///< 1, 2, ... in the set; 0: none
+  ProcessSet set = kWorld;
+  auto operator<=>(const UnitKey&) const = default;
+};
+///@}
+
+/// A horizontal line of the timeline. Spans of one row never overlap.
+struct TraceRow {
+  RowGroup group = RowGroup::tensors;
+  std::string name;  ///< a tensor's name, "main thread", ...
+  bool operator==(const TraceRow&) const = default;
+};
+
+/// Position of a row among all rows of one recording.
+using RowIndex = std::uint32_t;
+inline constexpr RowIndex kNoRow = ~RowIndex{0};
+
+/// Facts about the unit that an event belongs to; texts have static storage.
+struct UnitFacts {
+  std::string_view operation;  ///< "allreduce"
+  std::string_view type;
+  std::string_view op;  ///< empty where the operation has none
+  std::uint64_t bytes = 0;
+  std::uint64_t tensors = 0;  ///< that travel together in it
+  std::uint64_t chunks = 0;
+  bool operator==(const UnitFacts&) const = default;
+};
+
+/// The rank that came last to a negotiation, and how long after the one before it.
+struct LastRank {
+  int rank = -1;  ///< of the world; -1: not known
+  TraceTime late{};
+  bool operator==(const LastRank&) const = default;
+};
+
+struct TraceEvent {
+  enum class Kind : std::uint8_t { span, mark };
+  Kind kind = Kind::span;
+  std::string_view name;  ///< static storage
+  RowIndex row = 0;
+  RowIndex subject = kNoRow;  ///< the row of the tensor that it is about, where that is another
+  TraceTime begin{};
+  TraceTime duration{};  ///< of spans
+  UnitKey unit;
+  std::optional<std::uint64_t> bytes;   ///< of the tensor, or the chunk
+  std::optional<std::uint64_t> offset;  ///< of the chunk in its unit
+  std::optional<UnitFacts> facts;
+  LastRank last;
+};
+
+/// Whose timeline it is.
+struct TraceIdentity {
+  int rank = 0;
+  int size = 1;
+  int node = 0;
+  std::string host;
+};
+
+/// Bounds of a timeline: two sets of events, one filled while the other is written, and two copies
+/// of each row's name (up to 1 KiB). Memory is touched only as far as it is used.
+inline constexpr std::size_t kTraceEvents = std::size_t{1} << 15;
+inline constexpr std::size_t kTraceRows = std::size_t{1} << 13;
+static_assert(2 * kTraceEvents * sizeof(TraceEvent) <= std::size_t{12} << 20);
+
+/// The result of take(), in order.
+struct EventBatch {
+  std::vector<TraceRow> rows;  ///< new since the last batch
+  std::vector<TraceEvent> events;
+  std::uint64_t dropped = 0;  ///< in all, so far
+};
+
+/// Drops and counts what does not fit. Thread rule: one thread at a time.
+class EventBuffer {
+ public:
+  EventBuffer(std::size_t events, std::size_t rows);
+
+  /// The row of this name, made where it is new; none where there are too many.
+  std::optional<RowIndex> row(RowGroup group, std::string_view name);
+  void push(const TraceEvent& event);
+  void drop(std::uint64_t count) { dropped_ += count; }
+
+  bool half_full() const { return 2 * events_.size() >= capacity_; }
+  /// Empties the buffer into `batch`, whose memory is used further.
+  void take(EventBatch& batch);
+
+ private:
+  std::size_t capacity_;
+  std::size_t most_rows_;
+  std::vector<TraceEvent> events_;
+  std::vector<TraceRow> new_rows_;
+  std::unordered_map<std::string, RowIndex> rows_;  ///< by group and name
+  std::uint64_t dropped_ = 0;
+};
+
+/// A tensor of a unit.
+struct TensorFacts {
+  std::string_view name;
+  std::uint64_t bytes = 0;
+  TraceTime decided{};
+};
+
+/// Where a chunk is. In `ready` it has finished a stage and waits for its turn in the next one.
+enum class ChunkStage : std::uint8_t { local_in, cross, local_out, ready, done };
+
+struct ChunkFacts {
+  UnitKey unit;
+  std::uint64_t offset = 0;  ///< in the unit's bytes
+  std::uint64_t bytes = 0;
+  std::uint64_t slot = 0;  ///< its row: slots hold one chunk at a time
+};
+
+/// A device stream's work for a unit. Texts have static storage.
+struct DevicePhase {
+  std::string_view row;   ///< the stream's, "GPU: collectives"
+  std::string_view name;  ///< "reduce_scatter"
+  UnitKey unit;
+  std::uint64_t bytes = 0;
+};
+
+/// One recording, from start to stop. What began before it and is not known to it is left out.
+/// Thread rule: one thread at a time.
+class Recording {
+ public:
+  explicit Recording(std::size_t events = kTraceEvents, std::size_t rows = kTraceRows)
+      : buffer_(events, rows) {}
+
+  /// Something that happens to a tensor while it is negotiated; `mark` has static storage.
+  void marked(const TensorKey& tensor, std::string_view mark, TraceTime time);
+  void negotiated(const TensorKey& tensor, TraceTime submitted, TraceTime decided,
+                  const LastRank& last = {});
+  /// The unit will run; its tensors' queue spans begin.
+  void planned(UnitKey unit, const UnitFacts& facts, const std::vector<TensorFacts>& tensors);
+  void started(UnitKey unit, TraceTime time);
+  void completed(UnitKey unit, TraceTime time);
+  /// The first chunk's first stage starts its unit.
+  void chunk(const ChunkFacts& chunk, ChunkStage stage, TraceTime time);
+  /// `thread` was blocked for the tensor.
+  void waited(std::string_view thread, const TensorKey& tensor, TraceTime begin, TraceTime end);
+  /// The row of the unit's first tensor, kNoRow where the unit is not known.
+  RowIndex subject(UnitKey unit) const;
+  void device(const DevicePhase& phase, RowIndex subject, TraceTime begin, TraceTime end);
+
+  EventBuffer& buffer() { return buffer_; }
+
+ private:
+  struct OpenTensor {
+    RowIndex row;
+    std::uint64_t bytes;
+    TraceTime decided;
+  };
+  struct OpenUnit {
+    UnitFacts facts;
+    std::vector<OpenTensor> tensors;
+    std::optional<TraceTime> started;
+  };
+  struct OpenStage {
+    ChunkStage stage;
+    TraceTime begin;
+  };
+  /// Pushes `event` onto that row; without one it is dropped.
+  void push(RowGroup group, std::string_view row, TraceEvent event);
+
+  EventBuffer buffer_;
+  std::map<UnitKey, OpenUnit> units_;
+  std::map<std::pair<ProcessSet, std::uint64_t>, OpenStage> stages_;  ///< by set and slot
+};
+
+/// Both clocks at one moment: ts + (wall - steady) is the wall-clock time of an event.
+struct ClockPair {
+  TraceTime steady{};
+  std::chrono::nanoseconds wall{};  ///< since 1970-01-01 UTC
+};
+
+/// The beginning of a file: the process's name and place, and the clocks.
+std::vector<std::string> header_json(const TraceIdentity& identity, const ClockPair& start);
+/// The names of row number `index`.
+std::vector<std::string> row_json(const TraceRow& row, RowIndex index, int rank);
+/// `rows`: all up to the event's and its subject's.
+std::string event_json(const TraceEvent& event, std::span<const TraceRow> rows, int rank);
+/// A mark over all rows: events were lost up to here.
+std::string dropped_json(std::uint64_t dropped, TraceTime time, int rank);
+/// The end of a file that was stopped properly.
+std::string end_json(std::uint64_t dropped, TraceTime time, int rank);
+
+/// Why `path` cannot name timelines; empty where it can. A folder of that name cannot: the rank
+/// would be put after its name, beside it.
+std::string wrong_with_timeline_path(std::string_view path);
+
+/// `path` with each "%r" replaced by the rank. Where it has none, ".<rank>" is put before the file
+/// name's extension, so that ranks never share a file: "a/t.json" -> "a/t.3.json".
+std::string timeline_file(std::string_view path, int rank);
+
+/// An array of the Trace Event Format. After each write() all of it but the closing bracket is with
+/// the operating system; viewers take files without it, such as a crash leaves.
+/// Thread rule: one thread at a time.
+class TimelineFile {
+ public:
+  /// Replaces a file of that name. Throws Error(invalid_argument) where it cannot be written.
+  TimelineFile(std::string path, const TraceIdentity& identity, const ClockPair& start);
+
+  void write(const EventBatch& batch, TraceTime time);
+  void end(std::uint64_t dropped, TraceTime time);
+
+  const std::string& path() const { return path_; }
+  /// Why not all could be written; empty where it could.
+  const std::string& problem() const { return problem_; }
+
+ private:
+  void add(const std::string& json);
+  void flush();
+
+  std::string path_;
+  int rank_;
+  std::ofstream file_;
+  std::vector<TraceRow> rows_;
+  std::uint64_t dropped_ = 0;
+  bool empty_ = true;
+  std::string problem_;
+};
 
 /// A source of events whose times are known only later, such as a device. Thread rule: both by the
 /// writer's thread, one call at a time; after drop() nothing comes until the trace is on again.

@@ -9,13 +9,12 @@
 #include "core/control_block/node_control_block.h"
 #include "core/engine/device.h"
 #include "ops/context/node_discovery.h"
-#include "ops/cross/bootstrap.h"
 #include "ops/cross/point_to_point.h"
 #include "ops/hierarchy/pipeline.h"
 
 namespace hora::internal {
 
-/// Of one process set; null without a GPU.
+/// The groups of one process set; null without a GPU.
 struct GpuGroups {
   LocalGroup* local = nullptr;
   ExchangeGroup* exchange = nullptr;  ///< null in sets of several nodes, but where it spans them

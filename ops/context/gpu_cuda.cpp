@@ -6,15 +6,12 @@
 #include "core/engine/engine.h"
 #include "core/log.h"
 #include "ops/context/gpu.h"
-#include "ops/context/gpu/device_staging.h"
-#include "ops/context/gpu/gpu_network.h"
 #include "ops/context/gpu/node_gpus.h"
 #include "ops/cuda/functions.h"
-#include "ops/cuda/loaded_libraries.h"
 #include "ops/nccl/device_space.h"
 #include "ops/nccl/functions.h"
+#include "ops/nccl/nccl_group.h"
 #include "ops/nccl/nccl_set.h"
-#include "ops/nccl/slice_staging.h"
 
 namespace hora::internal {
 namespace {
@@ -25,13 +22,11 @@ constexpr auto kConnectLimit = std::chrono::minutes(2);
 constexpr std::size_t kEvents = 128;
 constexpr auto kCloseLimit = std::chrono::seconds(30);
 
-/// Of the communicator that `first` is the first rank of: the same on all its ranks. Collective
-/// over the world.
+/// The id of the communicator that `first` is the first rank of: the same on all its ranks.
+/// Collective over the world.
 ncclUniqueId agreed_id(const NcclFunctions& nccl, Bootstrap& world, int first) {
   ncclUniqueId id{};
-  if (world.rank() == first) {
-    nccl_check(nccl, nccl.get_unique_id(&id), "ncclGetUniqueId");
-  }
+  if (world.rank() == first) nccl_check(nccl, nccl.get_unique_id(&id), "ncclGetUniqueId");
   const auto ids = world.all_gather(std::as_bytes(std::span(&id, 1)));
   return BoundedReader(ids[static_cast<std::size_t>(first)], {.what = "NCCL's id", .rank = first})
       .take<ncclUniqueId>();
@@ -159,7 +154,7 @@ int visible_devices() {
   return 0;
 }
 
-/// What this rank works with, for the log.
+/// Logs this rank's device.
 void report(int rank, int index) {
   const LoadedLibraries libraries = check_one_copy();
   int nccl = 0;

@@ -4,9 +4,12 @@
 #include <hora/error.h>
 #include <hora/mpi.h>
 #include <hora/process_set.h>
+#include <hora/settings.h>
+#include <mpi.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <exception>
@@ -17,26 +20,253 @@
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "core/api/internals.h"
 #include "core/checked.h"
+#include "core/engine/node_memory.h"
 #include "core/engine/parts.h"
 #include "core/engine/runtime.h"
 #include "core/flight/flight_recorder.h"
-#include "core/flight/signal_relay.h"
 #include "core/log.h"
-#include "core/trace/timeline_file.h"
-#include "ops/context/agreement.h"
+#include "core/trace/trace.h"
 #include "ops/context/gpu.h"
-#include "ops/context/memory_node_trial.h"
-#include "ops/context/mpi_sets.h"
 #include "ops/context/node_discovery.h"
-#include "ops/context/process_tuning.h"
 #include "ops/cross/cross_group.h"
+#include "ops/hierarchy/memory_group.h"
+#include "ops/hierarchy/pipeline.h"
 #include "ops/local/kernels.h"
+#include "ops/mpi/check.h"
 #include "ops/mpi/communicator.h"
 #include "ops/mpi/environment.h"
 #include "ops/mpi/mpi_point_to_point.h"
+
+namespace hora::internal {
+namespace {
+
+/// The parts of a rank that all process sets are built on. References outlive the sets.
+struct SetContext {
+  int rank = 0;  ///< world rank
+  const Settings* settings = nullptr;
+  NodeMemory* memory = nullptr;   ///< the node's, by local rank in the world
+  std::uint64_t node_memory = 0;  ///< bytes of the node that has fewest
+  bool over_sockets = false;      ///< NodeDiscovery
+  std::vector<int> memory_nodes;  ///< likewise
+  Tracer trace = {};
+  Gpu* gpu = nullptr;  ///< where this rank has one
+};
+
+/// Sets beside the world have fewer names and shorter queues.
+constexpr int kSetIds = 1024;
+constexpr std::size_t kSetMailbox = std::size_t{64} << 10;
+constexpr std::size_t kSetControl = std::size_t{2} << 20;
+
+/// The control block of node `node` of a set; `world`: of the set of all ranks.
+ControlBlockShape control_block_shape(const Topology& topology, int node, const Settings& settings,
+                                      bool world) {
+  ControlBlockShape shape;
+  shape.local_size =
+      static_cast<int>(topology.ranks_of_node[static_cast<std::size_t>(node)].size());
+  shape.id_capacity = world ? settings.id_capacity : std::min(settings.id_capacity, kSetIds);
+  shape.single_node = topology.nodes() == 1;
+  if (!world) {
+    shape.mailbox_bytes = kSetMailbox;
+    shape.control_bytes = kSetControl;
+  }
+  // Room for a decision that assigns every id, with a location for each local rank.
+  shape.control_bytes +=
+      static_cast<std::size_t>(shape.id_capacity) * static_cast<std::size_t>(shape.local_size) * 16;
+  return shape;
+}
+
+/// The rank's position in the set, as options of its data path.
+PipelineOptions pipeline_options(const Topology& topology, const SetContext& context,
+                                 ProcessSet set) {
+  return {.node = topology.node_of(context.rank),
+          .nodes = topology.nodes(),
+          .local_rank = topology.local_rank_of(context.rank),
+          .slices = topology.smallest_node(),
+          .memory_nodes = MemoryNodes::of(topology, context.memory_nodes),
+          .trace = context.trace.of_set(set),
+          .topology = renumbered(topology),
+          .chunk_bytes = chunk_limit(context.settings->chunk_size, topology.nodes()),
+          .job_memory = context.node_memory * static_cast<std::uint64_t>(topology.nodes())};
+}
+
+/// The data path and the negotiation's link of one set, for a member.
+class SetPath {
+ public:
+  /// The communicators hold all ranks of the world, carry no other messages, and outlive this; they
+  /// are not used in a set of one node.
+  SetPath(const SetContext& context, const SetPlan& plan, NodeMemory& memory,
+          NodeControlBlock control_block, const Communicator& negotiation, const Communicator& data)
+      : topology_(plan.topology),
+        memory_(memory),
+        control_block_(std::move(control_block)),
+        local_(control_block_.local_rank(), control_block_.local_size()) {
+    const PipelineOptions options = pipeline_options(topology_, context, plan.id);
+    memory_nodes_ = options.memory_nodes;
+    if (options.nodes > 1 && options.local_rank < options.slices) {
+      messages_.emplace(data, options.node, rank_in_each_node(options.local_rank),
+                        message_limit(context.settings->message_size, context.over_sockets));
+      cross_.emplace(*messages_, cross_options(*context.settings));
+    }
+    if (options.nodes > 1 && options.local_rank == 0) {
+      tree_.emplace(negotiation, rank_in_each_node(0), options.node);
+    }
+    GpuGroups gpu;
+    if (context.gpu) {
+      gpu_ = context.gpu->make_set(plan.id, options, control_block_,
+                                   messages_ ? &*messages_ : nullptr);
+      gpu = gpu_->groups();
+    }
+    device_spans_nodes_ = gpu.spans_nodes;
+    const LocalGroups locals{.memory = &local_,
+                             .device = gpu.local,
+                             .device_exchange = gpu.exchange,
+                             .device_spans_nodes = gpu.spans_nodes};
+    const CrossGroups crosses{.memory = cross_ ? &*cross_ : nullptr, .device = gpu.cross};
+    pipeline_.emplace(options, control_block_, memory_, locals, crosses);
+  }
+
+  SetParts parts() {
+    return {.topology = topology_,
+            .control_block = &control_block_,
+            .memory = &memory_,
+            .data_path = &*pipeline_,
+            .tree = tree_ ? &*tree_ : nullptr,
+            .memory_nodes = memory_nodes_,
+            .device_spans_nodes = device_spans_nodes_};
+  }
+
+  /// Before the communicators are freed.
+  void disconnect() {
+    tree_.reset();
+    if (gpu_) gpu_->disconnect();
+  }
+
+ private:
+  std::vector<int> rank_in_each_node(int local_rank) const {
+    std::vector<int> ranks;
+    for (const auto& of_node : topology_.ranks_of_node) {
+      ranks.push_back(of_node[static_cast<std::size_t>(local_rank)]);
+    }
+    return ranks;
+  }
+
+  Topology topology_;
+  NodeMemory& memory_;
+  NodeControlBlock control_block_;
+  MemoryGroup local_;
+  std::optional<MpiPointToPoint> messages_;
+  std::optional<MessageCrossGroup> cross_;
+  std::optional<MpiTreeLink> tree_;
+  std::unique_ptr<GpuSet> gpu_;  ///< null where there is none; uses the messages
+  MemoryNodes memory_nodes_;
+  bool device_spans_nodes_ = false;
+  std::optional<Pipeline> pipeline_;
+};
+
+/// Communicators first, where the set has several nodes, then a member's data path over them.
+class MpiSet final : public SetTransport {
+ public:
+  /// `memory`: by local rank in the set. `control_block`: a member's.
+  MpiSet(const SetContext& context, const SetPlan& plan, std::optional<MemberMemory> memory,
+         std::optional<NodeControlBlock> control_block, const Communicator& world)
+      : context_(context),
+        plan_(plan),
+        memory_(std::move(memory)),
+        control_block_(std::move(control_block)),
+        world_(world) {}
+
+  bool poll() override {
+    if (plan_.topology.nodes() > 1 && !make_communicators()) return false;
+    if (control_block_) {
+      path_.emplace(context_, plan_, memory_ ? *memory_ : *context_.memory,
+                    std::move(*control_block_), communicators_[0], communicators_[1]);
+    }
+    return true;
+  }
+
+  SetParts parts() override { return path_->parts(); }
+
+  void disconnect() override {
+    if (path_) path_->disconnect();
+    for (Communicator& communicator : communicators_) communicator = Communicator();
+  }
+
+ private:
+  bool make_communicators() {
+    for (; made_ < communicators_.size(); ++made_) {
+      if (!pending_) pending_.emplace(world_);
+      auto communicator = pending_->poll();
+      if (!communicator) return false;
+      communicators_[made_] = std::move(*communicator);
+      pending_.reset();
+    }
+    return true;
+  }
+
+  SetContext context_;
+  SetPlan plan_;
+  std::optional<MemberMemory> memory_;             ///< none: numbered as the node's
+  std::optional<NodeControlBlock> control_block_;  ///< until the path has it
+  const Communicator& world_;
+  std::optional<PendingDuplicate> pending_;
+  std::size_t made_ = 0;
+  std::array<Communicator, 2> communicators_;  ///< of negotiation, of data
+  std::optional<SetPath> path_;
+};
+
+/// A set of one node needs no communicator. One of several nodes has two of its own, of negotiation
+/// and of data, duplicates of the world's made without blocking (MPI_Comm_idup), so that its
+/// messages meet no others.
+class MpiSets final : public SetFactory {
+ public:
+  /// `world`: of all ranks, only for making duplicates; outlives all sets until they are
+  /// disconnected.
+  MpiSets(const SetContext& context, const Topology& world_topology, const Communicator& world)
+      : context_(context), topology_(world_topology), world_(world) {}
+
+  std::size_t control_block_bytes(const Topology& of_set, int node) const override {
+    return NodeControlBlock::bytes(control_block_shape(of_set, node, *context_.settings, false));
+  }
+  /// The world (set 0) comes first.
+  std::unique_ptr<SetTransport> begin(const SetPlan& plan) override {
+    const int node = plan.topology.node_of(context_.rank);
+    if (node < 0)
+      return std::make_unique<MpiSet>(context_, plan, std::nullopt, std::nullopt, world_);
+    const bool is_world = plan.id == kWorld;
+    const ControlBlockShape shape =
+        control_block_shape(plan.topology, node, *context_.settings, is_world);
+    std::byte* const block = context_.memory->address(plan.control_block_owner, plan.control_block,
+                                                      NodeControlBlock::bytes(shape));
+    const int local_rank = plan.topology.local_rank_of(context_.rank);
+    if (is_world) {
+      NodeControlBlock control_block(block, shape, local_rank);
+      wakeup_flags_ = control_block.wakeup_flags();
+      return std::make_unique<MpiSet>(context_, plan, std::nullopt, std::move(control_block),
+                                      world_);
+    }
+    std::vector<int> members;
+    for (const int rank : plan.topology.ranks_of_node[static_cast<std::size_t>(node)]) {
+      members.push_back(topology_.local_rank_of(rank));
+    }
+    NodeControlBlock control_block(block, shape, local_rank, wakeup_flags_->among(members));
+    return std::make_unique<MpiSet>(context_, plan,
+                                    MemberMemory(*context_.memory, std::move(members)),
+                                    std::move(control_block), world_);
+  }
+
+ private:
+  SetContext context_;
+  const Topology& topology_;
+  const Communicator& world_;
+  std::optional<WakeupFlags> wakeup_flags_;  ///< the world's
+};
+
+}  // namespace
+}  // namespace hora::internal
 
 namespace hora {
 using namespace internal;
@@ -141,9 +371,9 @@ class MpiTransport final : public Transport {
       log().info("this C library keeps its own thresholds for large allocations");
     }
     node_ = discover_nodes(*bootstrap_, settings_.ranks_per_node);
-    node_.memory_nodes =
-        memory_nodes_of_sums(*bootstrap_, node_.topology, *node_.memory,
-                             std::move(node_.memory_nodes), settings_.ranks_per_memory_node);
+    if (const int ranks = settings_.ranks_per_memory_node; ranks > 0) {
+      node_.memory_nodes = virtual_memory_nodes(node_.topology, ranks);
+    }
     start_record();
     processes_ = all_processes(*bootstrap_);
     gpu_ = make_gpu(*bootstrap_, node_, settings_);
@@ -184,11 +414,88 @@ class MpiTransport final : public Transport {
   }
 
  private:
-  void make_world();
-  SetPlan plan_of_world();
-  void report();
-  void start_record();
-  void start_timeline();
+  /// As every other set is made, but that this rank waits for it.
+  void make_world() {
+    const SetContext context{.rank = bootstrap_->rank(),
+                             .settings = &settings_,
+                             .memory = node_.memory.get(),
+                             .node_memory = node_.smallest_memory,
+                             .over_sockets = node_.over_sockets,
+                             .memory_nodes = node_.memory_nodes,
+                             .trace = Tracer(&trace_),
+                             .gpu = gpu_.get()};
+    sets_.emplace(context, node_.topology, bootstrap_->communicator());
+    world_ = sets_->begin(plan_of_world());
+    // No rank may write to a control block before its owner has seen it mapped by all.
+    bootstrap_->barrier();
+    while (!world_->poll()) std::this_thread::yield();
+  }
+  /// The leader's first window holds the control block; every rank of the node has that window
+  /// mapped.
+  SetPlan plan_of_world() {
+    const Topology& topology = node_.topology;
+    const int node = topology.node_of(bootstrap_->rank());
+    Location place;
+    if (topology.local_rank_of(bootstrap_->rank()) == 0) {
+      const ControlBlockShape shape = control_block_shape(topology, node, settings_, true);
+      place = node_.memory->allocate(NodeControlBlock::bytes(shape)).location;
+    }
+    const auto places = bootstrap_->all_gather(std::as_bytes(std::span(&place, 1)));
+    const int leader = topology.ranks_of_node[static_cast<std::size_t>(node)].front();
+    BoundedReader reader(places[static_cast<std::size_t>(leader)],
+                         {"the place of a node's control_block", leader});
+    return {.id = kWorld, .topology = topology, .control_block = reader.take<Location>()};
+  }
+  void report() {
+    const Topology& topology = node_.topology;
+    const int rank = bootstrap_->rank();
+    const auto& of_node = topology.ranks_of_node[static_cast<std::size_t>(topology.node_of(rank))];
+    const auto local_size = static_cast<int>(of_node.size());
+    if (rank == of_node.front()) {
+      const auto advice = binding_advice(cores_of_process(), cores_of_host(), node_.host_size);
+      if (advice) log().warn("rank {}: {}", rank, *advice);
+    }
+    if (rank != 0) return;
+    log().info(
+        "{} ranks on {} nodes of {} to {} ranks; memory nodes of sums: {}; kernels: {}; between "
+        "nodes: {}, in messages of {} bytes at most",
+        topology.size(), topology.nodes(), topology.smallest_node(), local_size,
+        MemoryNodes::of(topology, node_.memory_nodes).count, kernel_instruction_set(),
+        allreduce_algorithm(settings_.cross_algorithm).name,
+        message_limit(settings_.message_size, node_.over_sockets));
+  }
+  /// Who this rank is, and HORA_RECORD_DIRECTORY. Collective: a rank that cannot write there is
+  /// an error on all.
+  void start_record() {
+    const Topology& topology = node_.topology;
+    const int rank = bootstrap_->rank();
+    flight_->writer().identify({.hora_version = build_info().version,
+                                .host = host_name(),
+                                .rank = rank,
+                                .size = topology.size(),
+                                .node = topology.node_of(rank),
+                                .local_rank = topology.local_rank_of(rank)});
+    if (settings_.record_directory.empty()) return;
+    std::string problem;
+    try {
+      flight_->write_failures_to(settings_.record_directory);
+    } catch (const Error& error) {
+      problem = error.what();
+    }
+    throw_together(*bootstrap_, problem, ErrorCode::invalid_setting);
+  }
+  /// HORA_TIMELINE. Collective: a rank whose file cannot be written is an error on all.
+  void start_timeline() {
+    if (settings_.timeline.empty()) return;
+    std::string problem;
+    try {
+      trace_.start(timeline_file(settings_.timeline, bootstrap_->rank()),
+                   identity_of(node_.topology, bootstrap_->rank()));
+    } catch (const Error& error) {
+      problem = std::string("HORA_TIMELINE: ") + error.what();
+    }
+    throw_together(*bootstrap_, problem, ErrorCode::invalid_setting);
+  }
 
   // In the order in which they are needed; destroyed in reverse.
   std::unique_ptr<OnlyRuntime> only_;
@@ -204,93 +511,6 @@ class MpiTransport final : public Transport {
   std::unique_ptr<SetTransport> world_;
   std::optional<SignalRelay> relay_;
 };
-
-/// As every other set is made, but that this rank waits for it.
-void MpiTransport::make_world() {
-  const SetContext context{.rank = bootstrap_->rank(),
-                           .settings = &settings_,
-                           .memory = node_.memory.get(),
-                           .node_memory = node_.smallest_memory,
-                           .over_sockets = node_.over_sockets,
-                           .memory_nodes = node_.memory_nodes,
-                           .trace = Tracer(&trace_),
-                           .gpu = gpu_.get()};
-  sets_.emplace(context, node_.topology, bootstrap_->communicator());
-  world_ = sets_->begin(plan_of_world());
-  // No rank may write to a control block before its owner has seen it mapped by all.
-  bootstrap_->barrier();
-  while (!world_->poll()) std::this_thread::yield();
-}
-
-/// The leader's first window holds the control block; every rank of the node has that window
-/// mapped.
-SetPlan MpiTransport::plan_of_world() {
-  const Topology& topology = node_.topology;
-  const int node = topology.node_of(bootstrap_->rank());
-  Location place;
-  if (topology.local_rank_of(bootstrap_->rank()) == 0) {
-    const ControlBlockShape shape = control_block_shape(topology, node, settings_, true);
-    place = node_.memory->allocate(NodeControlBlock::bytes(shape)).location;
-  }
-  const auto places = bootstrap_->all_gather(std::as_bytes(std::span(&place, 1)));
-  const int leader = topology.ranks_of_node[static_cast<std::size_t>(node)].front();
-  BoundedReader reader(places[static_cast<std::size_t>(leader)],
-                       {"the place of a node's control_block", leader});
-  return {.id = kWorld, .topology = topology, .control_block = reader.take<Location>()};
-}
-
-void MpiTransport::report() {
-  const Topology& topology = node_.topology;
-  const int rank = bootstrap_->rank();
-  const auto& of_node = topology.ranks_of_node[static_cast<std::size_t>(topology.node_of(rank))];
-  const auto local_size = static_cast<int>(of_node.size());
-  if (rank == of_node.front()) {
-    const auto advice = binding_advice(cores_of_process(), cores_of_host(), node_.host_size);
-    if (advice) log().warn("rank {}: {}", rank, *advice);
-  }
-  if (rank != 0) return;
-  log().info(
-      "{} ranks on {} nodes of {} to {} ranks; memory nodes of sums: {}; kernels: {}; between "
-      "nodes: {}, in messages of {} bytes at most",
-      topology.size(), topology.nodes(), topology.smallest_node(), local_size,
-      MemoryNodes::of(topology, node_.memory_nodes).count, kernel_instruction_set(),
-      allreduce_algorithm(settings_.cross_algorithm).name,
-      message_limit(settings_.message_size, node_.over_sockets));
-}
-
-/// Who this rank is, and HORA_RECORD_DIRECTORY. Collective: a rank that cannot write there is an
-/// error on all.
-void MpiTransport::start_record() {
-  const Topology& topology = node_.topology;
-  const int rank = bootstrap_->rank();
-  flight_->writer().identify({.hora_version = build_info().version,
-                              .host = host_name(),
-                              .rank = rank,
-                              .size = topology.size(),
-                              .node = topology.node_of(rank),
-                              .local_rank = topology.local_rank_of(rank)});
-  if (settings_.record_directory.empty()) return;
-  std::string problem;
-  try {
-    flight_->write_failures_to(settings_.record_directory);
-  } catch (const Error& error) {
-    problem = error.what();
-  }
-  throw_together(*bootstrap_, problem, ErrorCode::invalid_setting);
-}
-
-/// HORA_TIMELINE. Collective: a rank whose file cannot be written is an error on all.
-void MpiTransport::start_timeline() {
-  if (settings_.timeline.empty()) return;
-  std::string problem;
-  try {
-    trace_.start(timeline_file(settings_.timeline, bootstrap_->rank()),
-                 identity_of(node_.topology, bootstrap_->rank()));
-  } catch (const Error& error) {
-    problem = std::string("HORA_TIMELINE: ") + error.what();
-  }
-  throw_together(*bootstrap_, problem, ErrorCode::invalid_setting);
-}
 
 Context start_runtime(const InitCall& call, std::unique_ptr<OnlyRuntime> only,
                       std::shared_ptr<FlightRecorder> flight) {
@@ -325,6 +545,18 @@ Context start(const InitCall& call) {
 }
 
 }  // namespace
+
+BuildInfo build_info() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  mpi_check(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
+  const std::string whole(text.data(), static_cast<std::size_t>(length));
+  const GpuBuild gpu = gpu_build();
+  return {.version = HORA_VERSION,
+          .mpi = whole.substr(0, whole.find('\n')),
+          .cuda = gpu.cuda,
+          .nccl = gpu.nccl};
+}
 
 Context init(const InitOptions& options) {
   return start({.options = options});

@@ -11,7 +11,6 @@
 
 #include "ops/cross/cross_work.h"
 #include "ops/cross/point_to_point.h"
-#include "ops/cross/staging_space.h"
 #include "ops/hierarchy/groups.h"
 
 namespace hora::internal {
@@ -24,8 +23,8 @@ struct CrossOptions {
 
 CrossOptions cross_options(const Settings& settings);
 
-/// Of what is longer than a small message. Throws Error(invalid_argument) for a number that is no
-/// enumerator.
+/// The algorithm of what is longer than a small message. Throws Error(invalid_argument) for a
+/// number that is no enumerator.
 const AllreduceAlgorithm& allreduce_algorithm(CrossAlgorithm setting);
 
 /// Every algorithm sums each element in member order and rounds it once: all members get the same

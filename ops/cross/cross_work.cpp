@@ -1,10 +1,51 @@
 #include "ops/cross/cross_work.h"
 
+#include <fmt/format.h>
 #include <hora/error.h>
 
+#include <new>
 #include <string>
 
+#include "core/alignment.h"
+#include "ops/local/kernels.h"
+
 namespace hora::internal {
+
+std::byte* HostSpace::allocate(std::size_t bytes) {
+  return static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment}));
+}
+
+void HostSpace::release(std::byte* data) noexcept {
+  ::operator delete (data, std::align_val_t{kAlignment});
+}
+
+Completion HostSpace::reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
+                             std::byte* output, std::size_t count) {
+  internal::reduce(reduction.type, reduction.op, inputs, {&output, 1}, count,
+                   {.post = reduction.scale});
+  return {};
+}
+
+Completion HostSpace::convert(DataType source, const std::byte* input, DataType target,
+                              std::byte* output, std::size_t count) {
+  internal::convert(source, input, target, output, count);
+  return {};
+}
+
+HostSpace& host_space() noexcept {
+  static HostSpace space;
+  return space;
+}
+
+std::byte* WorkBuffer::reserve(std::size_t bytes) {
+  if (bytes > capacity_) {
+    data_.reset();  // first, so that both never exist at once
+    capacity_ = 0;
+    data_.reset(space_.allocate(bytes));
+    capacity_ = bytes;
+  }
+  return data_.get();
+}
 
 Workspace& CrossResources::take_workspace() {
   if (free_.empty()) {
@@ -28,10 +69,11 @@ void CrossResources::reserve(std::size_t operations, std::size_t bytes) {
 Workspace& CrossResources::begin(std::uint64_t sequence) {
   const auto slot = static_cast<std::size_t>(sequence % kWindow);
   if (under_way_.test(slot)) {
-    throw Error(ErrorCode::invalid_use,
-                "operation " + std::to_string(sequence) + " of a cross group started while one " +
-                    "that is " + std::to_string(kWindow) +
-                    " or a multiple of it earlier is under way: start fewer at once");
+    throw Error(
+        ErrorCode::invalid_use,
+        fmt::format("operation {} of a cross group started while one that is {} or a multiple "
+                    "of it earlier is under way: start fewer at once",
+                    sequence, kWindow + 0));
   }
   Workspace& workspace = take_workspace();
   under_way_.set(slot);
@@ -51,9 +93,9 @@ void CrossResources::end(std::uint64_t sequence, Workspace& workspace) {
 CrossWork::CrossWork(CrossResources& resources, std::uint64_t sequence)
     : resources_(resources), sequence_(sequence), workspace_(&resources.begin(sequence)) {}
 
-MemoryUse CrossWork::withdraw() {
-  const bool received = workspace_->receives.withdrawn(link());
-  if (!workspace_->gather_receives.withdrawn(link()) || !received) return MemoryUse::writes;
+MemoryUse CrossWork::cancel() {
+  const bool received = workspace_->receives.cancelled(link());
+  if (!workspace_->gather_receives.cancelled(link()) || !received) return MemoryUse::writes;
   try {
     const bool sent = workspace_->sends.drained(link());
     return workspace_->gather_sends.drained(link()) && sent ? MemoryUse::none : MemoryUse::reads;

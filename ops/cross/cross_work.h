@@ -1,7 +1,9 @@
-/// The algorithms of the cross group, and what they have in common: messages by phase, and memory
-/// to work in. Each algorithm is a class of its own source, where its comment says steps, bytes and
-/// messages a node; Adasum's, which tests drive by itself, has a header.
+/// The algorithms of the cross group, and their common parts: messages by phase, and memory to work
+/// in, how it is summed there. Each algorithm is a class of its own source, where its comment says
+/// steps, bytes and messages a node.
 #pragma once
+
+#include <hora/types.h>
 
 #include <bitset>
 #include <cstddef>
@@ -13,10 +15,61 @@
 
 #include "core/plan/plan.h"
 #include "ops/cross/point_to_point.h"
-#include "ops/cross/staging_space.h"
 #include "ops/hierarchy/groups.h"
 
 namespace hora::internal {
+
+/// The host's memory, or a GPU's. Thread rule: the thread that holds the engine's lock.
+class StagingSpace {
+ public:
+  virtual ~StagingSpace() = default;
+  /// 64-byte aligned, not initialised. May wait for all that the device does: call it when no
+  /// operation is under way. Throws Error(out_of_memory).
+  virtual std::byte* allocate(std::size_t bytes) = 0;
+  virtual void release(std::byte* data) noexcept = 0;
+  /// Starts output = the inputs taken together in their order, with the bits of ops/local's
+  /// reduce(), of which one input without scale is a copy. The memory, not the list, is in use
+  /// until completion; then it holds the result, ready to be read by MPI and by the device's
+  /// streams.
+  virtual Completion reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
+                            std::byte* output, std::size_t count) = 0;
+  /// Likewise starts output = the input's values in another floating-point type, with the bits of
+  /// ops/local's convert(). The two do not overlap.
+  virtual Completion convert(DataType source, const std::byte* input, DataType target,
+                             std::byte* output, std::size_t count) = 0;
+};
+
+/// Everything is complete when the call returns. Thread rule: any thread.
+class HostSpace final : public StagingSpace {
+ public:
+  std::byte* allocate(std::size_t bytes) override;
+  void release(std::byte* data) noexcept override;
+  Completion reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
+                    std::byte* output, std::size_t count) override;
+  Completion convert(DataType source, const std::byte* input, DataType target, std::byte* output,
+                     std::size_t count) override;
+};
+
+/// One for all: it has no state.
+HostSpace& host_space() noexcept;
+
+/// 64-byte aligned memory of a staging space, which grows and is not initialised.
+class WorkBuffer {
+ public:
+  /// `space` outlives it.
+  explicit WorkBuffer(StagingSpace& space) : space_(space), data_(nullptr, Free{space}) {}
+  /// At least this many bytes; what was in it before is lost.
+  std::byte* reserve(std::size_t bytes);
+
+ private:
+  struct Free {
+    StagingSpace& space;
+    void operator()(std::byte* data) const noexcept { space.release(data); }
+  };
+  StagingSpace& space_;
+  std::unique_ptr<std::byte, Free> data_;
+  std::size_t capacity_ = 0;
+};
 
 /// The memory of one operation under way; reused, so that the steady state allocates nothing in it.
 struct Workspace {
@@ -26,16 +79,15 @@ struct Workspace {
   std::vector<const std::byte*> inputs;
 };
 
-/// What the operations of one cross group share.
+/// Shared by the operations of one cross group.
 ///
-/// Tags. A message's tag is made of (sequence modulo kWindow) and the phase of its algorithm, at
-/// most 32767, MPI's guaranteed bound. Within one operation a pair of members exchanges, in one
+/// A message's tag is made of (sequence modulo kWindow) and the phase of its algorithm, at most
+/// 32767, MPI's guaranteed bound. Within one operation a pair of members exchanges, in one
 /// direction and phase, either one message, or several whose sends and receives are both started in
-/// one order. Two operations with equal tags are kWindow apart, and no member starts the later one
-/// before the earlier one is complete on that member (begin() sees to it). So on every member all
-/// sends and all receives of the earlier one are started before any of the later one, and because
-/// messages of one pair and tag match in the order in which they were started, none is taken for
-/// another, however far ahead the other member is.
+/// one order. Operations with equal tags are kWindow apart, and no member starts the later one
+/// before the earlier one is complete on it (begin() sees to it); messages of one pair and tag
+/// match in the order in which they were started, so none is taken for another, however far ahead
+/// the other member is.
 class CrossResources {
  public:
   static constexpr std::uint64_t kWindow = 4096;
@@ -67,7 +119,7 @@ class CrossResources {
 class CrossWork : public PendingWork {
  public:
   CrossWork(CrossResources& resources, std::uint64_t sequence);
-  MemoryUse withdraw() final;
+  MemoryUse cancel() final;
 
  protected:
   Workspace& workspace() noexcept { return *workspace_; }
@@ -97,7 +149,7 @@ struct AllreduceAlgorithm {
 };
 
 extern const AllreduceAlgorithm kDirectAllreduce;         ///< direct_allreduce.cpp
-extern const AllreduceAlgorithm kDisseminationAllreduce;  ///< dissemination_allreduce.cpp
+extern const AllreduceAlgorithm kDisseminationAllreduce;  ///< direct_allreduce.cpp
 extern const AllreduceAlgorithm kRingAllreduce;           ///< ring_allreduce.cpp
 
 /// `start` of an algorithm that is this CrossWork.
@@ -107,14 +159,21 @@ Completion start_allreduce(CrossResources& resources, const Reduction& reduction
   return Completion(std::make_unique<Work>(resources, reduction, staging, sequence));
 }
 
-/// Among at least 2 members; `root` is one of them (binomial_broadcast.cpp).
+/// Among at least 2 members; `root` is one of them.
 Completion start_broadcast(CrossResources& resources, std::span<std::byte> staging, int root,
                            std::uint64_t sequence);
 
-/// Each member's own bytes to each other member (direct_exchange.cpp). `sends`, `receives`: by
+/// Each member's own bytes to each other member. `sends`, `receives`: by
 /// member; the own ones are ignored.
 Completion start_exchange(CrossResources& resources,
                           std::span<const std::span<const std::byte>> sends,
                           std::span<const std::span<std::byte>> receives, std::uint64_t sequence);
+
+/// Adasum of the members' stagings, tensor by tensor (ops/local/kernels.h). `tensors`: the bytes of
+/// each in the staging, whole tensors, equal on all members. Throws Error(invalid_argument) for a
+/// type that is not floating-point, and for a range that is not in the staging or no whole number
+/// of elements.
+Completion start_adasum(CrossResources& resources, DataType type, std::span<std::byte> staging,
+                        std::vector<Range> tensors, std::uint64_t sequence);
 
 }  // namespace hora::internal

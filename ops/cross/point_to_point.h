@@ -1,11 +1,71 @@
-/// Messages between the members of a cross group: the interface under the cross algorithms.
+/// Interfaces to the network: the collectives of start-up, before hora's own messages exist, under
+/// the discovery of nodes and the agreement on settings and GPUs; and messages between the members
+/// of a cross group, under its algorithms.
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "core/checked.h"
+
 namespace hora::internal {
+
+/// The ranks of a job, or those of one host. Every member but the accessors is collective over them
+/// and blocks. Failures throw Error(transport). Thread rule: one thread at a time.
+class Bootstrap {
+ public:
+  virtual ~Bootstrap() = default;
+  int rank() const noexcept { return rank_; }  ///< this one's place among them
+  int size() const noexcept { return size_; }
+
+  /// Every rank's bytes, by rank; lengths may differ. At most 2^31 - 1 bytes in total.
+  virtual std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> bytes) = 0;
+  /// The root's bytes; those of the others are ignored.
+  virtual std::vector<std::byte> broadcast(std::span<const std::byte> bytes, int root) = 0;
+  virtual void barrier() = 0;
+  /// The ranks that may be able to share memory with this one, in rank order.
+  virtual std::unique_ptr<Bootstrap> of_host() = 0;
+
+ protected:
+  Bootstrap(int rank, int size) noexcept : rank_(rank), size_(size) {}
+  Bootstrap(const Bootstrap&) = default;
+  Bootstrap& operator=(const Bootstrap&) = default;
+
+ private:
+  int rank_;
+  int size_;
+};
+
+/// Every rank's value, of a type without padding, by rank. Collective.
+template <class T>
+std::vector<T> all_gather_values(Bootstrap& ranks, const T& own) {
+  std::vector<T> values;
+  for (const auto& bytes : ranks.all_gather(std::as_bytes(std::span(&own, 1)))) {
+    values.push_back(BoundedReader(bytes, {"what a rank says of itself"}).take<T>());
+  }
+  return values;
+}
+
+inline std::string text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// Every rank's text, by rank. Collective.
+inline std::vector<std::string> gather_texts(Bootstrap& ranks, const std::string& own) {
+  std::vector<std::string> texts;
+  for (const auto& bytes : ranks.all_gather(std::as_bytes(std::span(own)))) {
+    texts.push_back(text_of(bytes));
+  }
+  return texts;
+}
+
+/// The root's text; those of the others are ignored. Collective.
+inline std::string broadcast_text(Bootstrap& ranks, const std::string& text, int root) {
+  return text_of(ranks.broadcast(std::as_bytes(std::span(text)), root));
+}
 
 /// Requests are small numbers from 0, valid until they complete. Failures throw Error(transport).
 /// Thread rule: one thread at a time.
@@ -22,10 +82,10 @@ class PointToPoint {
   virtual Request receive(int from, int tag, std::span<std::byte> bytes) = 0;
   /// Makes progress. True once, when the request has completed; the number is free from then on.
   virtual bool test(Request request) = 0;
-  /// Of a receive, in place of test() from now on, after a failure: cancelled if no message has met
-  /// it yet, else it goes on. True once, when nothing is written to its memory any more, whether or
-  /// not a message has come; the number is free from then on. Does not throw.
-  virtual bool withdraw(Request receive) = 0;
+  /// Cancels a receive after a failure, in place of test() from now on: where a message has met it
+  /// already, it goes on. True once, when nothing is written to its memory any more; the number is
+  /// free from then on. Does not throw.
+  virtual bool cancel(Request receive) = 0;
 
  protected:
   PointToPoint(int index, int size) noexcept : index_(index), size_(size) {}
@@ -56,11 +116,11 @@ class RequestQueue {
     ++completed_;
     return true;
   }
-  /// Of receives, in place of the others from now on: true when all have been withdrawn.
-  bool withdrawn(PointToPoint& link) {
+  /// Cancels receives, in place of the others from now on: true when all are cancelled.
+  bool cancelled(PointToPoint& link) {
     bool all = true;
     for (std::size_t i = completed_; i < requests_.size(); ++i) {
-      if (requests_[i] != kNothing && link.withdraw(requests_[i])) requests_[i] = kNothing;
+      if (requests_[i] != kNothing && link.cancel(requests_[i])) requests_[i] = kNothing;
       all = all && requests_[i] == kNothing;
     }
     return all;

@@ -27,7 +27,7 @@ int segments_of(std::size_t staging_bytes) {
   return static_cast<int>(std::clamp<std::size_t>(segments, 1, kMostSegments));
 }
 
-/// Of one segment in float32, whatever its type; segment 0 is the longest.
+/// Bytes of one segment in float32, whatever its type; segment 0 is the longest.
 std::size_t widened_bytes(std::size_t staging_bytes) {
   return align_up(2 * slice_range({0, staging_bytes}, 0, segments_of(staging_bytes)).bytes);
 }
@@ -50,34 +50,135 @@ bool is_half(DataType type) {
 class RingAllreduce : public CrossWork {
  public:
   RingAllreduce(CrossResources& resources, const Reduction& reduction, std::span<std::byte> staging,
-                std::uint64_t sequence);
-  bool poll() override;
+                std::uint64_t sequence)
+      : CrossWork(resources, sequence),
+        reduction_(reduction),
+        sum_type_(is_half(reduction.type) ? DataType::float32 : reduction.type),
+        element_(size_of(reduction.type)),
+        staging_(staging),
+        index_(link().index()),
+        members_(link().size()),
+        left_((index_ + members_ - 1) % members_),
+        right_((index_ + 1) % members_),
+        segments_(segments_of(staging.size())),
+        widened_(workspace().buffer.reserve(work_bytes(staging.size(), members_))),
+        partials_(widened_ + widened_bytes(staging.size())) {
+    for (int segment = 0; !is_first() && segment < segments_; ++segment) {
+      receive(workspace().receives, left_, kRingReduce, partial(segment));
+    }
+  }
+  bool poll() override {
+    const bool all_summed = sum_all();
+    post_result_receives();
+    const bool all_gathered = gather();
+    Workspace& work = workspace();
+    return all_summed && all_gathered && work.sends.drained(link()) &&
+           work.gather_sends.drained(link()) && finish();
+  }
 
   /// Memory that an operation works in, beside its staging; of any type.
   static std::size_t work_bytes(std::size_t staging_bytes, int members);
 
  private:
-  /// What is done with a segment, in this order; a member leaves out what is not its part.
+  /// The steps of a segment, in this order; a member leaves out what is not its part.
   enum class Step { arrive, widen, add, narrow };
 
   bool is_first() const { return index_ == 0; }
   bool is_last() const { return index_ == members_ - 1; }
   /// Sums travel in another type than the staging's.
   bool is_widened() const { return sum_type_ != reduction_.type; }
-  Range range(int segment) const;
+  Range range(int segment) const { return slice_range({0, staging_.size()}, segment, segments_); }
   std::size_t elements(int segment) const { return range(segment).bytes / element_; }
-  std::span<std::byte> staged(int segment) const;
+  std::span<std::byte> staged(int segment) const {
+    return staging_.subspan(range(segment).begin, range(segment).bytes);
+  }
   /// Where a sum arrives, or this member's is made; in the type of sums.
-  std::span<std::byte> partial(int segment) const;
+  std::span<std::byte> partial(int segment) const {
+    const std::size_t width = size_of(sum_type_);
+    return {partials_ + range(segment).begin / element_ * width, elements(segment) * width};
+  }
   /// The segment, as this member passes it on.
-  std::span<const std::byte> outgoing(int segment) const;
-  Completion widen(int segment);
-  Completion add(int segment);
-  Completion narrow(int segment);
-  bool sum_next();
-  bool sum_all();
-  void post_result_receives();
-  bool gather();
+  std::span<const std::byte> outgoing(int segment) const {
+    const bool staging = is_last() || (is_first() && !is_widened());
+    return staging ? staged(segment) : partial(segment);
+  }
+  /// The first member's own values are the first sum.
+  Completion widen(int segment) {
+    if (!is_widened()) return {};
+    std::byte* const target = is_first() ? partial(segment).data() : widened_;
+    return space().convert(reduction_.type, staged(segment).data(), sum_type_, target,
+                           elements(segment));
+  }
+  Completion add(int segment) {
+    if (is_first()) return {};
+    std::byte* const own = is_widened() ? widened_ : staged(segment).data();
+    std::byte* const sum = partial(segment).data();
+    const std::array<const std::byte*, 2> inputs{sum, own};
+    Reduction reduction = reduction_;
+    reduction.type = sum_type_;
+    if (!is_last()) reduction.scale = 1.0;
+    return space().reduce(reduction, inputs, is_last() && !is_widened() ? own : sum,
+                          elements(segment));
+  }
+  Completion narrow(int segment) {
+    if (!is_last() || !is_widened()) return {};
+    return space().convert(sum_type_, partial(segment).data(), reduction_.type,
+                           staged(segment).data(), elements(segment));
+  }
+  /// True when the next segment is summed.
+  bool sum_next() {
+    while (work_.poll()) {
+      switch (step_) {
+        case Step::arrive:
+          if (!is_first() && !workspace().receives.next_completed(link())) return false;
+          step_ = Step::widen;
+          work_ = widen(summed_);
+          break;
+        case Step::widen:
+          step_ = Step::add;
+          work_ = add(summed_);
+          break;
+        case Step::add:
+          step_ = Step::narrow;
+          work_ = narrow(summed_);
+          break;
+        case Step::narrow:
+          step_ = Step::arrive;
+          send(workspace().sends, right_, is_last() ? kRingGather : kRingReduce, outgoing(summed_));
+          ++summed_;
+          return true;
+      }
+    }
+    return false;
+  }
+  bool sum_all() {
+    while (summed_ < segments_) {
+      if (!sum_next()) return false;
+    }
+    return true;
+  }
+  // A result arrives where this member's values were: not before they have been summed and, where
+  // they are sent from there, MPI has read them.
+  void post_result_receives() {
+    if (is_last()) return;
+    Workspace& work = workspace();
+    while (results_expected_ < summed_) {
+      if (is_first() && !work.sends.next_completed(link())) return;
+      receive(work.gather_receives, left_, kRingGather, staged(results_expected_));
+      ++results_expected_;
+    }
+  }
+  bool gather() {
+    if (is_last()) return true;
+    while (gathered_ < segments_) {
+      if (!workspace().gather_receives.next_completed(link())) return false;
+      if (right_ != members_ - 1) {
+        send(workspace().gather_sends, right_, kRingGather, staged(gathered_));
+      }
+      ++gathered_;
+    }
+    return true;
+  }
 
   Reduction reduction_;
   DataType sum_type_;
@@ -97,138 +198,8 @@ class RingAllreduce : public CrossWork {
   int gathered_ = 0;          // results that have arrived
 };
 
-RingAllreduce::RingAllreduce(CrossResources& resources, const Reduction& reduction,
-                             std::span<std::byte> staging, std::uint64_t sequence)
-    : CrossWork(resources, sequence),
-      reduction_(reduction),
-      sum_type_(is_half(reduction.type) ? DataType::float32 : reduction.type),
-      element_(size_of(reduction.type)),
-      staging_(staging),
-      index_(link().index()),
-      members_(link().size()),
-      left_((index_ + members_ - 1) % members_),
-      right_((index_ + 1) % members_),
-      segments_(segments_of(staging.size())),
-      widened_(workspace().buffer.reserve(work_bytes(staging.size(), members_))),
-      partials_(widened_ + widened_bytes(staging.size())) {
-  for (int segment = 0; !is_first() && segment < segments_; ++segment) {
-    receive(workspace().receives, left_, kRingReduce, partial(segment));
-  }
-}
-
 std::size_t RingAllreduce::work_bytes(std::size_t staging_bytes, int /*members*/) {
   return widened_bytes(staging_bytes) + 2 * staging_bytes;
-}
-
-Range RingAllreduce::range(int segment) const {
-  return slice_range({0, staging_.size()}, segment, segments_);
-}
-
-std::span<std::byte> RingAllreduce::staged(int segment) const {
-  return staging_.subspan(range(segment).begin, range(segment).bytes);
-}
-
-std::span<std::byte> RingAllreduce::partial(int segment) const {
-  const std::size_t width = size_of(sum_type_);
-  return {partials_ + range(segment).begin / element_ * width, elements(segment) * width};
-}
-
-std::span<const std::byte> RingAllreduce::outgoing(int segment) const {
-  const bool staging = is_last() || (is_first() && !is_widened());
-  return staging ? staged(segment) : partial(segment);
-}
-
-/// The first member's own values are the first sum.
-Completion RingAllreduce::widen(int segment) {
-  if (!is_widened()) return {};
-  std::byte* const target = is_first() ? partial(segment).data() : widened_;
-  return space().convert(reduction_.type, staged(segment).data(), sum_type_, target,
-                         elements(segment));
-}
-
-Completion RingAllreduce::add(int segment) {
-  if (is_first()) return {};
-  std::byte* const own = is_widened() ? widened_ : staged(segment).data();
-  std::byte* const sum = partial(segment).data();
-  const std::array<const std::byte*, 2> inputs{sum, own};
-  Reduction reduction = reduction_;
-  reduction.type = sum_type_;
-  if (!is_last()) reduction.scale = 1.0;
-  return space().reduce(reduction, inputs, is_last() && !is_widened() ? own : sum,
-                        elements(segment));
-}
-
-Completion RingAllreduce::narrow(int segment) {
-  if (!is_last() || !is_widened()) return {};
-  return space().convert(sum_type_, partial(segment).data(), reduction_.type,
-                         staged(segment).data(), elements(segment));
-}
-
-/// True when the next segment is summed.
-bool RingAllreduce::sum_next() {
-  while (work_.poll()) {
-    switch (step_) {
-      case Step::arrive:
-        if (!is_first() && !workspace().receives.next_completed(link())) return false;
-        step_ = Step::widen;
-        work_ = widen(summed_);
-        break;
-      case Step::widen:
-        step_ = Step::add;
-        work_ = add(summed_);
-        break;
-      case Step::add:
-        step_ = Step::narrow;
-        work_ = narrow(summed_);
-        break;
-      case Step::narrow:
-        step_ = Step::arrive;
-        send(workspace().sends, right_, is_last() ? kRingGather : kRingReduce, outgoing(summed_));
-        ++summed_;
-        return true;
-    }
-  }
-  return false;
-}
-
-bool RingAllreduce::sum_all() {
-  while (summed_ < segments_) {
-    if (!sum_next()) return false;
-  }
-  return true;
-}
-
-// A result arrives where this member's values were: not before they have been summed and, where
-// they are sent from there, MPI has read them.
-void RingAllreduce::post_result_receives() {
-  if (is_last()) return;
-  Workspace& work = workspace();
-  while (results_expected_ < summed_) {
-    if (is_first() && !work.sends.next_completed(link())) return;
-    receive(work.gather_receives, left_, kRingGather, staged(results_expected_));
-    ++results_expected_;
-  }
-}
-
-bool RingAllreduce::gather() {
-  if (is_last()) return true;
-  while (gathered_ < segments_) {
-    if (!workspace().gather_receives.next_completed(link())) return false;
-    if (right_ != members_ - 1) {
-      send(workspace().gather_sends, right_, kRingGather, staged(gathered_));
-    }
-    ++gathered_;
-  }
-  return true;
-}
-
-bool RingAllreduce::poll() {
-  const bool all_summed = sum_all();
-  post_result_receives();
-  const bool all_gathered = gather();
-  Workspace& work = workspace();
-  return all_summed && all_gathered && work.sends.drained(link()) &&
-         work.gather_sends.drained(link()) && finish();
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "ops/cuda/batched_copy.h"
 #include "ops/cuda/element.cuh"
+#include "ops/cuda/kernels.h"
 
 namespace hora::internal {
 namespace {

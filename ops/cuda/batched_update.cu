@@ -2,8 +2,8 @@
 #include <cstring>
 #include <variant>
 
-#include "ops/cuda/batched_update.h"
 #include "ops/cuda/element.cuh"
+#include "ops/cuda/kernels.h"
 
 namespace hora::internal {
 namespace {

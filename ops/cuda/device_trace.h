@@ -45,7 +45,7 @@ class DeviceTrace final : public TraceSource {
   DeviceTrace(const DeviceTrace&) = delete;
   DeviceTrace& operator=(const DeviceTrace&) = delete;
 
-  /// What `stream` is given from now on is this phase; the one before it on that stream ends.
+  /// Work that `stream` is given from now on is this phase; the one before it on that stream ends.
   void begin(cudaStream_t stream, const DevicePhase& phase) {
     if (trace_.on()) change(stream, phase);
   }
@@ -64,7 +64,7 @@ class DeviceTrace final : public TraceSource {
     std::shared_ptr<Reference> former;  ///< until `host` is known
     std::optional<TraceTime> host;
   };
-  /// What exists while the trace is on.
+  /// Exists while the trace is on.
   struct Session {
     explicit Session(const CudaFunctions& cuda);
     EventPool events;

@@ -2,6 +2,9 @@
 
 #include <hora/error.h>
 
+#include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "core/log.h"
@@ -15,6 +18,60 @@ std::string describe(const CudaFunctions& functions, cudaError_t result, std::st
          std::to_string(static_cast<int>(result)) + ")";
 }
 
+/// One line: "address permissions offset device inode path". The kernel resolves symbolic links in
+/// the path, and a path may have spaces.
+struct Mapping {
+  std::string_view permissions;
+  std::string_view file;  ///< device and inode
+  std::string_view path;
+};
+
+Mapping parse(std::string_view line) {
+  Mapping mapping;
+  std::size_t at = 0;
+  const auto next_field = [&] {
+    at = std::min(line.find_first_not_of(' ', at), line.size());
+    const std::size_t begin = at;
+    at = std::min(line.find(' ', at), line.size());
+    return line.substr(begin, at - begin);
+  };
+  next_field();
+  mapping.permissions = next_field();
+  next_field();
+  const std::string_view device = next_field();
+  const std::string_view inode = next_field();
+  mapping.file = line.substr(static_cast<std::size_t>(device.data() - line.data()),
+                             static_cast<std::size_t>(inode.end() - device.begin()));
+  at = std::min(line.find_first_not_of(' ', at), line.size());
+  mapping.path = line.substr(at);
+  return mapping;
+}
+
+/// "libnccl.so.2" and "libnccl-9335f6a2.so.2", as some packages rename their copy, are "libnccl".
+bool is_named(std::string_view path, std::string_view library) {
+  std::string_view name = path.substr(path.rfind('/') + 1);
+  if (!name.starts_with(library)) return false;
+  name.remove_prefix(library.size());
+  if (name.size() > 9 && name.front() == '-' &&
+      name.substr(1, 8).find_first_not_of("0123456789abcdef") == std::string_view::npos) {
+    name.remove_prefix(9);
+  }
+  return name == ".so" || name.starts_with(".so.") || name.starts_with(".so ");
+}
+
+std::string only_file(std::string_view maps, std::string_view library, std::string_view title) {
+  const std::vector<std::string> files = loaded_files(maps, library);
+  if (files.size() < 2) return files.empty() ? std::string() : files.front();
+  throw Error(
+      ErrorCode::invalid_use,
+      std::string("this process has loaded two copies of ") + std::string(title) + ": " + files[0] +
+          " and " + files[1] +
+          ". hora and LibTorch must share one. Build hora and the program against the LibTorch "
+          "that runs them, let LD_LIBRARY_PATH and LD_PRELOAD name no folder of the other copy, "
+          "and link neither copy by its path; `ldd` of the program shows which library needs "
+          "which");
+}
+
 }  // namespace
 
 void throw_cuda_error(const CudaFunctions& functions, cudaError_t result, std::string_view call) {
@@ -25,15 +82,47 @@ void throw_cuda_error(const CudaFunctions& functions, cudaError_t result, std::s
 
 void cuda_check_release(const CudaFunctions& functions, cudaError_t result,
                         std::string_view call) noexcept {
-  if (result == cudaSuccess) {
-    return;
-  }
+  if (result == cudaSuccess) return;
   try {
     functions.get_last_error();
     log().debug(describe(functions, result, call));
   } catch (...) {
     // Without memory for its text the failure is not reported.
   }
+}
+
+std::vector<std::string> loaded_files(std::string_view maps, std::string_view library) {
+  std::vector<std::string> paths;
+  std::vector<std::string_view> seen;
+  while (!maps.empty()) {
+    const std::size_t end = std::min(maps.find('\n'), maps.size());
+    const Mapping mapping = parse(maps.substr(0, end));
+    maps.remove_prefix(std::min(end + 1, maps.size()));
+    // Debuggers and profilers map libraries to read them; a loaded one has a part that is executed.
+    if (mapping.permissions.find('x') == std::string_view::npos ||
+        !is_named(mapping.path, library) || std::ranges::count(seen, mapping.file) > 0) {
+      continue;
+    }
+    seen.push_back(mapping.file);
+    paths.emplace_back(mapping.path);
+  }
+  return paths;
+}
+
+LoadedLibraries check_one_copy(std::string_view maps) {
+  return {.cuda_runtime = only_file(maps, "libcudart", "CUDA's runtime (libcudart)"),
+          .nccl = only_file(maps, "libnccl", "NCCL (libnccl)")};
+}
+
+LoadedLibraries check_one_copy() {
+  std::ifstream file("/proc/self/maps");
+  const std::string maps{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file || maps.empty()) {
+    throw Error(ErrorCode::transport,
+                "cannot read /proc/self/maps, which tells what libraries this process has loaded; "
+                "is /proc mounted here?");
+  }
+  return check_one_copy(maps);
 }
 
 }  // namespace hora::internal

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "ops/cuda/element.cuh"
-#include "ops/cuda/reduce.h"
+#include "ops/cuda/kernels.h"
 
 namespace hora::internal {
 namespace {

@@ -1,9 +1,7 @@
 #include <cuda_runtime_api.h>
 
-#include "ops/cuda/batched_copy.h"
-#include "ops/cuda/batched_update.h"
 #include "ops/cuda/functions.h"
-#include "ops/cuda/reduce.h"
+#include "ops/cuda/kernels.h"
 
 namespace hora::internal {
 namespace {

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/plan/bound_unit.h"
 #include "core/plan/exchange.h"
 #include "core/plan/plan.h"
 
@@ -26,7 +25,7 @@ class PendingWork {
   /// In place of poll() from now on, after a failure: stops what can be stopped, makes progress
   /// with the rest, and returns what may be done to the work's memory between these calls. Nothing,
   /// where poll() alone moves data. Does not throw.
-  virtual MemoryUse withdraw() { return MemoryUse::none; }
+  virtual MemoryUse cancel() { return MemoryUse::none; }
 };
 
 /// Owner of pending work; default-constructed: complete already. Thread rule: one thread at a time.
@@ -39,7 +38,7 @@ class Completion {
     if (work_ && work_->poll()) work_.reset();
     return work_ == nullptr;
   }
-  MemoryUse withdraw() { return work_ ? work_->withdraw() : MemoryUse::none; }
+  MemoryUse cancel() { return work_ ? work_->cancel() : MemoryUse::none; }
 
  private:
   std::unique_ptr<PendingWork> work_;
@@ -75,12 +74,12 @@ class LocalGroup {
   virtual Completion all_gather(const ChunkPart& part) = 0;
 };
 
-/// What the ranks of a set tell one another, over the host, before an exchange on devices begins.
+/// The agreement of the ranks of a set, over the host, before an exchange on devices begins.
 /// Polled, never waited for. Thread rule: the thread that holds the engine's lock.
 class ExchangeAgreement {
  public:
   virtual ~ExchangeAgreement() = default;
-  /// Of all ranks, by their place in the set; null: not known yet. Valid as long as this.
+  /// Extents of all ranks, by their place in the set; null: not known yet. Valid as long as this.
   virtual const ExchangeExtents* extents() = 0;
   /// Once, when they are known: whether this rank has the memory that it needs.
   virtual void tell(bool has_memory) = 0;

@@ -1,12 +1,12 @@
-/// Operations among the ranks of a node on memory that this process can address directly: shared
-/// windows, or threads in tests.
+/// Operations among the ranks of a node on memory that this process can address directly (shared
+/// windows, or threads in tests), in one pass or by memory (NUMA) nodes.
 #pragma once
 
 #include <cstddef>
 #include <vector>
 
-#include "core/control_block/unit_progress.h"
-#include "core/plan/bound_unit.h"
+#include "core/control_block/node_progress.h"
+#include "core/plan/plan.h"
 #include "ops/hierarchy/groups.h"
 
 namespace hora::internal {
@@ -22,8 +22,8 @@ class MemoryGroup final : public LocalGroup {
   MemoryGroup(int local_rank, int local_size) : local_rank_(local_rank), local_size_(local_size) {}
 
   bool is_collective() const override { return false; }
-  /// Of a slice of one tensor: where that lies on this rank, which alone reads and writes it there
-  /// until all_gather(); of a broadcast's input, where it lies on the root. Else memory of its own.
+  /// The place of a slice of one tensor on this rank, which alone reads and writes it there until
+  /// all_gather(); a broadcast's input on the root. Else memory of its own.
   std::byte* staging(const ChunkPart& part) override;
   Completion run(const BoundUnit& unit) override;
   Completion reduce_scatter(const ChunkPart& part) override;
@@ -56,6 +56,38 @@ class BroadcastInNode final : public PendingWork {
   bool is_root_;
   bool is_followed_;
   std::size_t fetched_ = 0;  ///< of the unit's bytes
+};
+
+/// The allreduce of a unit for which MemoryNodes::sum_apart holds, with the bits of one pass over
+/// all ranks (MemoryGroup::run), whose order of summation it keeps. The i-th ranks of all memory
+/// nodes own slice i of as many as a memory node has ranks. The first one sums its memory node's
+/// ranks, into its own tensor; the next adds its own memory node's to what it reads there, and so
+/// on; the last one has the result, and writes it to its memory node's ranks; the others read it
+/// there, and write it to theirs. So of K ranks a memory node, each reads 2/K of a tensor of other
+/// memory nodes in place of all their tensors, and writes none. Thread rule: the thread that holds
+/// the engine's lock.
+class MemoryNodeSum final : public PendingWork {
+ public:
+  /// The unit outlives it, and has a number. Tensors of a rank of another memory node than this
+  /// one's stay unused but for those of its i-th ranks.
+  MemoryNodeSum(const BoundUnit& unit, MemoryNodes nodes, int local_rank, UnitProgress progress);
+  bool poll() override;
+
+ private:
+  bool sum_step();
+  bool take_step();
+  Range next_step(std::size_t done) const;
+  int rank_of(int memory_node) const { return memory_node * nodes_.ranks + index_; }
+  bool is_last() const { return own_ == nodes_.count - 1; }
+
+  const BoundUnit& unit_;
+  const MemoryNodes nodes_;
+  const int own_;    ///< memory node
+  const int index_;  ///< of this rank in it
+  const Range slice_;
+  UnitProgress progress_;
+  std::size_t summed_ = 0;  ///< of the slice: what this rank has added to
+  std::size_t taken_ = 0;   ///< of the slice: results that its memory node has
 };
 
 }  // namespace hora::internal

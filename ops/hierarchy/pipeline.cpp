@@ -6,9 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "ops/hierarchy/exchange_agreement.h"
+#include "ops/hierarchy/exchange_run.h"
 #include "ops/hierarchy/memory_group.h"
-#include "ops/hierarchy/memory_node_sum.h"
 
 namespace hora::internal {
 namespace {
@@ -288,7 +287,7 @@ MemoryUse Pipeline::withdraw() {
   MemoryUse use = MemoryUse::none;
   for (Chunk& chunk : chunks_) {
     if (!chunk.part.unit.is_lent) continue;
-    if (chunk.stage == Stage::cross) use = std::max(use, chunk.completion.withdraw());
+    if (chunk.stage == Stage::cross) use = std::max(use, chunk.completion.cancel());
   }
   return use;
 }
@@ -297,7 +296,7 @@ bool Pipeline::is_complete(const ActiveUnit& entry) const {
   return entry.whole ? entry.done : entry.complete_chunks == chunks_of(entry);
 }
 
-/// What the unit holds of its submissions is let go.
+/// Lets go what the unit holds of its submissions.
 void Pipeline::pop_unit() {
   units_.front()->agreement.reset();
   units_.front()->unit.clear();
@@ -314,10 +313,6 @@ bool Pipeline::retire_units() {
   }
   if (any) control_block_.set_done(done_);
   return any;
-}
-
-void Pipeline::note_begin(BoundUnit& unit) const {
-  if (unit.observer) unit.observer->started(unit);
 }
 
 void Pipeline::trace(const ChunkPart& part, ChunkStage stage) const {

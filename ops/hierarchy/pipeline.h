@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "core/control_block/node_control_block.h"
-#include "core/control_block/start_order.h"
+#include "core/control_block/node_progress.h"
 #include "core/engine/parts.h"
 #include "core/negotiation/topology.h"
-#include "core/plan/memory_nodes.h"
+#include "core/plan/plan.h"
 #include "core/ring_queue.h"
 #include "core/trace/trace.h"
 #include "ops/hierarchy/exchange_run.h"
@@ -27,7 +27,7 @@ struct PipelineOptions {
   MemoryNodes memory_nodes = {};  ///< of a set of one node
   Tracer trace = {};
 
-  // Of exchanges.
+  // For exchanges:
   Topology topology = {};  ///< of the set
   std::size_t chunk_bytes = std::size_t{1} << 20;
   /// Bytes that the results of an exchange can have on all ranks together; the same everywhere.
@@ -55,19 +55,17 @@ struct CrossGroups {
 /// One node: the local group runs each unit whole, or a sum goes by memory nodes (MemoryNodeSum).
 /// Several nodes, for each chunk of a unit:
 ///   reduce-scatter of this rank's slice into a staging slot -> allreduce (or broadcast) of it over
-///   its cross group -> all-gather from the slot to the node.
+/// its cross group -> all-gather from the slot to the node.
 /// Local ranks from `slices` on own no slice; they take part only where the local group is
-/// collective. Each stage starts chunks in the order of the plan, on every rank the same; chunk
-/// c + slots waits for the slot of chunk c. Steps of collective groups start in the order that the
-/// node's leader gives (start_order.h). Chunks number the cross group's operations, over all units.
+/// collective. Each stage starts chunks in the order of the plan; chunk c + slots waits for the
+/// slot of chunk c. Steps of collective groups start in the order that the node's leader gives
+/// (node_progress.h). Chunks number the cross group's operations, over all units.
 ///
 /// An exchange (ExchangeRun) has the pipeline to itself: it begins when all earlier units are
-/// complete on this rank, and later units are fed when it has finished.
-///
-/// Where the groups of devices span nodes, their units run whole, one after the other in the order
-/// of the plan, beside the chunks of host memory. Of an exchange on devices only what ranks tell
-/// one another goes through the cross group (AgreementOverNodes), numbered as its rounds.
-/// Thread rule: the thread that holds the engine's lock.
+/// complete on this rank, and later units are fed when it has finished. Where the groups of devices
+/// span nodes, their units run whole, one after the other, beside the chunks of host memory; of an
+/// exchange on devices only AgreementOverNodes goes through the cross group, numbered as its
+/// rounds. Thread rule: the thread that holds the engine's lock.
 class Pipeline final : public DataPath {
  public:
   Pipeline(const PipelineOptions& options, NodeControlBlock& control_block, NodeMemory& memory,
@@ -93,7 +91,7 @@ class Pipeline final : public DataPath {
     CrossGroup* cross = nullptr;
     std::size_t next_chunk = 0;       ///< to be started
     std::size_t complete_chunks = 0;  ///< chunks that are complete
-    // Of what has no chunks: an exchange, or what runs whole.
+    // Work without chunks: an exchange, or what runs whole.
     bool whole = false;
     bool running = false;
     bool done = false;
@@ -124,7 +122,9 @@ class Pipeline final : public DataPath {
   void pop_unit();
   bool retire_units();
   bool is_complete(const ActiveUnit& entry) const;
-  void note_begin(BoundUnit& unit) const;
+  void note_begin(BoundUnit& unit) const {
+    if (unit.observer) unit.observer->started(unit);
+  }
   bool is_on_device(const ActiveUnit& entry) const;
   void trace(const ChunkPart& part, ChunkStage stage) const;
   std::size_t chunks_of(const ActiveUnit& entry) const;

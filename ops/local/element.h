@@ -38,7 +38,7 @@ inline void store_vector(void* to, Vector vector) {
   *static_cast<typename Unaligned<Vector>::Type*>(to) = vector;
 }
 
-/// Of every type: E::load gives a vector as it is reduced, E::packed makes of it what is stored (to
+/// Each type E: E::load gives a vector as it is reduced, E::packed makes of it what is stored (to
 /// several places: once), store_vector stores that, and E::store both.
 ///
 /// Types that are reduced as they are. Integers are summed and multiplied as unsigned ones, so that

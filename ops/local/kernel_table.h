@@ -1,4 +1,5 @@
-/// The kernels as compiled for one instruction set. Internal to ops/local and its tests.
+/// The kernels as compiled for one instruction set, and the values that they take and give besides
+/// elements.
 ///
 /// Included by sources with instruction-set flags, so it must not pull in anything with inline
 /// functions: the linker would be free to keep their AVX-512 version for the program.
@@ -6,9 +7,26 @@
 
 #include <cstddef>
 
-#include "ops/local/kernel_values.h"
-
 namespace hora::internal {
+
+/// `pre` multiplies every input element, `post` every result; of floating-point types only.
+struct Scales {
+  double pre = 1.0;
+  double post = 1.0;
+};
+
+/// Dots of two vectors a and b, or summed up of pieces of them: a.b, |a|^2 and |b|^2.
+struct AdasumDots {
+  double dot = 0;
+  double norm_a = 0;
+  double norm_b = 0;
+};
+
+/// Adasum(a, b) = a_factor * a + b_factor * b.
+struct AdasumFactors {
+  double a = 1;
+  double b = 1;
+};
 
 inline constexpr std::size_t kDataTypes = 13;
 /// float16, bfloat16, float32, float64: the first ones.

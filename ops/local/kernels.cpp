@@ -3,6 +3,8 @@
 #include <hora/error.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -19,7 +21,7 @@ namespace {
 constexpr std::size_t kStreamBytes = std::size_t{128} << 10;
 constexpr std::size_t kPublishedBytes = std::size_t{32} << 10;
 
-/// Of copy_to_all(): the input is read from memory once and from the first-level cache after that.
+/// copy_to_all() reads the input from memory once and from the first-level cache after that.
 constexpr std::size_t kCopyBlock = std::size_t{16} << 10;
 
 const KernelTable& kernels() noexcept {
@@ -67,15 +69,83 @@ void fill(std::byte* out, std::size_t count, ReduceOp op) {
 }
 
 /// Bit patterns of a 16-bit type, IEEE 754 binary16 or bfloat16.
-void fill_half(std::byte* out, std::size_t count, ReduceOp op, std::uint16_t one,
-               std::uint16_t infinity) {
+template <std::uint16_t kOne, std::uint16_t kInfinity>
+void fill_half(std::byte* out, std::size_t count, ReduceOp op) {
   constexpr std::uint16_t kSign = 0x8000;
-  const auto negative = static_cast<std::uint16_t>(infinity | kSign);
   fill<std::uint16_t>(out, count,
                       adds(op)                  ? kSign
-                      : op == ReduceOp::product ? one
-                      : op == ReduceOp::min     ? infinity
-                                                : negative);
+                      : op == ReduceOp::product ? kOne
+                      : op == ReduceOp::min     ? kInfinity
+                                                : kInfinity | kSign);
+}
+
+/// Ratio of |a|^2 to |b|^2.
+constexpr double kNegligible = 0x1p-200;
+
+const AdasumKernels& kernels_of(DataType type) {
+  if (!is_floating_point(type)) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        "Adasum is defined for floating-point types, not for " + std::string(name_of(type)));
+  }
+  return runnable_kernels()[0]->adasum[static_cast<std::size_t>(type)];
+}
+
+/// Rounded to odd, after which rounding once more, to a type with at least two bits less, gives
+/// what rounding `value` at once would (Boldo and Melquiond, "Emulation of FMA and correctly
+/// rounded sums", section 3).
+float round_to_odd(double value) {
+  const auto nearest = static_cast<float>(value);
+  if (static_cast<double>(nearest) == value || std::isnan(value)) return nearest;
+  const bool too_far = std::fabs(static_cast<double>(nearest)) > std::fabs(value);
+  const float truncated = too_far ? std::nextafter(nearest, 0.0F) : nearest;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(truncated) | 1U);
+}
+
+struct Float16 {
+  using Stored = std::uint16_t;
+  static double widen(Stored bits) { return static_cast<double>(from_float16(bits)); }
+  static Stored narrow(double value) { return to_float16(round_to_odd(value)); }
+};
+struct Bfloat16 {
+  using Stored = std::uint16_t;
+  static double widen(Stored bits) { return static_cast<double>(from_bfloat16(bits)); }
+  static Stored narrow(double value) { return to_bfloat16(round_to_odd(value)); }
+};
+template <class T>
+struct Direct {
+  using Stored = T;
+  static double widen(T value) { return static_cast<double>(value); }
+  static T narrow(double value) { return static_cast<T>(value); }
+};
+
+template <class Source, class Target>
+bool convert_each(std::byte* out, const std::byte* in, std::size_t count,
+                  const Conversion& conversion) {
+  auto* const to = reinterpret_cast<typename Target::Stored*>(out);
+  const auto* const from = reinterpret_cast<const typename Source::Stored*>(in);
+  bool within = true;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double product = Source::widen(from[i]) * conversion.scale;
+    within &= std::fabs(product) <= conversion.limit;
+    to[i] = Target::narrow(product);
+  }
+  return within;
+}
+
+/// One of the types is float64, and not the other.
+bool convert_float64(DataType source, const std::byte* in, DataType target, std::byte* out,
+                     std::size_t count, const Conversion& conversion) {
+  using Double = Direct<double>;
+  using Convert = bool(std::byte*, const std::byte*, std::size_t, const Conversion&);
+  // By the number of the other type.
+  constexpr Convert* kWiden[] = {convert_each<Float16, Double>, convert_each<Bfloat16, Double>,
+                                 convert_each<Direct<float>, Double>};
+  constexpr Convert* kNarrow[] = {convert_each<Double, Float16>, convert_each<Double, Bfloat16>,
+                                  convert_each<Double, Direct<float>>};
+  const bool widens = target == DataType::float64;
+  return (widens ? kWiden : kNarrow)[static_cast<std::size_t>(widens ? source : target)](
+      out, in, count, conversion);
 }
 
 }  // namespace
@@ -120,34 +190,22 @@ void reduce(DataType type, ReduceOp op, std::span<const std::byte* const> inputs
 }
 
 void fill_identity(DataType type, ReduceOp op, std::byte* out, std::size_t count) {
-  switch (type) {
-    case DataType::float16:
-      return fill_half(out, count, op, 0x3c00, 0x7c00);
-    case DataType::bfloat16:
-      return fill_half(out, count, op, 0x3f80, 0x7f80);
-    case DataType::float32:
-      return fill<float>(out, count, op);
-    case DataType::float64:
-      return fill<double>(out, count, op);
-    case DataType::int32:
-      return fill<std::int32_t>(out, count, op);
-    case DataType::int64:
-      return fill<std::int64_t>(out, count, op);
-    case DataType::uint8:
-      return fill<std::uint8_t>(out, count, op);
-    case DataType::int8:
-      return fill<std::int8_t>(out, count, op);
-    case DataType::int16:
-      return fill<std::int16_t>(out, count, op);
-    case DataType::boolean:
-      return fill<bool>(out, count, op);
-    case DataType::uint16:
-      return fill<std::uint16_t>(out, count, op);
-    case DataType::uint32:
-      return fill<std::uint32_t>(out, count, op);
-    case DataType::uint64:
-      return fill<std::uint64_t>(out, count, op);
-  }
+  // In the order of DataType.
+  constexpr void (*kFills[kDataTypes])(std::byte*, std::size_t, ReduceOp) = {
+      fill_half<0x3c00, 0x7c00>,
+      fill_half<0x3f80, 0x7f80>,
+      fill<float>,
+      fill<double>,
+      fill<std::int32_t>,
+      fill<std::int64_t>,
+      fill<std::uint8_t>,
+      fill<std::int8_t>,
+      fill<std::int16_t>,
+      fill<bool>,
+      fill<std::uint16_t>,
+      fill<std::uint32_t>,
+      fill<std::uint64_t>};
+  kFills[static_cast<std::size_t>(type)](out, count, op);
 }
 
 double sum_of_squares(DataType type, const std::byte* values, std::size_t count) {
@@ -191,6 +249,42 @@ std::uint16_t to_bfloat16(float value) noexcept {
 }
 float from_bfloat16(std::uint16_t bits) noexcept {
   return float_from_bfloat16<std::uint32_t, float>(bits);
+}
+
+AdasumDots adasum_dots(DataType type, const std::byte* a, const std::byte* b, std::size_t count) {
+  return kernels_of(type).dots(a, b, count);
+}
+
+AdasumFactors adasum_factors(const AdasumDots& dots) noexcept {
+  if (dots.norm_a <= kNegligible * dots.norm_b || dots.norm_b <= kNegligible * dots.norm_a) {
+    return {1, 1};
+  }
+  return {1 - dots.dot / dots.norm_a / 2, 1 - dots.dot / dots.norm_b / 2};
+}
+
+void adasum_combine(DataType type, const std::byte* a, const std::byte* b, AdasumFactors factors,
+                    std::byte* out, std::size_t count) {
+  kernels_of(type).combine(a, b, factors, out, count);
+}
+
+bool convert(DataType source, const std::byte* in, DataType target, std::byte* out,
+             std::size_t count, const Conversion& conversion) {
+  if (!is_floating_point(source) || !is_floating_point(target)) {
+    throw Error(ErrorCode::invalid_argument, "hora::convert takes floating-point types; got " +
+                                                 std::string(name_of(source)) + " and " +
+                                                 std::string(name_of(target)));
+  }
+  const bool wide = source == DataType::float64 || target == DataType::float64;
+  const double most = wide ? std::numeric_limits<double>::max()
+                           : static_cast<double>(std::numeric_limits<float>::max());
+  const Conversion checked{conversion.scale, std::min(conversion.limit, most)};
+  const auto kernel =
+      runnable_kernels()[0]
+          ->convert[static_cast<std::size_t>(source)][static_cast<std::size_t>(target)];
+  if (kernel == nullptr) return convert_float64(source, in, target, out, count, checked);
+  const bool past_caches = count * size_of(target) >= kStreamBytes && out != in &&
+                           reinterpret_cast<std::uintptr_t>(out) % 64 == 0;
+  return kernel(out, in, count, checked.scale, checked.limit, past_caches);
 }
 
 }  // namespace hora::internal

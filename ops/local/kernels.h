@@ -1,13 +1,21 @@
 /// Arithmetic and copies on this rank's view of memory, at the speed of memory.
+///
+/// Adaptive summation of gradients: Maleki, Musuvathi, Mytkowicz, Saarikivi, Xu, Eksarevskiy,
+/// Ekanayake, Barsoum, "Scaling Distributed Training with Adaptive Summation", 2020, arXiv
+/// 2006.02924, section 3: Adasum(a, b) = (1 - a.b / (2 |a|^2)) a + (1 - a.b / (2 |b|^2)) b, the sum
+/// of orthogonal gradients, the average of parallel ones. Taken tensor by tensor, whose elements
+/// may lie in pieces: dots of the pieces are summed, the factors made of the sums, and the pieces
+/// combined. Floating-point types only; others throw Error(invalid_argument).
 #pragma once
 
 #include <hora/export.h>
 #include <hora/types.h>
 
 #include <cstddef>
+#include <limits>
 #include <span>
 
-#include "ops/local/kernel_values.h"
+#include "ops/local/kernel_table.h"
 
 namespace hora::internal {
 
@@ -62,5 +70,40 @@ std::uint16_t to_float16(float value) noexcept;
 float from_float16(std::uint16_t bits) noexcept;
 std::uint16_t to_bfloat16(float value) noexcept;
 float from_bfloat16(std::uint16_t bits) noexcept;
+
+/// Dots of `count` elements, in double, in which a product of two elements is exact but for
+/// float64. Sixteen running sums take turns and are summed pairwise in the end: the bits depend on
+/// the values and count alone, not on alignment or instruction set.
+AdasumDots adasum_dots(DataType type, const std::byte* a, const std::byte* b, std::size_t count);
+
+/// A gradient shorter than 2^-100 of the other, above all a zero one, has no direction that counts:
+/// both factors are 1 then, which makes the other one the result. (That also keeps the factors in
+/// float32's range.) NaN where a dot is.
+AdasumFactors adasum_factors(const AdasumDots& dots) noexcept;
+
+/// out[i] = round(factors.a * a[i] + factors.b * b[i]), each operation in float32 (float64: in
+/// float64), the result rounded once to the type. `out` may be a or b (exactly, not shifted).
+void adasum_combine(DataType type, const std::byte* a, const std::byte* b, AdasumFactors factors,
+                    std::byte* out, std::size_t count);
+
+/// Options of convert().
+struct Conversion {
+  double scale = 1.0;
+  /// The largest magnitude that a product may have.
+  double limit = std::numeric_limits<double>::max();
+};
+
+/// out[i] = in[i] * scale for i in [0, count): the product is formed in float32, or in float64
+/// where either type is that, and then rounded once to the target's type, to nearest even. Returns
+/// false where a product is NaN, infinite, or of a magnitude above the limit; all are written all
+/// the same.
+///
+/// The bits do not depend on count, alignment or instruction set, but for a NaN's payload. `out`
+/// may be `in` where the types are equal; otherwise the two do not overlap. Both aligned to their
+/// elements. Large blocks at 64-byte aligned places are written past the caches (as stream_copy
+/// does). Conversions between float64 and another type are some times slower than the rest. Throws
+/// Error(invalid_argument) for a type that is not a floating-point type.
+HORA_EXPORT bool convert(DataType source, const std::byte* in, DataType target, std::byte* out,
+                         std::size_t count, const Conversion& conversion = {});
 
 }  // namespace hora::internal

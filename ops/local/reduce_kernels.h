@@ -1,6 +1,11 @@
-/// Reductions: what becomes of two vectors of elements, and the loops over any numbers of inputs
-/// and outputs. All in an unnamed namespace (see kernel_table.h).
+/// The kernels: reductions, Adasum, conversions and copies past the caches. Included once by a
+/// source for each instruction set, which defines HORA_TABLE and HORA_INSTRUCTION_SET
+/// (CMakeLists.txt). Everything but the table has internal linkage, and nothing of the standard
+/// library is called (see kernel_table.h).
 #pragma once
+
+#include <cstddef>
+#include <cstdint>
 
 #include "ops/local/element.h"
 #include "ops/local/kernel_table.h"
@@ -58,7 +63,7 @@ struct Maximum {
   }
 };
 
-/// Of elements that are 0 or 1 (see Boolean).
+/// Elements that are 0 or 1 (see Boolean).
 struct Or {
   static constexpr bool kPrescaled = false;
   template <class Vector>
@@ -268,5 +273,337 @@ constexpr ReduceKernels kBoolean = {
     {reduce_blocks<Boolean, Or>, reduce_blocks<Boolean, Or>, reduce_blocks<Boolean, And>,
      reduce_blocks<Boolean, Or>, reduce_blocks<Boolean, And>}};
 
+typedef double Doubles __attribute__((vector_size(kWidth)));
+/// The first and the last half of the elements. Intrinsics where GCC 12 splits the vectors; with a
+/// full mask, see extend().
+inline Doubles first_doubles(Floats floats) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_cvtps_pd(0xff, _mm512_maskz_extractf32x8_ps(0xff, floats, 0));
+#elif defined(__AVX2__)
+  return _mm256_cvtps_pd(_mm256_castps256_ps128(floats));
+#else
+  return __builtin_convertvector(__builtin_shufflevector(floats, floats, 0, 1), Doubles);
+#endif
+}
+inline Doubles last_doubles(Floats floats) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_cvtps_pd(0xff, _mm512_maskz_extractf32x8_ps(0xff, floats, 1));
+#elif defined(__AVX2__)
+  return _mm256_cvtps_pd(_mm256_extractf128_ps(floats, 1));
+#else
+  return __builtin_convertvector(__builtin_shufflevector(floats, floats, 2, 3), Doubles);
+#endif
+}
+
+/// One vector of elements as vectors of doubles, which is exact.
+struct DoublesOfFloats {
+  explicit DoublesOfFloats(Floats floats) : part{first_doubles(floats), last_doubles(floats)} {}
+  static constexpr std::size_t kParts = 2;
+  Doubles part[kParts];
+};
+struct DoublesOfDoubles {
+  explicit DoublesOfDoubles(Doubles doubles) : part{doubles} {}
+  static constexpr std::size_t kParts = 1;
+  Doubles part[kParts];
+};
+inline DoublesOfFloats widened(Floats floats) {
+  return DoublesOfFloats(floats);
+}
+inline DoublesOfDoubles widened(Doubles doubles) {
+  return DoublesOfDoubles(doubles);
+}
+
+/// Element i is added up in lane i modulo kDotLanes, whatever the width of the registers; in the
+/// end the lanes are summed pairwise. So the bits depend on where a piece begins and ends alone.
+constexpr std::size_t kDotLanes = 16;
+constexpr std::size_t kDotVectors = kDotLanes * sizeof(double) / kWidth;
+
+inline double sum_of_lanes(const Doubles* vectors) {
+  double lanes[kDotLanes];
+  __builtin_memcpy(lanes, vectors, sizeof lanes);
+  for (std::size_t count = kDotLanes / 2; count > 0; count /= 2) {
+    for (std::size_t lane = 0; lane < count; ++lane) lanes[lane] += lanes[lane + count];
+  }
+  return lanes[0];
+}
+
+/// Sums over kDotLanes elements.
+template <class E>
+inline void add_squares(const typename E::Stored* values, Doubles* squares) {
+  std::size_t vector = 0;
+  for (std::size_t first = 0; first < kDotLanes; first += E::kLanes) {
+    const auto wide = widened(E::load(values + first));
+    for (std::size_t p = 0; p < wide.kParts; ++p, ++vector) {
+      squares[vector] += wide.part[p] * wide.part[p];
+    }
+  }
+}
+
+template <class E>
+double sum_of_squares_of(const std::byte* bytes, std::size_t count) {
+  using Stored = typename E::Stored;
+  const auto* values = reinterpret_cast<const Stored*>(bytes);
+  Doubles squares[kDotVectors] = {};
+  std::size_t i = 0;
+  for (; i + kDotLanes <= count; i += kDotLanes) add_squares<E>(values + i, squares);
+  if (i < count) {
+    Stored last[kDotLanes] = {};
+    __builtin_memcpy(last, values + i, (count - i) * sizeof(Stored));
+    add_squares<E>(last, squares);
+  }
+  return sum_of_lanes(squares);
+}
+
+/// Likewise.
+template <class E>
+inline void add_dots(const typename E::Stored* a, const typename E::Stored* b, Doubles* dot,
+                     Doubles* norm_a, Doubles* norm_b) {
+  std::size_t vector = 0;
+  for (std::size_t first = 0; first < kDotLanes; first += E::kLanes) {
+    const auto wide_a = widened(E::load(a + first));
+    const auto wide_b = widened(E::load(b + first));
+    for (std::size_t p = 0; p < wide_a.kParts; ++p, ++vector) {
+      dot[vector] += wide_a.part[p] * wide_b.part[p];
+      norm_a[vector] += wide_a.part[p] * wide_a.part[p];
+      norm_b[vector] += wide_b.part[p] * wide_b.part[p];
+    }
+  }
+}
+
+template <class E>
+AdasumDots adasum_dots_of(const std::byte* a_bytes, const std::byte* b_bytes, std::size_t count) {
+  using Stored = typename E::Stored;
+  const auto* a = reinterpret_cast<const Stored*>(a_bytes);
+  const auto* b = reinterpret_cast<const Stored*>(b_bytes);
+  Doubles dot[kDotVectors] = {};
+  Doubles norm_a[kDotVectors] = {};
+  Doubles norm_b[kDotVectors] = {};
+  std::size_t i = 0;
+  for (; i + kDotLanes <= count; i += kDotLanes) add_dots<E>(a + i, b + i, dot, norm_a, norm_b);
+  if (i < count) {
+    Stored last_a[kDotLanes] = {};
+    Stored last_b[kDotLanes] = {};
+    __builtin_memcpy(last_a, a + i, (count - i) * sizeof(Stored));
+    __builtin_memcpy(last_b, b + i, (count - i) * sizeof(Stored));
+    add_dots<E>(last_a, last_b, dot, norm_a, norm_b);
+  }
+  return {sum_of_lanes(dot), sum_of_lanes(norm_a), sum_of_lanes(norm_b)};
+}
+
+template <class E>
+void adasum_combine_of(const std::byte* a_bytes, const std::byte* b_bytes, AdasumFactors factors,
+                       std::byte* out_bytes, std::size_t count) {
+  using Stored = typename E::Stored;
+  using Scalar = typename E::Scalar;
+  const auto* a = reinterpret_cast<const Stored*>(a_bytes);
+  const auto* b = reinterpret_cast<const Stored*>(b_bytes);
+  auto* out = reinterpret_cast<Stored*>(out_bytes);
+  const auto a_factor = static_cast<Scalar>(factors.a);
+  const auto b_factor = static_cast<Scalar>(factors.b);
+  const auto combined = [&](typename E::Vector of_a, typename E::Vector of_b) {
+    return E::scaled(of_a, a_factor) + E::scaled(of_b, b_factor);
+  };
+  std::size_t i = 0;
+  for (; i + E::kLanes <= count; i += E::kLanes) {
+    E::store(out + i, combined(E::load(a + i), E::load(b + i)));
+  }
+  if (i == count) return;
+  Stored result[E::kLanes];
+  E::store(result, combined(load_partial<E>(a + i, count - i), load_partial<E>(b + i, count - i)));
+  __builtin_memcpy(out + i, result, (count - i) * sizeof(Stored));
+}
+
+template <class E>
+constexpr AdasumKernels kAdasum = {adasum_dots_of<E>, adasum_combine_of<E>};
+
+/// The largest magnitude among the values seen, lane by lane. Without the sign bit, the bits of
+/// floating-point numbers are in the order of magnitudes, and after them come infinity and NaN.
+template <class E>
+class Largest {
+ public:
+  void see(typename E::Vector values) {
+    const Bits sign = __builtin_bit_cast(Bits, -typename E::Vector{});
+    const Bits magnitude = __builtin_bit_cast(Bits, values) & ~sign;
+    bits_ = magnitude > bits_ ? magnitude : bits_;
+  }
+  bool is_at_most(typename E::Scalar limit) const {
+    const Bits most = __builtin_bit_cast(Bits, typename E::Vector{} + limit);
+    for (std::size_t lane = 0; lane < E::kLanes; ++lane) {
+      if (bits_[lane] > most[lane]) return false;
+    }
+    return true;
+  }
+
+ private:
+  using Bits = decltype(typename E::Vector{} > typename E::Vector{});
+  Bits bits_{};
+};
+
+/// The target's vector past the caches; `to` is aligned to it.
+template <class Stored, class E>
+inline void store_past_caches(Stored* to, typename E::Vector vector) {
+#if defined(__x86_64__)
+  Stored stored[E::kLanes];
+  E::store(stored, vector);
+  if constexpr (sizeof(stored) == 8) {
+    long long bits;
+    __builtin_memcpy(&bits, stored, 8);
+    _mm_stream_si64(reinterpret_cast<long long*>(to), bits);
+  } else if constexpr (sizeof(stored) == 16) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to), load_vector<__m128i>(stored));
+  }
+#if defined(__AVX2__)
+  if constexpr (sizeof(stored) == 32) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to), load_vector<__m256i>(stored));
+  }
+#endif
+#if defined(__AVX512F__)
+  if constexpr (sizeof(stored) == 64) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), load_vector<__m512i>(stored));
+  }
+#endif
+#else
+  E::store(to, vector);
+#endif
+}
+
+/// One conversion: the elements in order, several vectors at a time.
+template <class Source, class Target, bool kPastCaches>
+struct ConversionLoop {
+  static constexpr std::size_t kLanes = Source::kLanes;
+  typename Target::Stored* out;
+  const typename Source::Stored* in;
+  typename Source::Scalar scale;
+  Largest<Source> largest = {};
+
+  /// Elements [i, i + kVectors vectors): everything is read before anything is written.
+  template <std::size_t kVectors>
+  void step(std::size_t i) {
+    typename Source::Vector values[kVectors];
+    for (std::size_t v = 0; v < kVectors; ++v) values[v] = Source::load(in + i + v * kLanes);
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      values[v] = Source::scaled(values[v], scale);
+      largest.see(values[v]);
+    }
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      auto* const to = out + i + v * kLanes;
+      if constexpr (kPastCaches) {
+        store_past_caches<typename Target::Stored, Target>(to, values[v]);
+      } else {
+        Target::store(to, values[v]);
+      }
+    }
+  }
+
+  /// Elements [i, count), fewer than a vector.
+  void tail(std::size_t i, std::size_t count) {
+    typename Source::Stored padded[kLanes] = {};
+    __builtin_memcpy(padded, in + i, (count - i) * sizeof(*in));
+    const auto values = Source::scaled(Source::load(padded), scale);
+    largest.see(values);
+    typename Target::Stored result[kLanes];
+    Target::store(result, values);
+    __builtin_memcpy(out + i, result, (count - i) * sizeof(*out));
+  }
+
+  void run(std::size_t count) {
+    constexpr std::size_t kVectors = 4;
+    std::size_t i = 0;
+    for (; i + kVectors * kLanes <= count; i += kVectors * kLanes) step<kVectors>(i);
+    for (; i + kLanes <= count; i += kLanes) step<1>(i);
+    if (i < count) tail(i, count);
+#if defined(__x86_64__)
+    if constexpr (kPastCaches) _mm_sfence();
+#endif
+  }
+};
+
+/// Source and target have one type of vector.
+template <class Source, class Target>
+bool convert(std::byte* out, const std::byte* in, std::size_t count, double scale, double limit,
+             bool past_caches) {
+  auto* const to = reinterpret_cast<typename Target::Stored*>(out);
+  const auto* const from = reinterpret_cast<const typename Source::Stored*>(in);
+  const auto factor = static_cast<typename Source::Scalar>(scale);
+  const auto most = static_cast<typename Source::Scalar>(limit);
+  if (past_caches) {
+    ConversionLoop<Source, Target, true> loop{to, from, factor};
+    loop.run(count);
+    return loop.largest.is_at_most(most);
+  }
+  ConversionLoop<Source, Target, false> loop{to, from, factor};
+  loop.run(count);
+  return loop.largest.is_at_most(most);
+}
+
+using Bytes = std::byte;
+
+#if defined(__x86_64__)
+
+/// 64 bytes to a 64-byte-aligned address, past the caches.
+inline void stream_line(Bytes* out, const Bytes* in) {
+#if defined(__AVX512F__)
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(out), _mm512_loadu_si512(in));
+#elif defined(__AVX2__)
+  for (int k = 0; k < 2; ++k) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(out) + k,
+                        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in) + k));
+  }
+#else
+  for (int k = 0; k < 4; ++k) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(out) + k,
+                     _mm_loadu_si128(reinterpret_cast<const __m128i*>(in) + k));
+  }
+#endif
+}
+
+void stream_copy(Bytes* out, const Bytes* in, std::size_t bytes) {
+  const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(out) % 64;
+  std::size_t head = misaligned == 0 ? 0 : 64 - misaligned;
+  if (head > bytes) head = bytes;
+  __builtin_memcpy(out, in, head);
+  std::size_t i = head;
+  for (; i + 64 <= bytes; i += 64) stream_line(out + i, in + i);
+  __builtin_memcpy(out + i, in + i, bytes - i);
+  _mm_sfence();
+}
+
+#else
+
+void stream_copy(Bytes* out, const Bytes* in, std::size_t bytes) {
+  __builtin_memcpy(out, in, bytes);
+}
+
+#endif
+
+using Float16 = Half<Float16Conversion>;
+using Bfloat16 = Half<Bfloat16Conversion>;
+using Float32 = Plain<float, true>;
+using Float64 = Plain<double, true>;
+
 }  // namespace
+
+// In the order of DataType. No code of its own for sums of 16-bit integers, which gradients never
+// are.
+constinit const KernelTable HORA_TABLE = {
+    HORA_INSTRUCTION_SET,
+    {kFloating<Float16>, kFloating<Bfloat16>, kFloating<Float32>, kFloating<Float64>,
+     integer<std::int32_t, std::uint32_t>(plain_sum<Plain<std::uint32_t, false>>),
+     integer<std::int64_t, std::uint64_t>(plain_sum<Plain<std::uint64_t, false>>),
+     integer<std::uint8_t, std::uint8_t>(plain_sum<Plain<std::uint8_t, false>>),
+     integer<std::int8_t, std::uint8_t>(plain_sum<Plain<std::uint8_t, false>>),
+     integer<std::int16_t, std::uint16_t>(reduce_blocks<Plain<std::uint16_t, false>, Sum>),
+     kBoolean,
+     integer<std::uint16_t, std::uint16_t>(reduce_blocks<Plain<std::uint16_t, false>, Sum>),
+     integer<std::uint32_t, std::uint32_t>(plain_sum<Plain<std::uint32_t, false>>),
+     integer<std::uint64_t, std::uint64_t>(plain_sum<Plain<std::uint64_t, false>>)},
+    {kAdasum<Float16>, kAdasum<Bfloat16>, kAdasum<Float32>, kAdasum<Float64>},
+    {sum_of_squares_of<Float16>, sum_of_squares_of<Bfloat16>, sum_of_squares_of<Float32>,
+     sum_of_squares_of<Float64>},
+    stream_copy,
+    {{convert<Float16, Float16>, convert<Float16, Bfloat16>, convert<Float16, Float32>, nullptr},
+     {convert<Bfloat16, Float16>, convert<Bfloat16, Bfloat16>, convert<Bfloat16, Float32>, nullptr},
+     {convert<Float32, Float16>, convert<Float32, Bfloat16>, convert<Float32, Float32>, nullptr},
+     {nullptr, nullptr, nullptr, convert<Float64, Float64>}}};
+
 }  // namespace hora::internal

@@ -7,12 +7,12 @@
 #include <cstddef>
 #include <span>
 
-#include "ops/local/kernel_values.h"
-#include "ops/local/update_values.h"
+#include "ops/local/kernel_table.h"
+#include "ops/local/update_table.h"
 
 namespace hora::internal {
 
-/// What update() reads and writes, each an array of as many elements.
+/// The arrays that update() reads and writes, each of as many elements.
 struct UpdateMemory {
   std::byte* parameter = nullptr;
   /// At least one. The step's gradient is their sum, in their order, with the bits that reduce()

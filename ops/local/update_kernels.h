@@ -1,5 +1,5 @@
 /// The update kernels themselves. Included once by each update_kernels_<instruction set>.cpp, which
-/// defines HORA_UPDATE_TABLE and HORA_INSTRUCTION_SET. Everything but the table has internal
+/// defines HORA_TABLE and HORA_INSTRUCTION_SET. Everything but the table has internal
 /// linkage, and nothing of the standard library is called (see kernel_table.h).
 #include "ops/local/element.h"
 #include "ops/local/update_table.h"
@@ -114,7 +114,7 @@ inline void fence_streams() {
 #endif
 }
 
-/// What a step reads and writes, element by element.
+/// The elements that a step reads and writes.
 template <class E>
 struct Arrays {
   using Stored = typename E::Stored;
@@ -135,7 +135,7 @@ struct Arrays {
     return reinterpret_cast<const Stored*>(gradients[k]);
   }
   Stored* copy_of(std::size_t k) const { return reinterpret_cast<Stored*>(copies[k]); }
-  /// Of the vectors that `load` gives of each gradient. A factor of 1 changes no bit.
+  /// Averages the vectors that `load` gives of each gradient. A factor of 1 changes no bit.
   template <class Load>
   Vector average(Load load) const {
     Vector sum = load(gradient_of(0)) * pre;
@@ -340,7 +340,7 @@ void adam(const AdamStep& step, const UpdateArrays& memory, std::size_t begin, s
 
 }  // namespace
 
-constinit const UpdateTable HORA_UPDATE_TABLE = {
+constinit const UpdateTable HORA_TABLE = {
     HORA_INSTRUCTION_SET, {sgd<Float32>, sgd<Float64>}, {adam<Float32>, adam<Float64>}};
 
 }  // namespace hora::internal

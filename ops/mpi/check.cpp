@@ -1,56 +1,49 @@
 #include "ops/mpi/check.h"
 
+#include <fmt/format.h>
 #include <hora/error.h>
 
 #include <array>
 #include <limits>
+#include <utility>
 
 #include "core/tensor_text.h"
-#include "ops/mpi/failed_ranks.h"
 
 namespace hora::internal {
+
+#if !defined(HORA_MPI_HAS_ULFM)
+std::vector<int> failed_ranks(int) {
+  return {};
+}
+#endif
+
+bool mpi_is_finalized() noexcept {
+  int finalized = 0;
+  return MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0;
+}
 
 void throw_mpi_error(int result, std::string_view call, int peer) {
   std::array<char, MPI_MAX_ERROR_STRING> text{};
   int length = 0;
-  std::string reason = "error code " + std::to_string(result);
-  if (MPI_Error_string(result, text.data(), &length) == MPI_SUCCESS) {
-    reason.assign(text.data(), static_cast<std::size_t>(length));
-  }
   std::string what(call);
-  if (peer != kNoPeer) {
-    what += " rank " + std::to_string(peer);
+  if (peer != kNoPeer) what += fmt::format(" rank {}", peer);
+  if (MPI_Error_string(result, text.data(), &length) == MPI_SUCCESS) {
+    what +=
+        fmt::format(" failed: {}", std::string_view(text.data(), static_cast<std::size_t>(length)));
+  } else {
+    what += fmt::format(" failed: error code {}", result);
   }
-  what += " failed: " + reason;
   if (const auto failed = failed_ranks(result); !failed.empty()) {
-    what += "; " + ranks_have(failed) + " ended (of MPI_COMM_WORLD)";
+    what += fmt::format("; {} ended (of MPI_COMM_WORLD)", ranks_have(failed));
   }
   throw Error(ErrorCode::transport, what, peer);
 }
 
 int mpi_count(std::size_t bytes, std::string_view what) {
-  constexpr auto limit = static_cast<std::size_t>(std::numeric_limits<int>::max());
-  if (bytes > limit) {
-    throw Error(ErrorCode::transport, std::string(what) + " is " + std::to_string(bytes) +
-                                          " bytes long; one MPI call moves at most " +
-                                          std::to_string(limit));
-  }
-  return static_cast<int>(bytes);
-}
-
-std::string mpi_thread_level_name(int level) {
-  switch (level) {
-    case MPI_THREAD_SINGLE:
-      return "MPI_THREAD_SINGLE";
-    case MPI_THREAD_FUNNELED:
-      return "MPI_THREAD_FUNNELED";
-    case MPI_THREAD_SERIALIZED:
-      return "MPI_THREAD_SERIALIZED";
-    case MPI_THREAD_MULTIPLE:
-      return "MPI_THREAD_MULTIPLE";
-    default:
-      return "thread level " + std::to_string(level);
-  }
+  if (std::in_range<int>(bytes)) return static_cast<int>(bytes);
+  throw Error(ErrorCode::transport,
+              fmt::format("{} is {} bytes long; one MPI call moves at most {}", what, bytes,
+                          std::numeric_limits<int>::max()));
 }
 
 }  // namespace hora::internal

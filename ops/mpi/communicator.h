@@ -1,22 +1,44 @@
-/// Owned MPI communicators, how they are made, and start-up's collectives on them.
+/// Owned MPI communicators, how they are made, start-up's collectives on them, and the startup
+/// barrier, by which ranks that wait for one another report which are missing, and time out.
 #pragma once
 
 #include <mpi.h>
 
+#include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
-#include "ops/cross/bootstrap.h"
-#include "ops/mpi/roll_call.h"
+#include "ops/cross/point_to_point.h"
 
 namespace hora::internal {
 
+/// How long ranks wait for one another; 0: without limit, and without a warning.
+struct Patience {
+  std::chrono::milliseconds warning{0};  ///< `warn` is called whenever as much time has passed
+  std::chrono::milliseconds timeout{0};  ///< then it is an error
+  std::function<void(const std::string&)> warn = {};  ///< takes a sentence for the log
+};
+
+/// Returns once each of `ranks` (ascending ranks of `comm`, this one among them) has called it with
+/// the same list. Blocking calls of MPI that follow then wait only for ranks that have called.
+///
+/// Messages of tags 32741 and 32742 on `comm`: each rank reports to the list's lowest, which sends
+/// "go" when all have. A rank whose list another rank of that list contradicts gets Error(mismatch)
+/// with both lists, and so does the other one. After the timeout: Error(transport) naming those
+/// that have not called, and the job ends with this process (abandon_job()). `what` is the call
+/// that ranks should make. Ranks in texts are those of MPI_COMM_WORLD. Thread rule: one thread at a
+/// time in a process.
+void startup_barrier(MPI_Comm comm, const std::vector<int>& ranks, const std::string& what,
+                     const Patience& patience);
+
 /// Move-only owner of a communicator whose errors are returned, not fatal. Every member but the
 /// accessors is collective and blocks: for init only. All throw Error(transport). Where ranks of
-/// the application may be missing, a roll call comes first, with `patience` (roll_call.h). The
+/// the application may be missing, a startup barrier comes first, with `patience`. The
 /// destructor frees the communicator unless MPI is finalised. (MPI 4.0, 7.4.3: freeing is
 /// collective, but anticipated to be local; it does not wait in Open MPI and MPICH.) Thread rule:
 /// one thread at a time.
@@ -27,15 +49,15 @@ class Communicator {
   Communicator& operator=(Communicator&& other) noexcept;
   ~Communicator();
 
-  /// Of all ranks, with messages of its own.
-  static Communicator world(const Patience& patience = {});
+  /// All ranks, with messages of its own.
+  static Communicator world(const Patience& patience = {}) { return of(MPI_COMM_WORLD, patience); }
   /// A duplicate of the application's. Throws Error(invalid_argument) for one that is null or an
   /// intercommunicator.
   static Communicator of(MPI_Comm application, const Patience& patience = {});
-  /// Of these ranks of MPI_COMM_WORLD, this one among them: collective over them alone. Throws
+  /// These ranks of MPI_COMM_WORLD, this one among them: collective over them alone. Throws
   /// Error(invalid_argument) where they are not ascending, do not exist or leave this one out.
   static Communicator of(const std::vector<int>& ranks, const Patience& patience = {});
-  Communicator duplicate() const;
+  Communicator duplicate() const { return duplicate_of(comm_, "MPI_Comm_dup"); }
   /// The ranks that give the same `color`, ordered by `key`, then by rank; a negative color gives
   /// an empty communicator.
   Communicator split(int color, int key) const;
@@ -76,7 +98,7 @@ class PendingDuplicate {
   std::unique_ptr<MPI_Comm> duplicate_;  ///< MPI writes to it until the request is complete
 };
 
-/// Start-up's collectives. A roll call (roll_call.h) precedes each blocking call, so that missing
+/// Start-up's collectives. A startup barrier precedes each blocking call, so that missing
 /// ranks are named and the wait is bounded. Thread rule: one thread at a time.
 class MpiBootstrap final : public Bootstrap {
  public:

@@ -1,11 +1,16 @@
 #include "ops/mpi/environment.h"
 
+#include <fmt/format.h>
 #include <hora/error.h>
 #include <mpi.h>
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <cctype>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
@@ -14,10 +19,74 @@
 #include "core/log.h"
 #include "core/process.h"
 #include "ops/mpi/check.h"
-#include "ops/mpi/implementation.h"
 
 namespace hora::internal {
 namespace {
+
+enum class Family { unknown, open_mpi, mpich };
+
+Family family_of(std::string_view text) {
+  const auto has = [&](std::string_view word) { return text.find(word) != text.npos; };
+  if (has("Open MPI")) return Family::open_mpi;
+  if (has("MPICH") || has("Intel(R) MPI") || has("MVAPICH")) return Family::mpich;
+  return Family::unknown;
+}
+
+/// The first number of the text; 0 where there is none.
+int major_version_of(std::string_view text) {
+  const auto digit = std::ranges::find_if(
+      text, [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; });
+  return std::atoi(std::string(digit, text.end()).c_str());
+}
+
+struct Launcher {
+  const char* variable;
+  std::string_view name;
+};
+
+// The innermost launcher's variable counts: mpirun inside a Slurm step sets both. Slurm's number is
+// the step's (SLURM_NTASKS is the job's, and set in a batch script that srun has not started).
+constexpr Launcher kLaunchers[] = {
+    {"OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"},
+    {"PMI_SIZE", "a PMI launcher (MPICH's or Intel's mpiexec)"},
+    {"SLURM_STEP_NUM_TASKS", "Slurm's srun"},
+};
+
+/// 0 where it is no number.
+long number_of(std::string_view digits) {
+  long number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  return error == std::errc() && end == digits.data() + digits.size() ? number : 0;
+}
+
+/// Since version 5 mpirun says which one it is; before, its runtime was ORTE.
+std::string version_of_mpirun(const EnvironmentLookup& lookup) {
+  if (const char* version = lookup("OMPI_VERSION")) return std::string(" ") + version;
+  return lookup("OMPI_MCA_orte_launch") ? " of version 4 or earlier" : "";
+}
+
+/// How srun starts ranks of this library: by the PMI that it speaks.
+std::string advice_for_srun(std::string_view library) {
+  switch (family_of(library)) {
+    case Family::open_mpi:
+      return ", or by srun --mpi=pmix";
+    case Family::mpich:
+      return ", or by srun --mpi=pmi2";
+    case Family::unknown:
+      return ", or by srun --mpi=TYPE with a TYPE that the library speaks (srun --mpi=list)";
+  }
+  return {};
+}
+
+std::optional<std::string> older_mpirun(std::string_view library, const EnvironmentLookup& lookup) {
+  if (!is_open_mpi_from(5, library) || !lookup("OMPI_MCA_orte_launch") || lookup("OMPI_VERSION")) {
+    return std::nullopt;
+  }
+  return fmt::format(
+      "this program has loaded {}, but Open MPI's mpirun of version 4 or earlier started it: use "
+      "the mpirun that belongs to the library",
+      library);
+}
 
 // MPI's state belongs to the process, and so does hora's record of it.
 struct ProcessState {
@@ -54,9 +123,9 @@ void flush_output() noexcept {
   ::funlockfile(stdout);
 }
 
-bool mpi_is_finalized() noexcept {
-  int finalized = 0;
-  return MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0;
+std::string_view thread_level_name(int level) {
+  if (level == MPI_THREAD_SINGLE) return "MPI_THREAD_SINGLE";
+  return level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "an unknown thread level";
 }
 
 bool mpi_is_initialized() noexcept {
@@ -74,9 +143,7 @@ int world_rank() noexcept {
 void at_process_exit(int status, void*) {
   const ProcessState& state = process_state();
   // In a forked child MPI hangs, and it is the parent's.
-  if (aborting_here || !state.owner.is_this_process()) {
-    return;
-  }
+  if (aborting_here || !state.owner.is_this_process()) return;
   if (state.aborting) {
     std::this_thread::sleep_for(kAbortTakes);
     std::_Exit(1);
@@ -86,18 +153,14 @@ void at_process_exit(int status, void*) {
     state.before_abort();
     abort_job(status);
   }
-  if (!mpi_is_initialized() || mpi_is_finalized()) {
-    return;
-  }
+  if (!mpi_is_initialized() || mpi_is_finalized()) return;
   if (state.holders > 0) {
     log().critical(
         "{} exits without Context::shutdown(); its peers would wait for it, so the job is ended",
         to_string(identity_of_process(world_rank())));
     abort_job(status);
   }
-  if (state.initialized_here) {
-    MPI_Finalize();
-  }
+  if (state.initialized_here) MPI_Finalize();
 }
 
 /// MPI_Finalize begins with the attributes of MPI_COMM_SELF (MPI 4.0, 11.2.4).
@@ -140,6 +203,73 @@ int start_or_join_mpi(ProcessState& state, int* argc, char*** argv) {
 
 }  // namespace
 
+std::string compiled_mpi() {
+#if defined(OMPI_MAJOR_VERSION)
+  return fmt::format("Open MPI {}.{}.{}", OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION,
+                     OMPI_RELEASE_VERSION);
+#elif defined(MPICH_VERSION)
+  return "MPICH " MPICH_VERSION;
+#else
+  return {};
+#endif
+}
+
+std::string running_mpi() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  mpi_check(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
+  std::string line(text.data(), static_cast<std::size_t>(length));
+  line.resize(std::min(line.find('\n'), line.size()));
+  line.resize(std::min(line.find(','), line.size()));
+  // MPICH aligns its number by blanks.
+  line.erase(
+      std::unique(line.begin(), line.end(),
+                  [](char a, char b) { return std::isspace(a) != 0 && std::isspace(b) != 0; }),
+      line.end());
+  std::ranges::replace(line, '\t', ' ');
+  return line;
+}
+
+bool is_open_mpi_from(int major_version, std::string_view running) {
+  return family_of(running) == Family::open_mpi && major_version_of(running) >= major_version;
+}
+
+std::optional<std::string> library_mismatch(std::string_view compiled, std::string_view running) {
+  const Family wanted = family_of(compiled);
+  const Family found = family_of(running);
+  const bool known = wanted != Family::unknown && found != Family::unknown;
+  const bool is_older = wanted == Family::open_mpi && found == Family::open_mpi &&
+                        major_version_of(running) < major_version_of(compiled);
+  if (!known || (wanted == found && !is_older)) return std::nullopt;
+  return fmt::format(
+      "hora was compiled for {}, but this process has loaded {}: their types differ behind equal "
+      "names. Link the program with the MPI that hora was built with, and let LD_LIBRARY_PATH not "
+      "lead to another",
+      compiled, running);
+}
+
+std::optional<std::string> launcher_mismatch(int world_size, std::string_view library,
+                                             const EnvironmentLookup& lookup) {
+  if (auto older = older_mpirun(library, lookup)) return older;
+  if (world_size != 1) return std::nullopt;
+  for (const Launcher& launcher : kLaunchers) {
+    const char* value = lookup(launcher.variable);
+    if (value == nullptr) continue;
+    const long processes = number_of(value);
+    if (processes <= 1) return std::nullopt;
+    const bool is_open_mpi = &launcher == kLaunchers;
+    const bool is_slurm = launcher.name.starts_with("Slurm");
+    return fmt::format(
+        "{}{} started {} processes ({}={}), but MPI_COMM_WORLD has one: this program is linked "
+        "with "
+        "{}, to which the launcher does not belong. Start it with the mpirun of its own MPI "
+        "library{}",
+        launcher.name, is_open_mpi ? version_of_mpirun(lookup) : "", processes, launcher.variable,
+        value, library, is_slurm ? advice_for_srun(library) : "");
+  }
+  return std::nullopt;
+}
+
 MpiEnvironment::MpiEnvironment(int* argc, char*** argv) {
   ProcessState& state = process_state();
   if (!state.owner.is_this_process()) {
@@ -165,9 +295,10 @@ MpiEnvironment::MpiEnvironment(int* argc, char*** argv) {
   // MPI orders the levels' numbers.
   if (level < MPI_THREAD_SERIALIZED) {
     throw Error(ErrorCode::transport,
-                "MPI offers " + mpi_thread_level_name(level) +
-                    ", hora needs MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE: initialise MPI by "
-                    "MPI_Init_thread with one of them, or leave it to hora::init");
+                fmt::format("MPI offers {}, hora needs MPI_THREAD_SERIALIZED or "
+                            "MPI_THREAD_MULTIPLE: initialise MPI by MPI_Init_thread with one of "
+                            "them, or leave it to hora::init",
+                            thread_level_name(level)));
   }
   int world_size = 0;
   mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &world_size), "MPI_Comm_size");

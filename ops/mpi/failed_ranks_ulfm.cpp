@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "ops/mpi/failed_ranks.h"
+#include "ops/mpi/check.h"
 
 namespace hora::internal {
 namespace {

@@ -96,8 +96,8 @@ bool DeviceLink::test(Request request) {
   return link_.test(request);
 }
 
-bool DeviceLink::withdraw(Request receive) {
-  return link_.withdraw(receive);
+bool DeviceLink::cancel(Request receive) {
+  return link_.cancel(receive);
 }
 
 }  // namespace hora::internal

@@ -7,9 +7,8 @@
 #include <memory>
 
 #include "ops/cross/cross_group.h"
+#include "ops/cross/cross_work.h"
 #include "ops/cross/point_to_point.h"
-#include "ops/cross/staging_space.h"
-#include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "ops/nccl/communicator.h"
 #include "ops/nccl/functions.h"
@@ -54,7 +53,7 @@ class DeviceLink final : public PointToPoint {
   Request send(int to, int tag, std::span<const std::byte> bytes) override;
   Request receive(int from, int tag, std::span<std::byte> bytes) override;
   bool test(Request request) override;
-  bool withdraw(Request receive) override;
+  bool cancel(Request receive) override;
 
  private:
   const CudaFunctions& cuda_;

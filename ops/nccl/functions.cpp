@@ -17,9 +17,7 @@ std::string describe(const NcclFunctions& functions, ncclResult_t result, std::s
                      " (error " + std::to_string(static_cast<int>(result)) + ")";
   if (comm != nullptr) {
     const char* last = functions.get_last_error(comm);
-    if (last != nullptr && *last != '\0') {
-      what += std::string("; NCCL's last error: ") + last;
-    }
+    if (last != nullptr && *last != '\0') what += std::string("; NCCL's last error: ") + last;
   }
   return what;
 }
@@ -35,9 +33,7 @@ void throw_nccl_error(const NcclFunctions& functions, ncclResult_t result, std::
 
 void nccl_check_release(const NcclFunctions& functions, ncclResult_t result,
                         std::string_view call) noexcept {
-  if (result == ncclSuccess || result == ncclInProgress) {
-    return;
-  }
+  if (result == ncclSuccess || result == ncclInProgress) return;
   try {
     log().debug(describe(functions, result, call, nullptr));
   } catch (...) {

@@ -1,8 +1,5 @@
-/// The calls into NCCL that hora makes, as a table; see ops/cuda/functions.h.
-///
-/// The one place where results of NCCL calls are checked.
-///
-/// Several calls into NCCL as one.
+/// The calls into NCCL that hora makes, as a table (see ops/cuda/functions.h), and the one place
+/// where their results are checked.
 #pragma once
 
 #include <nccl.h>

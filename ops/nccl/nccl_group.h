@@ -1,19 +1,98 @@
+/// The transfer of this rank's slice of a chunk from the GPU to the cross group and back.
+///
 /// LocalGroup on the GPUs of a node, by NCCL.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "ops/cuda/device_trace.h"
-#include "ops/cuda/memory.h"
+#include "ops/cuda/stream.h"
 #include "ops/hierarchy/groups.h"
 #include "ops/nccl/launches.h"
-#include "ops/nccl/slice_staging.h"
 
 namespace hora::internal {
 
-/// Of a communicator of all ranks of a set, whatever their nodes.
+struct StagedSlice {
+  std::size_t slot = 0;
+  std::span<std::byte> memory;  ///< the device's, in the slot's chunk; empty where it owns none
+  UnitKey unit = {};            ///< whose it is
+};
+
+/// The slices of a group's slots. `stream` is the one that NCCL runs on. Nothing blocks the host.
+/// Thread rule: as LocalGroup; the device is current.
+class SliceStaging {
+ public:
+  virtual ~SliceStaging() = default;
+  /// The cross group's memory, from the slot's take_out() or make_room() on.
+  virtual std::byte* data(std::size_t slot) const = 0;
+  /// The slice is complete once `stream` has done what it was given so far. When the event is
+  /// reached the cross group may begin.
+  virtual const Event& take_out(const StagedSlice& slice, cudaStream_t stream) = 0;
+  /// The slice comes from the network alone, which may begin when the event is reached.
+  virtual const Event& make_room(const StagedSlice& slice) = 0;
+  /// The cross group is done: what `stream` is given from now on finds its result in the slice.
+  virtual void bring_in(const StagedSlice& slice, cudaStream_t stream) = 0;
+  /// `stream` has been given the last operation that reads the slot's chunk.
+  virtual void leave(std::size_t slot, cudaStream_t stream) = 0;
+};
+
+/// Over pinned host memory, by copies on two streams of their own:
+///
+///   download stream:  slice -> staging
+///   upload stream:                      staging -> slice
+class PinnedStaging final : public SliceStaging {
+ public:
+  /// `bytes`: of the longest slice. The trace outlives it. Throws Error(out_of_memory).
+  PinnedStaging(const CudaFunctions& cuda, std::size_t slots, std::size_t bytes,
+                DeviceTrace& trace);
+
+  std::byte* data(std::size_t slot) const override { return slots_[slot].memory.data(); }
+  const Event& take_out(const StagedSlice& slice, cudaStream_t stream) override;
+  const Event& make_room(const StagedSlice& slice) override;
+  void bring_in(const StagedSlice& slice, cudaStream_t stream) override;
+  void leave(std::size_t slot, cudaStream_t stream) override;
+
+ private:
+  struct PinnedSlot {
+    PinnedMemory memory;
+    Event complete;    ///< the slice, on NCCL's stream
+    Event downloaded;  ///< memory has been written
+    Event uploaded;    ///< memory has been read
+    Event left;        ///< the chunk has been read
+  };
+  const CudaFunctions& cuda_;
+  DeviceTrace& trace_;
+  CudaStream download_;
+  CudaStream upload_;
+  std::vector<PinnedSlot> slots_;
+};
+
+/// The slice itself, for MPI that takes the GPU's memory. MPI knows no streams: it may read or
+/// write only between an event that the engine has seen reached and the launch of what comes next.
+class DeviceStaging final : public SliceStaging {
+ public:
+  DeviceStaging(const CudaFunctions& cuda, std::size_t slots);
+
+  std::byte* data(std::size_t slot) const override { return slots_[slot].slice; }
+  const Event& take_out(const StagedSlice& slice, cudaStream_t stream) override;
+  const Event& make_room(const StagedSlice& slice) override;
+  void bring_in(const StagedSlice&, cudaStream_t) override {}
+  void leave(std::size_t slot, cudaStream_t stream) override;
+
+ private:
+  struct DeviceSlot {
+    std::byte* slice = nullptr;
+    Event complete;
+    Event left;
+  };
+  std::vector<DeviceSlot> slots_;
+};
+
+/// Place in a communicator of all ranks of a set, whatever their nodes.
 struct PlaceInSet {
   int rank = 0;  ///< this one's place among them
   int ranks = 1;
@@ -37,7 +116,6 @@ struct NcclGroupOptions {
 
   /// Bytes of the longest slice.
   std::size_t slice_bytes() const;
-  /// Of the communicator.
   PlaceInSet place() const { return over_nodes.value_or(PlaceInSet{local_rank, local_size}); }
 };
 
@@ -45,12 +123,12 @@ struct NcclGroupOptions {
 /// by run(). Several nodes else, for each chunk:
 ///
 ///   collectives' stream:  pack -> reduce-scatter                     all-gather -> unpack
-///   slice_staging.h:                          slice out ..  .. in
+///   SliceStaging:                             slice out ..  .. in
 ///   engine:                                           the cross group
 ///
-/// Before NCCL values are prepared (reduction.h), in place or as they are packed; the final scale
-/// is applied in place, or by the cross group. NCCL is not called for a rank that is alone in its
-/// communicator: in place, what it would give is there. A rank that has joined has identity
+/// Before NCCL values are prepared (communicator.h), in place or as they are packed; the final
+/// scale is applied in place, or by the cross group. NCCL is not called for a rank that is alone in
+/// its communicator: in place, what it would give is there. A rank that has joined has identity
 /// elements in the place of tensors, and copies of those that are apart (WindowPlan). The streams
 /// are ordered by events; the host waits, by polling, for the one alone that lets the cross group
 /// begin. Thread rule: the thread that holds the engine's lock.
@@ -89,7 +167,7 @@ class NcclGroup final : public LocalGroup {
   DeviceTrace trace_;
   std::vector<DeviceMemory> chunks_;  ///< by slot: a whole chunk, its slices of equal length
   std::unique_ptr<SliceStaging> staging_;
-  /// Of the launch under way: in place of tensors, one after the other. NCCL may put the collective
+  /// Stands for tensors of the launch under way, one after the other. NCCL may put the collective
   /// on the stream only when it has accepted it.
   std::shared_ptr<std::byte> proxy_;
 };

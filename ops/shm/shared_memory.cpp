@@ -1,5 +1,6 @@
 #include "ops/shm/shared_memory.h"
 
+#include <fmt/format.h>
 #include <hora/error.h>
 
 #include <algorithm>
@@ -45,9 +46,10 @@ WindowTicket SharedMemory::ticket() const {
 Window SharedMemory::open_first(const WindowTicket& ticket) {
   Window window(ticket);
   if (window.size() < kDataOffset) {
-    throw Error(ErrorCode::transport, "shared memory: a peer's first window of " +
-                                          std::to_string(window.size()) +
-                                          " bytes has no room for the directory of the others");
+    throw Error(ErrorCode::transport,
+                fmt::format("shared memory: a peer's first window of {} bytes has no room for the "
+                            "directory of the others",
+                            window.size()));
   }
   return window;
 }
@@ -58,8 +60,9 @@ SharedMemory::Directory& SharedMemory::directory() const {
 
 void SharedMemory::add_window(std::size_t bytes) {
   if (windows_.size() == kMaxWindows) {
-    throw Error(ErrorCode::out_of_memory, "shared memory: all " + std::to_string(kMaxWindows) +
-                                              " windows of this rank are in use");
+    throw Error(
+        ErrorCode::out_of_memory,
+        fmt::format("shared memory: all {} windows of this rank are in use", windows_.size()));
   }
   const std::size_t length = align_up(bytes, 4096) + kDataOffset;
   windows_.emplace_back(length);
@@ -82,9 +85,10 @@ void SharedMemory::connect(int local_rank, std::vector<Window> first_windows) {
 
 NodeMemory::MemoryBlock SharedMemory::allocate(std::size_t bytes) {
   if (bytes > kMaxBytes) {
-    throw Error(ErrorCode::out_of_memory,
-                "shared memory: " + std::to_string(bytes) +
-                    " bytes wanted, which is more than a process can address");
+    throw Error(
+        ErrorCode::out_of_memory,
+        fmt::format("shared memory: {} bytes wanted, which is more than a process can address",
+                    bytes));
   }
   const LockGuard lock(mutex_);
   auto block = allocator_.allocate(bytes);
@@ -119,15 +123,14 @@ std::optional<Location> SharedMemory::find(const std::byte* data, std::size_t by
 std::byte* SharedMemory::address(int local_rank, Location location, std::size_t bytes) {
   const auto refuse = [&](const std::string& what) {
     throw Error(ErrorCode::transport,
-                "shared memory: local rank " + std::to_string(local_rank) + " names " + what);
+                fmt::format("shared memory: local rank {} names {}", local_rank, what));
   };
   if (location.window >= kMaxWindows) refuse("window " + std::to_string(location.window));
   const auto inside = [&](const Window& window) {
     if (location.offset < Window::kHeaderBytes ||
         !(Checked(location.offset) + bytes).at_most(window.size())) {
-      refuse(std::to_string(bytes) + " bytes from " + std::to_string(location.offset) +
-             " on in window " + std::to_string(location.window) + ", which has " +
-             std::to_string(window.size()));
+      refuse(fmt::format("{} bytes from {} on in window {}, which has {}", bytes, location.offset,
+                         location.window, window.size()));
     }
     return window.data() + location.offset;
   };
@@ -148,8 +151,8 @@ const Window& SharedMemory::window_of(Peer& peer, int local_rank, std::uint32_t 
   const auto* names =
       reinterpret_cast<const Directory*>(peer.windows[0].data() + Window::kHeaderBytes);
   if (names->count.load(std::memory_order_acquire) <= index) {
-    throw Error(ErrorCode::transport, "shared memory: local rank " + std::to_string(local_rank) +
-                                          " has no window " + std::to_string(index));
+    throw Error(ErrorCode::transport,
+                fmt::format("shared memory: local rank {} has no window {}", local_rank, index));
   }
   window = Window(names->tickets[index]);
   mapped.store(true, std::memory_order_release);

@@ -11,7 +11,6 @@
 #include "core/engine/node_memory.h"
 #include "core/thread_safety.h"
 #include "ops/local/kernels.h"
-#include "ops/shm/block_allocator.h"
 #include "ops/shm/window.h"
 
 namespace hora::internal {

@@ -1,6 +1,7 @@
 #include "ops/shm/window.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <hora/error.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <mutex>
 #include <string>
@@ -20,9 +22,60 @@
 #include <utility>
 #include <vector>
 
+#include "core/alignment.h"
 #include "core/checked.h"
 
 namespace hora::internal {
+
+void BlockAllocator::insert_free(Place place, std::uint64_t bytes) {
+  free_.emplace(place, bytes);
+  by_size_.emplace(bytes, place);
+}
+
+void BlockAllocator::erase_free(std::map<Place, std::uint64_t>::iterator block) {
+  by_size_.erase({block->second, block->first});
+  free_.erase(block);
+}
+
+void BlockAllocator::add_segment(std::uint64_t begin, std::uint64_t bytes) {
+  insert_free({segments_++, begin}, bytes);
+}
+
+std::optional<BlockAllocator::SegmentBlock> BlockAllocator::allocate(std::size_t bytes) {
+  const std::uint64_t wanted = align_up(std::max<std::size_t>(bytes, 1));
+  const auto fit = by_size_.lower_bound({wanted, Place{0, 0}});
+  if (fit == by_size_.end()) return std::nullopt;
+  const auto [length, place] = *fit;
+  erase_free(free_.find(place));
+  if (length > wanted) insert_free({place.first, place.second + wanted}, length - wanted);
+  used_.emplace(place, wanted);
+  return SegmentBlock{place.first, place.second};
+}
+
+void BlockAllocator::release(SegmentBlock block) {
+  const auto used = used_.find({block.segment, block.offset});
+  if (used == used_.end()) return;
+  Place place = used->first;
+  std::uint64_t length = used->second;
+  used_.erase(used);
+  const auto after = free_.lower_bound(place);
+  if (after != free_.end() && after->first == Place{place.first, place.second + length}) {
+    length += after->second;
+    erase_free(after);
+  }
+  const auto next = free_.lower_bound(place);
+  if (next != free_.begin()) {
+    const auto before = std::prev(next);
+    if (before->first.first == place.first &&
+        before->first.second + before->second == place.second) {
+      place = before->first;
+      length += before->second;
+      erase_free(before);
+    }
+  }
+  insert_free(place, length);
+}
+
 namespace {
 
 constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
@@ -55,8 +108,8 @@ std::uint64_t meminfo(std::string_view wanted) {
   return kUnlimited;
 }
 
-/// Of this process's control group and its parents, version 2 and version 1: the least that
-/// `of(path of the limit, path of what is used)` gives.
+/// The least that `of(path of the limit, path of what is used)` gives over this process's control
+/// group and its parents, version 2 and version 1.
 template <class F>
 std::uint64_t least_in_control_groups(F&& of) {
   std::uint64_t least = kUnlimited;
@@ -81,20 +134,6 @@ std::uint64_t least_in_control_groups(F&& of) {
   }
   return least;
 }
-
-}  // namespace
-
-std::uint64_t available_memory() {
-  return std::min(meminfo("MemAvailable:"), least_in_control_groups(left_of));
-}
-
-std::uint64_t memory_of_host() {
-  const std::uint64_t memory = std::min(meminfo("MemTotal:"), kMaxBytes);
-  const std::uint64_t swap = std::min(meminfo("SwapTotal:"), kMaxBytes);
-  return std::min({memory + swap, least_in_control_groups(limit_of), kMaxBytes});
-}
-
-namespace {
 
 /// Shorter windows would take a good part more memory in huge pages than they are long.
 constexpr std::size_t kLeastForHugePages = std::size_t{16} << 20;
@@ -147,19 +186,61 @@ bool is_sealed(int descriptor) {
 }
 
 std::string megabytes(std::uint64_t bytes) {
-  return std::to_string(bytes >> 20) + " MiB";
+  return fmt::format("{} MiB", bytes >> 20);
 }
 
+struct SharedPages {
+  std::byte* data;
+  std::size_t bytes;
+  int descriptor;
+};
+
+/// All of this process; its lock is held over fork(), so that the child finds a whole list.
+struct Registry {
+  std::mutex mutex;
+  std::vector<SharedPages> pages;
+
+  Registry() { ::pthread_atfork(lock, unlock, make_private); }
+  static Registry& get() {
+    static auto& registry = *new Registry;  // never destroyed: children may be forked at the end
+    return registry;
+  }
+
+ private:
+  static void lock() { get().mutex.lock(); }
+  static void unlock() { get().mutex.unlock(); }
+  static void make_private() {
+    for (const SharedPages& shared : get().pages) {
+      const void* const mapped = ::mmap(shared.data, shared.bytes, PROT_READ | PROT_WRITE,
+                                        MAP_PRIVATE | MAP_FIXED, shared.descriptor, 0);
+      // Without them a child that uses them is ended; with them it would write into the rank's.
+      if (mapped == MAP_FAILED) ::munmap(shared.data, shared.bytes);
+    }
+    get().pages.clear();
+    unlock();
+  }
+};
+
 }  // namespace
+
+std::uint64_t available_memory() {
+  return std::min(meminfo("MemAvailable:"), least_in_control_groups(left_of));
+}
+
+std::uint64_t memory_of_host() {
+  const std::uint64_t memory = std::min(meminfo("MemTotal:"), kMaxBytes);
+  const std::uint64_t swap = std::min(meminfo("SwapTotal:"), kMaxBytes);
+  return std::min({memory + swap, least_in_control_groups(limit_of), kMaxBytes});
+}
 
 Window::Window(std::size_t bytes) {
   // ftruncate never fails for lack of memory, and touching pages beyond a limit kills the process.
   const std::uint64_t available = available_memory();
   if (bytes > available) {
     throw Error(ErrorCode::out_of_memory,
-                "shared memory: " + megabytes(bytes) + " wanted, " + megabytes(available) +
-                    " left on this machine or in its control group. Use fewer ranks per node, "
-                    "smaller tensors, or raise the limit");
+                fmt::format("shared memory: {} wanted, {} left on this machine or in its control "
+                            "group. Use fewer ranks per node, smaller tensors, or raise the limit",
+                            megabytes(bytes), megabytes(available)));
   }
   descriptor_ = create_memory();
   if (::ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) {
@@ -178,8 +259,7 @@ Window::Window(std::size_t bytes) {
 }
 
 Window::Window(const WindowTicket& ticket) {
-  const std::string path =
-      "/proc/" + std::to_string(ticket.pid) + "/fd/" + std::to_string(ticket.descriptor);
+  const std::string path = fmt::format("/proc/{}/fd/{}", ticket.pid, ticket.descriptor);
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) fail("opening a peer's window " + path, errno);
   struct stat status {};
@@ -234,42 +314,6 @@ Window::~Window() {
   if (data_) ::munmap(data_, size_);
   if (descriptor_ >= 0) ::close(descriptor_);
 }
-
-namespace {
-
-struct SharedPages {
-  std::byte* data;
-  std::size_t bytes;
-  int descriptor;
-};
-
-/// All of this process; its lock is held over fork(), so that the child finds a whole list.
-struct Registry {
-  std::mutex mutex;
-  std::vector<SharedPages> pages;
-
-  Registry() { ::pthread_atfork(lock, unlock, make_private); }
-  static Registry& get() {
-    static auto& registry = *new Registry;  // never destroyed: children may be forked at the end
-    return registry;
-  }
-
- private:
-  static void lock() { get().mutex.lock(); }
-  static void unlock() { get().mutex.unlock(); }
-  static void make_private() {
-    for (const SharedPages& shared : get().pages) {
-      const void* const mapped = ::mmap(shared.data, shared.bytes, PROT_READ | PROT_WRITE,
-                                        MAP_PRIVATE | MAP_FIXED, shared.descriptor, 0);
-      // Without them a child that uses them is ended; with them it would write into the rank's.
-      if (mapped == MAP_FAILED) ::munmap(shared.data, shared.bytes);
-    }
-    get().pages.clear();
-    unlock();
-  }
-};
-
-}  // namespace
 
 ForkShield::ForkShield(std::byte* data, std::size_t bytes, int descriptor) : data_(data) {
   Registry& registry = Registry::get();

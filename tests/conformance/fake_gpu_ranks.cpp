@@ -16,7 +16,6 @@
 #include "core/api/internals.h"
 #include "core/engine/runtime.h"
 #include "ops/cuda/functions.h"
-#include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "tests/conformance/ranks.h"
 #include "tests/ops/nccl/gpu_world.h"

@@ -75,11 +75,11 @@ class MessageNetwork::Member final : public PointToPoint {
     return true;
   }
 
-  bool withdraw(Request request) override {
+  bool cancel(Request request) override {
     const std::lock_guard lock(network_.mutex_);
     OpenRequest& own = requests_.at(static_cast<std::size_t>(request));
-    require(own.state != State::free, "a receive that is not open is withdrawn");
-    if (own.state == State::open && !network_.withdraw(own.receives_from, request)) return false;
+    require(own.state != State::free, "a receive that is not open is cancelled");
+    if (own.state == State::open && !network_.cancel(own.receives_from, request)) return false;
     own.state = State::free;
     return true;
   }
@@ -150,9 +150,9 @@ void MessageNetwork::deliver_if_tested_enough(const Channel& channel,
   deliver(found);
 }
 
-bool MessageNetwork::withdraw(const Channel& channel, PointToPoint::Request receive) {
+bool MessageNetwork::cancel(const Channel& channel, PointToPoint::Request receive) {
   const auto found = channels_.find(channel);
-  require(found != channels_.end(), "a send is withdrawn");
+  require(found != channels_.end(), "a send is cancelled");
   auto& receives = found->second.receives;
   const auto transfer = std::ranges::find(receives, receive, &Transfer::request);
   const auto position = static_cast<std::size_t>(transfer - receives.begin());

@@ -70,7 +70,7 @@ class MessageNetwork {
 
   void forbid_overlap(int owner, std::span<const std::byte> memory, bool also_with_sends) const;
   /// Cancels a receive; false where a message is on its way to it, to arrive by deliver_one().
-  bool withdraw(const Channel& channel, PointToPoint::Request receive);
+  bool cancel(const Channel& channel, PointToPoint::Request receive);
   void deliver_if_tested_enough(const Channel& channel, PointToPoint::Request receive);
   void deliver(std::map<Channel, Queues>::iterator channel);
 

@@ -44,7 +44,7 @@ struct Settings {
 
   /// In one node, sums from 1MiB up go from one memory (NUMA) node to the next, by so many
   /// consecutive ranks each, with the same results. 0: as the system says, where ranks are bound
-  /// evenly to one each and a trial at the start finds it faster; 1: never.
+  /// evenly to one each; 1: never.
   int ranks_per_memory_node = 0;
 
   /// Tensors that became ready together travel as one message up to this size; 0: each one alone.

@@ -3,7 +3,7 @@
 
 #include <c10/core/ScalarType.h>
 
-#include "ops/local/update_values.h"
+#include "ops/local/update.h"
 
 namespace hora::internal {
 

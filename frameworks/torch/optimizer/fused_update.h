@@ -18,7 +18,7 @@
 #include "frameworks/torch/optimizer/optimizer_shards.h"
 #include "frameworks/torch/optimizer/peer_gradients.h"
 #include "frameworks/torch/peers.h"
-#include "ops/local/kernel_values.h"
+#include "ops/local/kernels.h"
 
 namespace hora::internal {
 

@@ -1,6 +1,7 @@
 #include "ops/context/gpu/node_gpus.h"
 
 #include <hora/error.h>
+#include <strings.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +14,7 @@
 #include "core/checked.h"
 #include "core/log.h"
 #include "core/process.h"
+#include "ops/cuda/functions.h"
 
 namespace hora::internal {
 namespace {
@@ -69,78 +71,7 @@ std::string refusal(const std::vector<GpuIdentity>& by_rank, const std::vector<i
          "HORA_RANKS_PER_NODE=1, or another NCCL_HOSTID for each rank, both slow";
 }
 
-}  // namespace
-
-GpuIdentity gpu_identity(const CudaFunctions& cuda, int device) {
-  cudaDeviceProp properties{};
-  cuda_check(cuda, cuda.get_device_properties(&properties, device), "cudaGetDeviceProperties");
-  std::array<char, 32> bus{};
-  cuda_check(cuda, cuda.device_get_pci_bus_id(bus.data(), static_cast<int>(bus.size()), device),
-             "cudaDeviceGetPCIBusId");
-  return {.host = host_name(),
-          .nccl_host = environment("NCCL_HOSTID"),
-          .bus_id = bus.data(),
-          .uuid = uuid_text(properties.uuid),
-          .shares = environment("NCCL_MULTI_RANK_GPU_ENABLE") == "1"};
-}
-
-std::string to_lines(const GpuIdentity& gpu) {
-  return gpu.host + "\n" + gpu.nccl_host + "\n" + gpu.bus_id + "\n" + gpu.uuid + "\n" +
-         (gpu.shares ? "1" : "0");
-}
-
-GpuIdentity gpu_from_lines(const std::string& lines) {
-  std::istringstream text(lines);
-  GpuIdentity gpu;
-  std::string shares;
-  for (std::string* field : {&gpu.host, &gpu.nccl_host, &gpu.bus_id, &gpu.uuid, &shares}) {
-    std::getline(text, *field);
-  }
-  gpu.shares = shares == "1";
-  return gpu;
-}
-
-std::string shared_gpu(const std::vector<GpuIdentity>& by_rank, const Topology& topology) {
-  for (const std::vector<int>& node : topology.ranks_of_node) {
-    for (const int rank : node) {
-      const std::vector<int> ranks = together(by_rank, node, rank);
-      if (ranks.size() > 1) return refusal(by_rank, ranks);
-    }
-  }
-  return {};
-}
-
-std::string shared_over_nodes(const std::vector<GpuIdentity>& by_rank) {
-  for (const GpuIdentity& gpu : by_rank) {
-    std::vector<int> ranks;
-    for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-      const GpuIdentity& other = by_rank[rank];
-      if (other.uuid == gpu.uuid && other.nccl_host == gpu.nccl_host && !other.shares) {
-        ranks.push_back(static_cast<int>(rank));
-      }
-    }
-    if (ranks.size() > 1) {
-      return "ranks " + names(ranks) + " on host " + gpu.host + " share the GPU " + gpu.bus_id +
-             " (" + gpu.uuid + "), and NCCL takes one rank of a communicator on each GPU";
-    }
-  }
-  return {};
-}
-
-std::vector<GpuIdentity> check_gpus(const CudaFunctions& cuda, Bootstrap& world,
-                                    const Topology& topology, int device) {
-  std::vector<GpuIdentity> by_rank;
-  for (const std::string& lines : gather_texts(world, to_lines(gpu_identity(cuda, device)))) {
-    by_rank.push_back(gpu_from_lines(lines));
-  }
-  const std::string problem = shared_gpu(by_rank, topology);
-  if (!problem.empty()) throw Error(ErrorCode::invalid_use, problem);
-  return by_rank;
-}
-
-namespace {
-
-/// What a call gives, where it succeeds. CUDA's last error is cleared for the application.
+/// Returns a call's result where it succeeds. CUDA's last error is cleared for the application.
 template <class Call>
 std::optional<int> asked(const CudaFunctions& cuda, Call call) {
   int value = 0;
@@ -250,7 +181,113 @@ bool is_set(const char* variable) {
   return value && std::string_view(value) != "0" && *value != '\0';
 }
 
+constexpr const char* kByNccl = "between nodes, collectives on GPUs go through NCCL";
+constexpr const char* kByMpi = "between nodes, collectives on GPUs go through MPI";
+
+/// As NCCL compares names of networks.
+bool is_same(const std::string& a, const char* b) {
+  return ::strcasecmp(a.c_str(), b) == 0;
+}
+
+std::string text_of(const NcclNetwork& network) {
+  return (network.name.empty() ? "sockets alone" : network.name) + " (" + network.reason + ")";
+}
+
+/// Why `automatic` does not take NCCL; empty where it does.
+std::string objection(std::span<const NcclNetwork> by_rank, const std::string& shared) {
+  const auto differs = [&](const NcclNetwork& network) {
+    return network.name.empty() || network.name != by_rank.front().name;
+  };
+  const auto other = std::ranges::find_if(by_rank, differs);
+  if (other != by_rank.end()) {
+    const std::string own =
+        "on rank " + std::to_string(other - by_rank.begin()) + " NCCL has " + text_of(*other);
+    if (other->name.empty()) return own;
+    return own + ", and on rank 0 " + text_of(by_rank.front());
+  }
+  return shared;
+}
+
+constexpr const char* kStraight = "between nodes, GPU memory goes straight into MPI";
+constexpr const char* kPinned = "between nodes, GPU memory goes through pinned host memory";
+
+/// "MPI on rank 3 says that it takes no GPU memory".
+std::string objection(std::span<const CudaSupport> by_rank) {
+  const auto doubt = std::ranges::find_if(
+      by_rank, [](CudaSupport support) { return support != CudaSupport::yes; });
+  return "MPI on rank " + std::to_string(doubt - by_rank.begin()) +
+         (*doubt == CudaSupport::no ? " says that it takes no GPU memory"
+                                    : " cannot be asked whether it takes GPU memory");
+}
+
 }  // namespace
+
+GpuIdentity gpu_identity(const CudaFunctions& cuda, int device) {
+  cudaDeviceProp properties{};
+  cuda_check(cuda, cuda.get_device_properties(&properties, device), "cudaGetDeviceProperties");
+  std::array<char, 32> bus{};
+  cuda_check(cuda, cuda.device_get_pci_bus_id(bus.data(), static_cast<int>(bus.size()), device),
+             "cudaDeviceGetPCIBusId");
+  return {.host = host_name(),
+          .nccl_host = environment("NCCL_HOSTID"),
+          .bus_id = bus.data(),
+          .uuid = uuid_text(properties.uuid),
+          .shares = environment("NCCL_MULTI_RANK_GPU_ENABLE") == "1"};
+}
+
+std::string to_lines(const GpuIdentity& gpu) {
+  return gpu.host + "\n" + gpu.nccl_host + "\n" + gpu.bus_id + "\n" + gpu.uuid + "\n" +
+         (gpu.shares ? "1" : "0");
+}
+
+GpuIdentity gpu_from_lines(const std::string& lines) {
+  std::istringstream text(lines);
+  GpuIdentity gpu;
+  std::string shares;
+  for (std::string* field : {&gpu.host, &gpu.nccl_host, &gpu.bus_id, &gpu.uuid, &shares}) {
+    std::getline(text, *field);
+  }
+  gpu.shares = shares == "1";
+  return gpu;
+}
+
+std::string shared_gpu(const std::vector<GpuIdentity>& by_rank, const Topology& topology) {
+  for (const std::vector<int>& node : topology.ranks_of_node) {
+    for (const int rank : node) {
+      const std::vector<int> ranks = together(by_rank, node, rank);
+      if (ranks.size() > 1) return refusal(by_rank, ranks);
+    }
+  }
+  return {};
+}
+
+std::string shared_over_nodes(const std::vector<GpuIdentity>& by_rank) {
+  for (const GpuIdentity& gpu : by_rank) {
+    std::vector<int> ranks;
+    for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+      const GpuIdentity& other = by_rank[rank];
+      if (other.uuid == gpu.uuid && other.nccl_host == gpu.nccl_host && !other.shares) {
+        ranks.push_back(static_cast<int>(rank));
+      }
+    }
+    if (ranks.size() > 1) {
+      return "ranks " + names(ranks) + " on host " + gpu.host + " share the GPU " + gpu.bus_id +
+             " (" + gpu.uuid + "), and NCCL takes one rank of a communicator on each GPU";
+    }
+  }
+  return {};
+}
+
+std::vector<GpuIdentity> check_gpus(const CudaFunctions& cuda, Bootstrap& world,
+                                    const Topology& topology, int device) {
+  std::vector<GpuIdentity> by_rank;
+  for (const std::string& lines : gather_texts(world, to_lines(gpu_identity(cuda, device)))) {
+    by_rank.push_back(gpu_from_lines(lines));
+  }
+  const std::string problem = shared_gpu(by_rank, topology);
+  if (!problem.empty()) throw Error(ErrorCode::invalid_use, problem);
+  return by_rank;
+}
 
 std::vector<GpuLink> links_from(const CudaFunctions& cuda, int device,
                                 std::span<const std::string> bus_ids) {
@@ -295,6 +332,116 @@ void report_links(const CudaFunctions& cuda, Bootstrap& world, const Topology& t
     gpus.links.push_back(links_of(rows[static_cast<std::size_t>(rank)], rank));
   }
   log().info(describe(gpus));
+}
+
+NetworkFacts network_facts() {
+  return {.net = environment("NCCL_NET"),
+          .plugin = environment("NCCL_NET_PLUGIN"),
+          .ib_disable = environment("NCCL_IB_DISABLE"),
+          .active_ports = active_rdma_ports()};
+}
+
+NcclNetwork network_of(const NetworkFacts& facts) {
+  const bool takes_ib = is_same(facts.net, "IB");
+  if (is_same(facts.net, "Socket")) return {.name = {}, .reason = "NCCL_NET=" + facts.net};
+  if (!facts.net.empty() && !takes_ib) {
+    return {.name = facts.net, .reason = "NCCL_NET=" + facts.net};
+  }
+  if (!takes_ib && !facts.plugin.empty() && !is_same(facts.plugin, "none")) {
+    return {.name = "the plugin " + facts.plugin, .reason = "NCCL_NET_PLUGIN=" + facts.plugin};
+  }
+  if (!facts.ib_disable.empty() && facts.ib_disable != "0") {
+    return {.name = {}, .reason = "NCCL_IB_DISABLE=" + facts.ib_disable};
+  }
+  if (facts.active_ports.empty()) {
+    return {.name = {}, .reason = std::string("no port is active in ") + kRdmaDevices};
+  }
+  return {.name = "InfiniBand or RoCE", .reason = facts.active_ports.front() + " is active"};
+}
+
+GpuNetworkChoice choose_gpu_network(GpuNetwork setting, std::span<const NcclNetwork> by_rank,
+                                    const std::string& shared) {
+  switch (setting) {
+    case GpuNetwork::mpi:
+      return {.by_nccl = false, .reason = std::string(kByMpi) + ": HORA_GPU_NETWORK=mpi"};
+    case GpuNetwork::nccl:
+      return {.by_nccl = true,
+              .reason = std::string(kByNccl) + ": HORA_GPU_NETWORK=nccl; on rank 0 it has " +
+                        text_of(by_rank.front())};
+    case GpuNetwork::automatic:
+      break;
+  }
+  const std::string why_not = objection(by_rank, shared);
+  if (!why_not.empty()) {
+    return {
+        .by_nccl = false,
+        .reason = std::string(kByMpi) + ": " + why_not + " (HORA_GPU_NETWORK=nccl overrides that)"};
+  }
+  return {.by_nccl = true,
+          .reason = std::string(kByNccl) + ", which has " + text_of(by_rank.front()) +
+                    " on rank 0, and the same network on every rank"};
+}
+
+bool agree_on_gpu_network(Bootstrap& world, const NcclNetwork& own, GpuNetwork setting, int nodes,
+                          const std::vector<GpuIdentity>& gpu_by_rank) {
+  if (nodes == 1) return false;
+  const auto names = gather_texts(world, own.name);
+  const auto reasons = gather_texts(world, own.reason);
+  std::vector<NcclNetwork> by_rank;
+  for (std::size_t rank = 0; rank < names.size(); ++rank) {
+    by_rank.push_back({.name = names[rank], .reason = reasons[rank]});
+  }
+  const std::string shared = shared_over_nodes(gpu_by_rank);
+  const GpuNetworkChoice choice = choose_gpu_network(setting, by_rank, shared);
+  if (choice.by_nccl && !shared.empty()) {
+    throw Error(ErrorCode::invalid_use,
+                "HORA_GPU_NETWORK=nccl: " + shared +
+                    ": give each rank a GPU of its own, or set HORA_GPU_NETWORK=mpi. To try the "
+                    "program out: another NCCL_HOSTID for each rank, slow");
+  }
+  if (world.rank() == 0) log().info(choice.reason);
+  return choice.by_nccl;
+}
+
+DeviceStagingChoice choose_device_staging(CudaAwareMpi setting,
+                                          std::span<const CudaSupport> by_rank, int nodes) {
+  if (setting == CudaAwareMpi::off) {
+    return {.reason = std::string(kPinned) + ": HORA_CUDA_AWARE_MPI=off"};
+  }
+  constexpr auto kMostNodes = static_cast<int>(DeviceReduction::kMaximumInputs);
+  if (nodes > kMostNodes) {
+    return {.reason = std::string(kPinned) + ": there are more than " + std::to_string(kMostNodes) +
+                      " nodes, which the GPU's sum does not take"};
+  }
+  const bool all =
+      std::ranges::all_of(by_rank, [](CudaSupport support) { return support == CudaSupport::yes; });
+  if (all) {
+    return {.on_device = true,
+            .reason = std::string(kStraight) + ", which says on every rank that it takes it"};
+  }
+  if (setting == CudaAwareMpi::on) {
+    return {.on_device = true,
+            .doubtful = true,
+            .reason = std::string(kStraight) + ", as HORA_CUDA_AWARE_MPI=on has it, though " +
+                      objection(by_rank) +
+                      ": if the job crashes in MPI, that is why; then set it to auto"};
+  }
+  return {.reason = std::string(kPinned) + ": " + objection(by_rank) +
+                    " (HORA_CUDA_AWARE_MPI=on overrides that)"};
+}
+
+bool agree_on_device_staging(Bootstrap& world, CudaSupport own, const Settings& settings,
+                             int nodes) {
+  if (nodes == 1) return false;
+  std::vector<CudaSupport> by_rank;
+  for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&own, 1)))) {
+    by_rank.push_back(static_cast<CudaSupport>(bytes.front()));
+  }
+  const auto choice = choose_device_staging(settings.cuda_aware_mpi, by_rank, nodes);
+  if (world.rank() == 0) {
+    log().log(choice.doubtful ? spdlog::level::warn : spdlog::level::info, choice.reason);
+  }
+  return choice.on_device;
 }
 
 }  // namespace hora::internal

@@ -1,6 +1,8 @@
-/// The GPUs of a node's ranks: which each works on, that NCCL will take them together, and how they
-/// are linked.
+/// The GPUs of a node's ranks: which each works on, that NCCL will take them together, how they are
+/// linked, and over which network and by which memory their data crosses nodes.
 #pragma once
+
+#include <hora/settings.h>
 
 #include <cstdint>
 #include <span>
@@ -8,8 +10,10 @@
 #include <vector>
 
 #include "core/negotiation/topology.h"
-#include "ops/cross/bootstrap.h"
+#include "core/rdma_devices.h"
+#include "ops/cross/point_to_point.h"
 #include "ops/cuda/functions.h"
+#include "ops/mpi/environment.h"
 
 namespace hora::internal {
 
@@ -25,7 +29,7 @@ struct GpuIdentity {
   bool operator==(const GpuIdentity&) const = default;
 };
 
-/// Of this process's `device`. Throws Error(transport).
+/// Identifies `device` in this process. Throws Error(transport).
 GpuIdentity gpu_identity(const CudaFunctions& cuda, int device);
 
 /// As text that is sent to other ranks.
@@ -67,7 +71,7 @@ struct GpuLink {
 std::vector<GpuLink> links_from(const CudaFunctions& cuda, int device,
                                 std::span<const std::string> bus_ids);
 
-/// What NCCL's environment variables allow.
+/// The transports that NCCL's environment variables allow.
 struct NcclTransports {
   bool p2p = true;       ///< NCCL_P2P_DISABLE
   bool shm = true;       ///< NCCL_SHM_DISABLE
@@ -92,5 +96,62 @@ std::string describe(const NodeGpus& gpus);
 /// Collective.
 void report_links(const CudaFunctions& cuda, Bootstrap& world, const Topology& topology, int device,
                   const std::vector<GpuIdentity>& by_rank);
+
+/// The facts that decide over which network NCCL connects this rank with other hosts.
+struct NetworkFacts {
+  std::string net;                        ///< NCCL_NET
+  std::string plugin;                     ///< NCCL_NET_PLUGIN
+  std::string ib_disable;                 ///< NCCL_IB_DISABLE
+  std::vector<std::string> active_ports;  ///< of InfiniBand and RoCE: "mlx5_0 port 1", in order
+};
+
+/// From the environment and active_rdma_ports().
+NetworkFacts network_facts();
+
+/// The network that NCCL takes on a rank.
+struct NcclNetwork {
+  std::string name;    ///< empty: sockets
+  std::string reason;  ///< the fact that decides: "NCCL_IB_DISABLE=1"
+  bool operator==(const NcclNetwork&) const = default;
+};
+
+/// NCCL's order: that which NCCL_NET names (Socket and IB are NCCL's own, any other is a plugin's);
+/// else the plugin of NCCL_NET_PLUGIN, but for "none"; else InfiniBand and RoCE where a port is
+/// active and NCCL_IB_DISABLE is not set to anything but 0; else sockets. Pure.
+NcclNetwork network_of(const NetworkFacts& facts);
+
+struct GpuNetworkChoice {
+  bool by_nccl = false;
+  std::string reason;  ///< for the log, a sentence without full stop
+};
+
+/// Chooses for a job of several nodes. `by_rank`: the network of each; `shared`: why NCCL would
+/// refuse the ranks' GPUs in one communicator, empty where it will not. `automatic` takes NCCL
+/// where every rank has the same network, which is not sockets, and nothing is shared. Pure, so the
+/// same on all ranks for the same arguments.
+GpuNetworkChoice choose_gpu_network(GpuNetwork setting, std::span<const NcclNetwork> by_rank,
+                                    const std::string& shared);
+
+/// Whether one communicator connects the GPUs of all nodes: the same answer on every rank, logged
+/// by rank 0; false in a job of one node. Collective. Throws the same Error(invalid_use) on every
+/// rank where HORA_GPU_NETWORK=nccl and NCCL would refuse that.
+bool agree_on_gpu_network(Bootstrap& world, const NcclNetwork& own, GpuNetwork setting, int nodes,
+                          const std::vector<GpuIdentity>& gpu_by_rank);
+
+struct DeviceStagingChoice {
+  bool on_device = false;
+  bool doubtful = false;  ///< forced on by the setting, though MPI does not report it
+  std::string reason;     ///< for the log, a sentence without full stop
+};
+
+/// `by_rank`: what each rank's MPI says. The same on all ranks for the same arguments. The setting
+/// `on` overrides MPI's own answer, which can be a wrong no. Pure.
+DeviceStagingChoice choose_device_staging(CudaAwareMpi setting,
+                                          std::span<const CudaSupport> by_rank, int nodes);
+
+/// Whether slices stay in GPU memory between nodes, where this rank's MPI says `own`: the same
+/// answer on every rank, logged by rank 0. Collective.
+bool agree_on_device_staging(Bootstrap& world, CudaSupport own, const Settings& settings,
+                             int nodes);
 
 }  // namespace hora::internal

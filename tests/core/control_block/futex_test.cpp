@@ -1,5 +1,3 @@
-#include "core/control_block/futex.h"
-
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -8,6 +6,8 @@
 #include <new>
 #include <thread>
 #include <vector>
+
+#include "core/control_block/wakeup_flags.h"
 
 namespace hora::internal {
 namespace {

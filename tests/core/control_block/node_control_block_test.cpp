@@ -5,12 +5,128 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "tests/core/control_block/shared_control_block.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal {
 namespace {
+
+using Arrival = ReadyWords::Arrival;
+
+/// The words of one id.
+struct Words {
+  Words(int local_size, int ranks_per_word)
+      : size(local_size), per_word(ranks_per_word), others(kMaxLocalSize) {}
+  ReadyWords operator()(std::uint32_t generation) {
+    return {{first, others.data()}, generation, size, per_word};
+  }
+
+  int size;
+  int per_word;
+  Atomic<std::uint64_t> first = 0;
+  std::vector<Atomic<std::uint64_t>> others;
+};
+
+struct Shape {
+  int local_size;
+  int ranks_per_word;
+};
+
+class ReadyWordsOf : public testing::TestWithParam<Shape> {
+ protected:
+  Words words_{GetParam().local_size, GetParam().ranks_per_word};
+  const int size_ = GetParam().local_size;
+
+  /// All ranks arrive, `last` as the last.
+  void arrive_all(std::uint32_t generation, int last) {
+    for (int rank = 0; rank < size_; ++rank) {
+      if (rank == last) continue;
+      ASSERT_EQ(words_(generation).arrive(rank), Arrival::waiting) << rank;
+      ASSERT_EQ(words_(generation).arrive(rank), Arrival::waiting) << rank << ", again";
+      ASSERT_TRUE(words_(generation).ranks()[static_cast<std::size_t>(rank)]);
+    }
+    ASSERT_EQ(words_(generation).arrive(last), Arrival::complete);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Shapes, ReadyWordsOf,
+                         testing::Values(Shape{2, 32}, Shape{32, 32}, Shape{33, 32}, Shape{64, 32},
+                                         Shape{65, 32}, Shape{200, 32}, Shape{kMaxLocalSize, 32},
+                                         Shape{3, 1}, Shape{5, 2}),
+                         [](const auto& shape) {
+                           return std::to_string(shape.param.local_size) + "RanksBy" +
+                                  std::to_string(shape.param.ranks_per_word);
+                         });
+
+TEST_P(ReadyWordsOf, AreCompleteByTheLastWhoeverThatIs) {
+  for (int last = 0; last<size_; last += size_> 64 ? 31 : 1) {
+    arrive_all(0, last);
+    EXPECT_EQ(words_(0).ranks().count(), static_cast<std::size_t>(size_)) << "until the round ends";
+    EXPECT_FALSE(words_(0).retire(false)) << "its last arriver is at work";
+    words_(0).end_round();
+    EXPECT_TRUE(words_(0).ranks().none());
+  }
+}
+
+TEST_P(ReadyWordsOf, HaveAGenerationForEachId) {
+  for (std::uint32_t generation = 0; generation < 3; ++generation) {
+    EXPECT_TRUE(words_(generation).is_current());
+    arrive_all(generation, size_ - 1);
+    words_(generation).end_round();
+    EXPECT_EQ(words_(generation).arrive(size_ - 1), Arrival::waiting);
+    EXPECT_FALSE(words_(generation).retire(/*only_idle=*/true));
+    EXPECT_TRUE(words_(generation).retire(/*only_idle=*/false));
+    EXPECT_FALSE(words_(generation).is_current());
+    EXPECT_TRUE(words_(generation).retire(false)) << "again: nothing to do";
+    EXPECT_EQ(words_(generation).arrive(0), Arrival::stale);
+    EXPECT_EQ(words_(generation).arrive(size_ - 1), Arrival::stale);
+    EXPECT_TRUE(words_(generation).ranks().none());
+    EXPECT_TRUE(words_(generation + 1).ranks().none());
+  }
+}
+
+TEST_P(ReadyWordsOf, ForgetWhoWithdraws) {
+  for (const int rank : {0, size_ - 1}) {
+    words_(0).arrive(rank);
+    words_(1).withdraw(rank);
+    EXPECT_EQ(words_(0).ranks().count(), 1u) << "another generation's";
+    words_(0).withdraw(rank);
+    EXPECT_TRUE(words_(0).ranks().none());
+  }
+  arrive_all(0, 0);
+}
+
+TEST_P(ReadyWordsOf, ForgetAllByAReset) {
+  for (int rank = 1; rank < size_; ++rank) words_(0).arrive(rank);
+  words_(1).reset();
+  EXPECT_EQ(words_(0).ranks().count(), static_cast<std::size_t>(size_ - 1));
+  words_(0).reset();
+  EXPECT_TRUE(words_(0).ranks().none());
+  arrive_all(0, size_ - 1);
+}
+
+// 15 bits of rounds, 16 of generations.
+TEST_P(ReadyWordsOf, RoundsAndGenerationsWrapAround) {
+  if (size_ > 5) return;
+  for (int round = 0; round < 70'000; ++round) {
+    arrive_all(0, round % size_);
+    words_(0).end_round();
+  }
+  for (std::uint32_t generation = 0; generation < 65536; ++generation) {
+    ASSERT_TRUE(words_(generation).retire(true));
+  }
+  EXPECT_EQ(words_(65535).arrive(0), Arrival::stale);
+  arrive_all(0, 0);
+}
+
+TEST(LocalRanksOfANode, AreTheLowest) {
+  EXPECT_EQ(all_local_ranks(3), LocalRanks(0b111));
+  EXPECT_EQ(all_local_ranks(kMaxLocalSize).count(), static_cast<std::size_t>(kMaxLocalSize));
+  EXPECT_TRUE(all_local_ranks(200)[199]);
+  EXPECT_FALSE(all_local_ranks(200)[200]);
+}
 
 using Arrival = NodeControlBlock::Arrival;
 using test::SharedControlBlock;
@@ -84,16 +200,6 @@ TEST(ControlBlock, TheLeaderLearnsOnceThatARankIsResized) {
   EXPECT_FALSE(control_block[0].take_resized(id));
 }
 
-TEST(ControlBlock, LaterRunsHaveGreaterNumbers) {
-  SharedControlBlock control_block(shape(1, true));
-  control_block[0].arrive(2, at(0));
-  control_block[0].arrive(1, at(0));
-  EXPECT_LT(control_block[0].last_run(2), control_block[0].last_run(1));
-  next_ids(control_block[0]);
-  control_block[0].arrive(2, at(0));
-  EXPECT_GT(control_block[0].last_run(2), control_block[0].last_run(1));
-}
-
 TEST(ControlBlock, ARetiredIdIsStale) {
   SharedControlBlock control_block(shape(2, true));
   const Id old = make_id(4, 0);
@@ -120,54 +226,6 @@ TEST(ControlBlock, GenerationsWrapAround) {
   }
   EXPECT_EQ(control_block[0].arrive(make_id(2, 65535), at(0)), Arrival::stale);
   EXPECT_EQ(control_block[0].arrive(make_id(2, 0), at(0)), Arrival::complete);
-}
-
-TEST(ControlBlock, ResetForgetsWhoWasReady) {
-  SharedControlBlock control_block(shape(2, true));
-  control_block[0].arrive(6, at(0));
-  control_block[1].reset(6);
-  EXPECT_EQ(control_block[0].ready_ranks(6), 0u);
-  EXPECT_EQ(control_block[1].arrive(6, at(0)), Arrival::waiting);
-  control_block[0].reset(make_id(6, 7));
-  EXPECT_EQ(control_block[0].ready_ranks(6), 0b10u) << "another generation's reset";
-}
-
-TEST(ControlBlock, WatchingIsSeenByEveryRank) {
-  SharedControlBlock control_block(shape(2, true));
-  EXPECT_FALSE(control_block[1].watched(3));
-  control_block[0].watch(3, true);
-  EXPECT_TRUE(control_block[1].watched(3));
-  control_block[0].watch(3, false);
-  EXPECT_FALSE(control_block[1].watched(3));
-}
-
-TEST(ControlBlock, TheFirstReaderClosesTheBatchForAll) {
-  SharedControlBlock control_block(shape(2, true));
-  for (const Id id : {1, 2}) {
-    for (int r : {0, 1}) control_block[r].arrive(id, at(0));
-  }
-  EXPECT_EQ(next_ids(control_block[0]), (Ids{1, 2}));
-  for (int r : {0, 1}) control_block[r].arrive(3, at(0));
-  EXPECT_EQ(next_ids(control_block[1]), (Ids{1, 2}));
-  EXPECT_EQ(next_ids(control_block[1]), Ids{3});
-  EXPECT_EQ(next_ids(control_block[0]), Ids{3});
-}
-
-TEST(ControlBlock, APushedRunIsOneBatchForEveryReader) {
-  SharedControlBlock control_block(shape(2, false));
-  control_block[0].push_run(Ids{4, 1, 2});
-  control_block[0].push_run(Ids{});
-  control_block[0].push_run(Ids{7});
-  EXPECT_EQ(next_ids(control_block[0]), (Ids{4, 1, 2}));
-  control_block[0].push_run(Ids{3, 5});
-  for (int r : {1, 0}) {
-    if (r == 1) {
-      EXPECT_EQ(next_ids(control_block[1]), (Ids{4, 1, 2}));
-    }
-    EXPECT_EQ(next_ids(control_block[r]), Ids{7});
-    EXPECT_EQ(next_ids(control_block[r]), (Ids{3, 5}));
-    EXPECT_FALSE(control_block[r].next_batch().has_value());
-  }
 }
 
 TEST(ControlBlock, ControlPayloadsKeepTheirPlaceInTheLog) {
@@ -225,15 +283,6 @@ TEST(ControlBlock, MailKeepsItsOrderPerRankAndIsRefusedWhenThereIsNoRoom) {
   EXPECT_FALSE(control_block[0].pop_mail(1).has_value());
   EXPECT_EQ(control_block[0].pop_mail(0), payload(5, 99));
   EXPECT_FALSE(control_block[0].leader_has_pending_work());
-}
-
-TEST(ControlBlock, DoneByAllIsTheSlowestRanks) {
-  SharedControlBlock control_block(shape(3, true));
-  control_block[0].set_done(4);
-  control_block[2].set_done(2);
-  EXPECT_EQ(control_block[1].done_by_all(), 0u);
-  control_block[1].set_done(3);
-  EXPECT_EQ(control_block[1].done_by_all(), 2u);
 }
 
 // Whatever the page holds, a reader stays inside of it (AddressSanitizer checks) and terminates.
@@ -340,4 +389,5 @@ TEST(NodeControlBlock, KnowsWhoCameLastAndHowLate) {
 }
 
 }  // namespace
+
 }  // namespace hora::internal

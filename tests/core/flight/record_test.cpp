@@ -1,16 +1,57 @@
+/// Records for tests.
+//
 // The writer and the reader of a record, in one process and in two.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
-#include "tests/core/flight/record_values.h"
+#include "core/flight/record_reader.h"
+#include "core/flight/record_writer.h"
+#include "tests/support/read_file.h"
 #include "tests/support/seed.h"
+#include "tests/support/temporary_folder.h"
+
+namespace hora::internal::test {
+
+/// Memory of this process, or the test ends.
+inline RecordMemory own_memory() {
+  return RecordMemory::anonymous().value();
+}
+
+inline FlightRecord read(const RecordMemory& memory) {
+  return read_record(memory.layout(), record_now()).value();
+}
+
+inline Signature signature_of(OperationKind kind, DataType type = DataType::float32,
+                              ReduceOp op = ReduceOp::sum) {
+  Signature signature;
+  signature.kind = kind;
+  signature.type = type;
+  signature.op = op;
+  return signature;
+}
+
+inline RecordTicket submit(const RecordWriter& writer, const std::string& name,
+                           std::int64_t time = 1) {
+  return writer.submitted(name, kWorld, signature_of(OperationKind::allreduce), 4, 2,
+                          std::chrono::nanoseconds(time));
+}
+
+}  // namespace hora::internal::test
 
 namespace hora::internal {
 namespace {
@@ -288,5 +329,312 @@ TEST(Record, ArbitraryBytesAreReadAsValuesWithinTheirBounds) {
   }
 }
 
+using testing::HasSubstr;
+
+std::string refusal(const std::string& path) {
+  const auto memory = RecordMemory::open(path);
+  return memory ? std::string() : memory.error();
+}
+
+TEST(RecordMemory, IsSharedByThoseWhoOpenIt) {
+  const RecordMemory guard = RecordMemory::create().value();
+  const RecordMemory rank = RecordMemory::open(guard.path()).value();
+  EXPECT_NE(&guard.layout(), &rank.layout());
+  rank.layout().header.next.store(17);
+  EXPECT_EQ(guard.layout().header.next.load(), 17u);
+  EXPECT_EQ(rank.layout().header.guard.load(), ::getpid());
+  EXPECT_EQ(rank.path(), "");
+}
+
+TEST(RecordMemory, CannotBeCut) {
+  const RecordMemory guard = RecordMemory::create().value();
+  EXPECT_NE(::truncate(guard.path().c_str(), 0), 0);
+  const int descriptor = ::open(guard.path().c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(descriptor, 0);
+  EXPECT_NE(::ftruncate(descriptor, 4096), 0);
+  ::close(descriptor);
+}
+
+TEST(RecordMemory, RefusesWhatItHasNotMade) {
+  const test::TemporaryFolder folder;
+  EXPECT_THAT(refusal(folder.file("missing")), HasSubstr("No such file"));
+  EXPECT_THAT(refusal(folder.path()), HasSubstr("Is a directory"));
+  const std::string pipe = folder.file("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), S_IRWXU), 0);
+  EXPECT_THAT(refusal(pipe), HasSubstr("it is no file"));
+  const std::string file = folder.file("file");
+  std::ofstream(file) << "mine";
+  EXPECT_THAT(refusal(file), HasSubstr("it has 4 bytes instead of"));
+  std::filesystem::resize_file(file, kRecordBytes);
+  EXPECT_THAT(refusal(file), HasSubstr("it is no record"));
+  std::ifstream kept(file);
+  std::string text(4, ' ');
+  kept.read(text.data(), 4);
+  EXPECT_EQ(text, "mine");
+}
+
+TEST(RecordMemory, RefusesAnotherLayout) {
+  const RecordMemory guard = RecordMemory::create().value();
+  guard.layout().header.version.store(kRecordVersion + 1);
+  EXPECT_THAT(refusal(guard.path()), HasSubstr("different versions of hora"));
+}
+
+TEST(RecordMemory, BelongsToOneLivingProcess) {
+  const RecordMemory guard = RecordMemory::create().value();
+  const pid_t other = ::fork();
+  ASSERT_GE(other, 0);
+  if (other == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  guard.layout().header.pid.store(other);
+  EXPECT_THAT(refusal(guard.path()),
+              HasSubstr("process " + std::to_string(other) + " writes there"));
+  ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
+  EXPECT_EQ(refusal(guard.path()), "");
+}
+
+using namespace std::chrono_literals;
+
+constexpr std::array<std::string_view, 2> kPhases{"forward", "a\nb"};
+
+ArrivalsToRecord arrivals_of(std::span<const RecordedArrivalsRow> rows) {
+  return {.at = 5s, .decisions = 100, .steps = 10, .phases = kPhases, .rows = rows};
+}
+
+TEST(RecordArrivals, HoldsWhoCameLast) {
+  const RecordMemory memory = test::own_memory();
+  EXPECT_FALSE(read_arrivals(memory.layout().arrivals));
+  const std::vector<RecordedArrivalsRow> rows{{3, 70, 4ms, 9ms, 1}, {0, 30, 1ms, 2ms, 0}};
+  write_arrivals(memory.layout().arrivals, arrivals_of(rows));
+  const auto read = read_arrivals(memory.layout().arrivals);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->at, 5s);
+  EXPECT_EQ(read->decisions, 100u);
+  EXPECT_EQ(read->steps, 10u);
+  EXPECT_EQ(read->rows, rows);
+  ASSERT_THAT(read->phases, SizeIs(kRecordedPhases));
+  EXPECT_EQ(read->phases[0], "forward");
+  EXPECT_EQ(read->phases[1], "a\\nb");
+  EXPECT_EQ(read->phases[2], "");
+}
+
+TEST(RecordArrivals, HoldsAsManyRowsAsThereIsPlaceFor) {
+  const RecordMemory memory = test::own_memory();
+  const std::vector<RecordedArrivalsRow> rows(kRecordedArrivals + 9, {7, 1, 1ms, 1ms, 0});
+  write_arrivals(memory.layout().arrivals, arrivals_of(rows));
+  EXPECT_THAT(read_arrivals(memory.layout().arrivals)->rows, SizeIs(kRecordedArrivals));
+  write_arrivals(memory.layout().arrivals, arrivals_of(std::span(rows).first(1)));
+  EXPECT_THAT(read_arrivals(memory.layout().arrivals)->rows, SizeIs(1));
+}
+
+TEST(RecordArrivals, AreWantedByTheGuardAndGoneWithANewBeginning) {
+  const RecordMemory memory = test::own_memory();
+  const RecordWriter writer(memory.layout());
+  EXPECT_EQ(writer.watched_arrivals(), nullptr);
+  EXPECT_EQ(RecordWriter().watched_arrivals(), nullptr);
+  memory.layout().arrivals.wanted.store(1);
+  EXPECT_EQ(writer.watched_arrivals(), &memory.layout().arrivals);
+  write_arrivals(*writer.watched_arrivals(), arrivals_of({}));
+  writer.begin();
+  EXPECT_FALSE(read_arrivals(memory.layout().arrivals));
+  EXPECT_NE(writer.watched_arrivals(), nullptr);
+}
+
+TEST(RecordArrivals, OfAWriterThatDiedAreNotReadAndWrittenAnew) {
+  const RecordMemory memory = test::own_memory();
+  RecordArrivals& arrivals = memory.layout().arrivals;
+  write_arrivals(arrivals, arrivals_of({}));
+  arrivals.sequence.fetch_add(1);
+  EXPECT_FALSE(read_arrivals(arrivals));
+  write_arrivals(arrivals, arrivals_of({}));
+  EXPECT_TRUE(read_arrivals(arrivals));
+}
+
+// All that is written at once belongs together.
+TEST(RecordArrivals, AreWholeWhileTheyAreWritten) {
+  const RecordMemory memory = test::own_memory();
+  RecordArrivals& arrivals = memory.layout().arrivals;
+  std::atomic<bool> enough{false};
+  std::jthread writer([&] {
+    std::vector<RecordedArrivalsRow> rows(kRecordedArrivals);
+    for (std::uint64_t n = 1; !enough.load(); ++n) {
+      for (RecordedArrivalsRow& row : rows) row.last = n;
+      write_arrivals(arrivals, {.decisions = n, .steps = n, .phases = {}, .rows = rows});
+      if (n % 1000 == 0) std::this_thread::sleep_for(50us);
+    }
+  });
+  for (int seen = 0; seen < 20000 && !HasFailure();) {
+    const auto read = read_arrivals(arrivals);
+    if (!read) continue;
+    ++seen;
+    EXPECT_EQ(read->steps, read->decisions);
+    EXPECT_THAT(read->rows, SizeIs(kRecordedArrivals));
+    for (const RecordedArrivalsRow& row : read->rows) EXPECT_EQ(row.last, read->decisions);
+  }
+  enough.store(true);
+}
+
+TEST(RecordArrivals, ArbitraryBytesAreReadAsValuesWithinTheirBounds) {
+  const RecordMemory memory = test::own_memory();
+  RecordArrivals& arrivals = memory.layout().arrivals;
+  std::mt19937_64 random = test::generator();
+  for (int round = 0; round < 200; ++round) {
+    auto* const words = reinterpret_cast<std::uint64_t*>(&arrivals);
+    for (std::size_t i = 0; i < sizeof arrivals / sizeof *words; ++i) words[i] = random();
+    arrivals.sequence.store(2);
+    const auto read = read_arrivals(arrivals);
+    ASSERT_TRUE(read);
+    EXPECT_LE(read->rows.size(), kRecordedArrivals);
+    for (const RecordedArrivalsRow& row : read->rows) {
+      EXPECT_GE(row.rank, 0);
+      EXPECT_LT(row.phase, kRecordedPhases);
+      EXPECT_GE(row.median, 0ns);
+      EXPECT_GE(row.p99, 0ns);
+    }
+  }
+}
+
+FlightRecord example() {
+  FlightRecord record{.hora_version = "0.1.0",
+                      .rank = 3,
+                      .size = 4,
+                      .node = 1,
+                      .local_rank = 1,
+                      .host = "b",
+                      .pid = 4711,
+                      .guard = 4710,
+                      .state = RecordState::failed,
+                      .begin = nanoseconds(1),
+                      .begin_wall = nanoseconds(1'700'000'000'000'000'000),
+                      .last_activity = nanoseconds(9),
+                      .taken = nanoseconds(10),
+                      .blocked = 1,
+                      .cause = RecordedCause{"no \"way\"", 2, nanoseconds(8)},
+                      .phase = "epoch 1",
+                      .phase_at = nanoseconds(5),
+                      .submitted = 2000,
+                      .unreadable = 1,
+                      .collectives = {},
+                      .ended = RecordedEnd{9, 0, true, nanoseconds(11)},
+                      .stopped = true};
+  record.collectives.push_back({.name = "x\\n",
+                                .set = 4'000'000'000,
+                                .number = 12,
+                                .kind = OperationKind::alltoall,
+                                .op = ReduceOp::max,
+                                .type = DataType::uint64,
+                                .device = DeviceKind::cuda,
+                                .outcome = RecordOutcome::failed,
+                                .peers = 4,
+                                .bytes = kMaxBytes,
+                                .submitted = nanoseconds(2),
+                                .ready = nanoseconds(3),
+                                .started = nanoseconds(4),
+                                .done = nanoseconds(5)});
+  record.collectives.push_back({.name = "y"});
+  return record;
+}
+
+std::string problem_with(const std::string& text) {
+  const auto record = record_from_json(text);
+  return record ? std::string() : record.error();
+}
+
+std::string replaced(std::string text, const std::string& what, const std::string& by) {
+  const std::size_t at = text.find(what);
+  EXPECT_NE(at, text.npos) << what;
+  return at == text.npos ? text : text.replace(at, what.size(), by);
+}
+
+TEST(RecordJson, IsReadBack) {
+  const FlightRecord record = example();
+  EXPECT_EQ(record_from_json(to_json(record)).value(), record);
+  EXPECT_EQ(record_from_json(to_json(FlightRecord{})).value(), FlightRecord{});
+}
+
+TEST(RecordJson, SaysWhatIsWrong) {
+  const std::string text = to_json(example());
+  EXPECT_THAT(problem_with(""), HasSubstr("no JSON"));
+  EXPECT_THAT(problem_with(text.substr(0, text.size() / 2)), HasSubstr("cut off"));
+  EXPECT_THAT(problem_with("[]"), HasSubstr("no object"));
+  EXPECT_THAT(problem_with("7"), HasSubstr("no object"));
+  EXPECT_THAT(problem_with("{}"), HasSubstr("hora_record is missing"));
+  EXPECT_THAT(problem_with("{\"hora_record\":99}"), HasSubstr("another version of hora"));
+  EXPECT_THAT(problem_with("{\"hora_record\":2}"), HasSubstr("hora_version is missing"));
+  const auto with = [&](const std::string& what, const std::string& by) {
+    return problem_with(replaced(text, what, by));
+  };
+  EXPECT_EQ(with("\"rank\":3", "\"rank\":-2"), "rank is out of bounds");
+  EXPECT_EQ(with("\"rank\":3", "\"rank\":4294967299"), "rank is out of bounds");
+  EXPECT_EQ(with("\"rank\":3", "\"rank\":3.5"), "rank is no whole number");
+  EXPECT_EQ(with("\"rank\":3", "\"rank\":\"3\""), "rank is no whole number");
+  EXPECT_EQ(with("\"host\":\"b\"", "\"host\":7"), "host is no text");
+  EXPECT_EQ(with("\"state\":\"failed\"", "\"state\":\"fine\""), "state is \"fine\"");
+  EXPECT_EQ(with("\"stopped\":true", "\"stopped\":1"), "stopped is neither true nor false");
+  EXPECT_EQ(with("\"taken\":10", "\"taken\":-1"), "taken is out of bounds");
+  EXPECT_EQ(with("\"signal\":9", "\"signal\":900"), "signal is out of bounds");
+  EXPECT_EQ(with("\"kind\":\"alltoall\"", "\"kind\":\"all\""), "kind is \"all\"");
+  EXPECT_EQ(with("\"bytes\":281474976710656", "\"bytes\":281474976710657"),
+            "bytes is out of bounds");
+  EXPECT_THAT(with("\"collectives\":[", "\"collectives\":7,\"x\":["), HasSubstr("no list"));
+  EXPECT_EQ(with("\"collectives\":[", "\"collectives\":[7,"), "it is no object");
+  FlightRecord many = example();
+  many.collectives.resize(kRecordedCollectives + 1);
+  EXPECT_THAT(problem_with(to_json(many)), HasSubstr("at most 1000"));
+  EXPECT_THAT(problem_with(std::string(kLongestRecordFile + 1, ' ')), HasSubstr("longer than"));
+}
+
+TEST(RecordJson, TextsBecomePrintable) {
+  const std::string text =
+      replaced(to_json(example()), "\"host\":\"b\"", "\"host\":\"\\u001b[2J\"");
+  EXPECT_EQ(record_from_json(text).value().host, "\\x1b[2J");
+}
+
+TEST(RecordJson, DamageIsRefusedOrReadAsValues) {
+  const std::string text = to_json(example());
+  std::mt19937_64 random = test::generator();
+  for (int round = 0; round < 2000; ++round) {
+    std::string damaged = text;
+    damaged[random() % damaged.size()] = static_cast<char>(random() % 128);
+    const auto record = record_from_json(damaged);
+    if (record) {
+      EXPECT_LE(record->collectives.size(), 2u);
+    }
+  }
+}
+
+TEST(RecordFile, IsWrittenIntoItsFolderForTheUserAlone) {
+  const test::TemporaryFolder folder;
+  const std::string inside = folder.file("records");
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(write_record(example(), inside).value(), inside + "/hora-record.3.json");
+  }
+  struct stat status {};
+  ASSERT_EQ(::stat(inside.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777U, 0700U);
+  ASSERT_EQ(::stat(record_file(inside, 3).c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777U, 0600U);
+  EXPECT_EQ(record_from_json(test::read_file(record_file(inside, 3))).value(), example());
+}
+
+TEST(RecordFile, FollowsNoLinks) {
+  const test::TemporaryFolder folder;
+  std::ofstream(folder.file("precious")) << "kept";
+  std::filesystem::create_symlink(folder.file("precious"), record_file(folder.path(), 3));
+  EXPECT_THAT(write_record(example(), folder.path()).error(), HasSubstr("a link"));
+  EXPECT_EQ(std::filesystem::file_size(folder.file("precious")), 4u);
+}
+
+TEST(RecordFile, SaysWhyThereIsNoFolder) {
+  const test::TemporaryFolder folder;
+  std::ofstream(folder.file("file")) << "";
+  EXPECT_THAT(write_record(example(), folder.file("file")).error(), HasSubstr("is no folder"));
+  EXPECT_THAT(write_record(example(), folder.file("no/such")).error(),
+              HasSubstr("cannot be made: No such file"));
+}
+
 }  // namespace
+
 }  // namespace hora::internal

@@ -56,9 +56,7 @@ class RandomMessages {
       for (int r = below(3); r > 0; --r) result.presence.back().remarks.push_back(text());
       result.presence.back().is_answer = below(2) == 0;
     }
-    for (int i = below(3); i > 0; --i) {
-      result.expiring.push_back({text(), number<int>(), expiry()});
-    }
+    for (int i = below(3); i > 0; --i) result.expiring.push_back({text(), number<int>(), expiry()});
     if (below(2) == 0) result.resized = numbers<Id>();
     for (int i = below(3); i > 0; --i) {
       result.last.push_back({number<int>(), number<std::uint32_t>()});

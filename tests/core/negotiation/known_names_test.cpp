@@ -1,4 +1,6 @@
 // Decisions that cannot follow those before: a leader refuses them before it applies them.
+#include "core/negotiation/known_names.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,6 +8,55 @@
 
 namespace hora::internal {
 namespace {
+
+using test::shaped;
+
+const TreePosition reporting_root(test::two_nodes_of_two, 0);
+
+ReportedName nothing_yet() {
+  return {.local = std::vector<std::optional<Signature>>(2), .locations = {}};
+}
+
+TEST(ReportedName, IsCompleteOnceEveryLocalRankAndChildHasReportedIt) {
+  ReportedName reported = nothing_yet();
+  reported.local[1] = shaped(8);
+  EXPECT_EQ(reported.local_ranks(), 0b10u);
+  reported.below[1] = {"g", {{shaped(8), {}}}};
+  EXPECT_FALSE(reported.complete(nullptr, {}, reporting_root));
+  reported.local[0] = shaped(8);
+  EXPECT_TRUE(reported.complete(nullptr, {}, reporting_root));
+  EXPECT_EQ(merged_report("g", reported, nullptr, reporting_root),
+            (Report{"g", {{shaped(8), {0, 1, 2, 3}}}}));
+}
+
+TEST(ReportedName, WhoIsReadyForItsIdCountsAsAReportOfTheIdsSignature) {
+  const KnownId known{.name = "g", .signature = shaped(8), .ready_below = {1}};
+  const ReadyById by_id{5, 0b01, known};
+  ReportedName reported = nothing_yet();
+  reported.local[1] = shaped(7);
+  reported.id = 5;
+  EXPECT_FALSE(reported.complete(nullptr, {}, reporting_root));
+  EXPECT_TRUE(reported.complete(&by_id, {}, reporting_root));
+  EXPECT_EQ(merged_report("g", reported, &by_id, reporting_root),
+            (Report{"g", {{shaped(8), {0, 2, 3}}, {shaped(7), {1}}}, Id{5}}));
+}
+
+TEST(ReportedName, WhoHasJoinedIsNamedOnlyWhereTheOperationNeedsAll) {
+  Signature gathered = shaped(8);
+  gathered.kind = OperationKind::allgather;
+  Signature join;
+  join.kind = OperationKind::join;
+  JoinedRanks joined;
+  joined.add({2, 3});
+  for (const Signature& signature : {shaped(8), gathered}) {
+    ReportedName reported = nothing_yet();
+    for (auto& local : reported.local) local = signature;
+    EXPECT_TRUE(reported.complete(nullptr, joined, reporting_root));
+    Report expected{"g", {{signature, {0, 1}}}};
+    if (signature == gathered) expected.values.push_back({join, {2, 3}});
+    EXPECT_EQ(merged_report("g", reported, nullptr, reporting_root), expected);
+  }
+}
 
 using namespace std::chrono_literals;
 using test::LeaderUnderTest;
@@ -60,4 +111,5 @@ TEST_F(LeaderProblems, ANameIsDecidedBeforeAllRanksHaveReportedIt) {
 }
 
 }  // namespace
+
 }  // namespace hora::internal

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/negotiation/diagnosis.h"
+#include "core/negotiation/overdue_names.h"
 #include "core/tensor_text.h"
 #include "tests/core/negotiation/simulation.h"
 #include "tests/support/seed.h"

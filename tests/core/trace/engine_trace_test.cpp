@@ -1,15 +1,79 @@
-// What a timeline shows of real engines and pipelines, ranks as threads.
+/// What a timeline shows of real engines and pipelines, process sets and exchanges, ranks as
+/// threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
-#include "tests/core/trace/traced_world.h"
+#include "core/api/result.h"
+#include "core/trace/trace.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/threads/thread_world.h"
 #include "tests/support/timeline.h"
+
+namespace hora::internal::test {
+
+inline Signature floats(std::int64_t count) {
+  Signature signature;
+  signature.shape = {count};
+  return signature;
+}
+
+inline std::byte* bytes(std::vector<float>& values) {
+  return reinterpret_cast<std::byte*>(values.data());
+}
+
+inline std::string layout_name(const testing::TestParamInfo<std::vector<int>>& info) {
+  std::string name = "nodes";
+  for (const int size : info.param) name += "_" + std::to_string(size);
+  return name;
+}
+
+/// Ranks with a trace each.
+class TracedWorld {
+ public:
+  explicit TracedWorld(std::vector<int> node_sizes, bool engine_threads = true) {
+    const int size = std::accumulate(node_sizes.begin(), node_sizes.end(), 0);
+    for (int rank = 0; rank < size; ++rank) traces_.push_back(std::make_unique<Trace>());
+    ThreadWorldOptions options{.node_sizes = std::move(node_sizes),
+                               .settings = {},
+                               .engine_threads = engine_threads,
+                               .trace = [this](int rank) { return Tracer(&trace(rank)); }};
+    options.settings.chunk_size = 4096;
+    world_ = std::make_unique<ThreadWorld>(options);
+  }
+  int size() const { return world_->size(); }
+  Engine& engine(int rank) { return world_->engine(rank); }
+  NodeMemory& memory(int rank) { return world_->memory(rank); }
+  Trace& trace(int rank) { return *traces_[static_cast<std::size_t>(rank)]; }
+  std::string file(int rank) const { return folder_.file(std::to_string(rank) + ".json"); }
+  void start() {
+    for (int rank = 0; rank < size(); ++rank) trace(rank).start(file(rank), {rank, size(), 0, "h"});
+  }
+  void stop() {
+    for (int rank = 0; rank < size(); ++rank) trace(rank).stop();
+  }
+  void on_all_ranks(const std::function<void(int)>& body) {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < size(); ++rank) threads.emplace_back([&body, rank] { body(rank); });
+  }
+
+ private:
+  TemporaryFolder folder_;
+  std::vector<std::unique_ptr<Trace>> traces_;
+  std::unique_ptr<ThreadWorld> world_;
+};
+
+}  // namespace hora::internal::test
 
 namespace hora::internal {
 namespace {
@@ -275,5 +339,104 @@ TEST(EngineTraceUnits, TensorsThatTravelTogetherSaySo) {
   }
 }
 
+using testing::Contains;
+
+constexpr int kRoundsOfSets = 4;
+constexpr std::int64_t kCount = 3000;  // several chunks between nodes
+
+/// Every collective of the row: negotiated, queued and run, one behind the other.
+void expect_runs(const Timeline& timeline, const std::string& row, const std::string& operation) {
+  const auto spans = timeline.spans(row);
+  ASSERT_THAT(spans, SizeIs(3 * kRoundsOfSets)) << row;
+  EXPECT_FALSE(test::overlap(spans)) << row;
+  for (std::size_t i = 0; i < spans.size(); i += 3) {
+    EXPECT_EQ(spans[i].name, "negotiate");
+    EXPECT_EQ(spans[i + 1].name, "queue");
+    EXPECT_EQ(spans[i + 2].name, operation);
+    EXPECT_NEAR(spans[i].end, spans[i + 1].begin, kTimelineRounding);
+    EXPECT_NEAR(spans[i + 1].end, spans[i + 2].begin, kTimelineRounding);
+  }
+}
+
+class SetTrace : public testing::TestWithParam<std::vector<int>> {};
+
+// Both at once, with one name: numbers of units and slots of chunks are the same in both.
+TEST_P(SetTrace, ATensorOfASetHasItsRowBesideThatOfTheWorlds) {
+  TracedWorld world(GetParam());
+  const std::vector<int> members = {0, world.size() - 1};
+  world.on_all_ranks(
+      [&](int rank) { EXPECT_EQ(world.engine(rank).add_set(members), ProcessSet(1)); });
+  world.start();
+  world.on_all_ranks([&](int rank) {
+    Engine& engine = world.engine(rank);
+    const bool member = std::count(members.begin(), members.end(), rank) > 0;
+    for (int round = 0; round < kRoundsOfSets; ++round) {
+      std::vector<float> of_world(kCount, 1.0F);
+      std::vector<float> of_set(kCount, 1.0F);
+      const auto first = engine.submit({"x", floats(kCount), bytes(of_world)});
+      if (member) engine.submit_and_wait({"x", floats(kCount), bytes(of_set)}, ProcessSet(1));
+      engine.wait(*first);
+    }
+  });
+  world.stop();
+  for (int rank = 0; rank < world.size(); ++rank) {
+    SCOPED_TRACE("rank " + std::to_string(rank));
+    const Timeline timeline(world.file(rank));
+    expect_runs(timeline, "x", "allreduce");
+    for (const auto& run : timeline.spans("x", "allreduce")) EXPECT_FALSE(run.args.contains("set"));
+    if (std::count(members.begin(), members.end(), rank) == 0) {
+      EXPECT_THAT(timeline.spans("x (set 1)"), IsEmpty());
+      continue;
+    }
+    expect_runs(timeline, "x (set 1)", "allreduce");
+    for (const auto& run : timeline.spans("x (set 1)", "allreduce")) {
+      EXPECT_EQ(run.args.at("set"), 1);
+      EXPECT_EQ(run.args.at("bytes"), kCount * 4);
+    }
+    for (const std::string& row : timeline.rows()) {
+      if (!row.starts_with("chunk slot ")) continue;
+      EXPECT_FALSE(test::overlap(timeline.spans(row))) << row;
+    }
+    // Between nodes the first and the last rank have a slice of the set's chunks.
+    const bool between_nodes = GetParam().size() > 1;
+    EXPECT_THAT(timeline.rows(), Contains("chunk slot 0 (set 1)").Times(between_nodes ? 1 : 0));
+  }
+}
+
+TEST_P(SetTrace, AnExchangeIsNegotiatedThenQueuedThenRun) {
+  TracedWorld world(GetParam());
+  world.start();
+  world.on_all_ranks([&](int rank) {
+    for (int round = 0; round < kRoundsOfSets; ++round) {
+      std::vector<float> values(kCount, 1.0F);
+      Request request{"x", floats(kAnyExtent), bytes(values)};
+      request.signature.kind = OperationKind::allgather;
+      request.bytes = kCount * 4;
+      request.rows = {kCount};
+      const auto result = std::make_shared<HostResult>(world.memory(rank), ResultForm());
+      request.result = result;
+      request.result_place = result.get();
+      world.engine(rank).submit_and_wait(std::move(request));
+    }
+  });
+  world.stop();
+  for (int rank = 0; rank < world.size(); ++rank) {
+    SCOPED_TRACE("rank " + std::to_string(rank));
+    const Timeline timeline(world.file(rank));
+    expect_runs(timeline, "x", "allgather");
+    for (const auto& run : timeline.spans("x", "allgather")) {
+      EXPECT_GT(run.end, run.begin);
+      EXPECT_EQ(run.args.at("bytes"), kCount * 4);
+      EXPECT_FALSE(run.args.contains("op"));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, SetTrace,
+                         testing::Values(std::vector{3}, std::vector{1, 1}, std::vector{2, 1},
+                                         std::vector{2, 2}),
+                         layout_name);
+
 }  // namespace
+
 }  // namespace hora::internal

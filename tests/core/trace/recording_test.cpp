@@ -1,10 +1,46 @@
-#include "core/trace/recording.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/trace/trace.h"
+
 namespace hora::internal {
 namespace {
+
+TraceEvent numbered(std::uint64_t unit) {
+  TraceEvent event;
+  event.unit = {unit};
+  return event;
+}
+
+TEST(EventBuffer, WhatDoesNotFitIsDroppedAndCountedForGood) {
+  EventBuffer buffer(4, 4);
+  EventBatch batch;
+  for (std::uint64_t unit = 1; unit <= 10; ++unit) buffer.push(numbered(unit));
+  buffer.take(batch);
+  EXPECT_EQ(batch.events.size(), 4u);
+  EXPECT_EQ(batch.events.back().unit.number, 4u);
+  EXPECT_EQ(batch.dropped, 6u);
+  for (std::uint64_t unit = 1; unit <= 5; ++unit) buffer.push(numbered(unit));
+  buffer.take(batch);
+  EXPECT_EQ(batch.events.size(), 4u);
+  EXPECT_EQ(batch.dropped, 7u);
+}
+
+TEST(EventBuffer, RowsHaveNamesThatCanBeShown) {
+  EventBuffer buffer(4, 4);
+  EXPECT_EQ(buffer.row(RowGroup::tensors, "a\xff"), RowIndex{0});
+  EXPECT_EQ(buffer.row(RowGroup::tensors, "a\xfe"), RowIndex{1});
+  buffer.row(RowGroup::tensors, std::string(1 << 20, 'n'));
+  EventBatch batch;
+  buffer.take(batch);
+  ASSERT_EQ(batch.rows.size(), 3u);
+  EXPECT_EQ(batch.rows[0].name, "a\\xff");
+  EXPECT_EQ(batch.rows[1].name, "a\\xfe");
+  EXPECT_LT(batch.rows[2].name.size(), 2000u);
+}
 
 using namespace std::chrono_literals;
 using testing::ElementsAre;
@@ -25,57 +61,11 @@ std::vector<std::string> taken(Recording& recording) {
 
 const UnitFacts kFacts{"allreduce", "float32", "sum", 128, 2, 2};
 
-TEST(Recording, ATensorIsNegotiatedQueuedAndRun) {
-  Recording recording;
-  recording.marked({"a"}, "ready", 10ns);
-  recording.negotiated({"a"}, 10ns, 20ns);
-  recording.negotiated({"b"}, 12ns, 20ns);
-  recording.planned({1}, kFacts, {{"a", 60, 20ns}, {"b", 64, 20ns}});
-  recording.started({1}, 30ns);
-  recording.completed({1}, 50ns);
-  EXPECT_THAT(taken(recording),
-              ElementsAre("a: ready 10..10", "a: negotiate 10..20", "b: negotiate 12..20",
-                          "a: queue 20..30", "b: queue 20..30", "a: allreduce 30..50",
-                          "b: allreduce 30..50"));
-}
-
-TEST(Recording, TheRunCarriesTheUnitsFacts) {
-  Recording recording;
-  recording.planned({7}, kFacts, {{"a", 60, 20ns}});
-  recording.completed({7}, 50ns);
-  EventBatch batch;
-  recording.buffer().take(batch);
-  ASSERT_EQ(batch.events.size(), 2u);
-  const TraceEvent& run = batch.events.back();
-  EXPECT_EQ(run.facts, kFacts);
-  EXPECT_EQ(run.unit, UnitKey{7});
-  EXPECT_EQ(run.bytes, 60u);
-}
-
 TEST(Recording, AUnitThatNeverStartsHereQueuesUntilItIsComplete) {
   Recording recording;
   recording.planned({1}, kFacts, {{"a", 0, 20ns}});
   recording.completed({1}, 50ns);
   EXPECT_THAT(taken(recording), ElementsAre("a: queue 20..50", "a: allreduce 50..50"));
-}
-
-TEST(Recording, StagesOfAChunkFollowOneAnotherInItsSlot) {
-  Recording recording;
-  recording.planned({1}, kFacts, {{"a", 60, 0ns}});
-  const ChunkFacts first{{1}, 0, 64, 2};
-  const ChunkFacts second{{1}, 64, 64, 3};
-  recording.chunk(first, ChunkStage::local_in, 1ns);
-  recording.chunk(second, ChunkStage::local_in, 2ns);
-  recording.chunk(first, ChunkStage::ready, 3ns);
-  recording.chunk(first, ChunkStage::cross, 4ns);
-  recording.chunk(second, ChunkStage::ready, 5ns);
-  recording.chunk(first, ChunkStage::ready, 6ns);
-  recording.chunk(first, ChunkStage::local_out, 7ns);
-  recording.chunk(first, ChunkStage::done, 9ns);
-  EXPECT_THAT(
-      taken(recording),
-      ElementsAre("a: queue 0..1", "chunk slot 2: local_in 1..3", "chunk slot 3: local_in 2..5",
-                  "chunk slot 2: cross 4..6", "chunk slot 2: local_out 7..9"));
 }
 
 TEST(Recording, WhatBeganEarlierIsLeftOut) {
@@ -133,5 +123,134 @@ TEST(Recording, WithoutARowEventsAreCountedAsDropped) {
   EXPECT_EQ(batch.dropped, 3u);
 }
 
+using nlohmann::json;
+
+const std::vector<TraceRow> kRows = {{RowGroup::tensors, "grad"}, {RowGroup::threads, "main"}};
+
+json parsed(const TraceEvent& event, const std::vector<TraceRow>& rows = kRows, int rank = 5) {
+  return json::parse(event_json(event, rows, rank));
+}
+
+TEST(TraceJson, ASpanWithAllItsFacts) {
+  TraceEvent event;
+  event.name = "allreduce";
+  event.begin = 1'000'000'000'123ns;
+  event.duration = 4567ns;
+  event.unit = {9};
+  event.bytes = 100;
+  event.offset = 64;
+  event.facts = UnitFacts{"allreduce", "float32", "average", 128, 2, 3};
+  EXPECT_EQ(parsed(event), (json{{"name", "allreduce"},
+                                 {"cat", "tensor"},
+                                 {"ph", "X"},
+                                 {"ts", 1'000'000'000.123},
+                                 {"dur", 4.567},
+                                 {"pid", 5},
+                                 {"tid", 300001},
+                                 {"args",
+                                  {{"unit", 9},
+                                   {"bytes", 100},
+                                   {"offset", 64},
+                                   {"type", "float32"},
+                                   {"op", "average"},
+                                   {"unit_bytes", 128},
+                                   {"unit_tensors", 2},
+                                   {"unit_chunks", 3}}}}));
+}
+
+TEST(TraceJson, TheRankThatCameLastIsNamed) {
+  TraceEvent event;
+  event.name = "negotiate";
+  event.last = {3, 1234500ns};
+  EXPECT_EQ(parsed(event).at("args"), (json{{"last_rank", 3}, {"late_us", 1234.5}}));
+}
+
+TEST(TraceJson, AMarkHasNoLength) {
+  TraceEvent event;
+  event.kind = TraceEvent::Kind::mark;
+  event.name = "ready";
+  event.begin = 2000ns;
+  EXPECT_EQ(parsed(event), (json{{"name", "ready"},
+                                 {"cat", "tensor"},
+                                 {"ph", "i"},
+                                 {"ts", 2.0},
+                                 {"s", "t"},
+                                 {"pid", 5},
+                                 {"tid", 300001}}));
+}
+
+TEST(TraceJson, RowsOfDifferentGroupsHaveDifferentNumbers) {
+  const auto number = [](RowGroup group, RowIndex index) {
+    return json::parse(row_json({group, "x"}, index, 0).front()).at("tid").get<int>();
+  };
+  EXPECT_EQ(number(RowGroup::threads, 0), 1);  // 0 is the process
+  EXPECT_LT(number(RowGroup::threads, 8191), number(RowGroup::device, 0));
+  EXPECT_LT(number(RowGroup::device, 8191), number(RowGroup::chunks, 0));
+  EXPECT_LT(number(RowGroup::chunks, 8191), number(RowGroup::tensors, 0));
+}
+
+TEST(TraceJson, NamesMayHoldAnyBytes) {
+  const std::string name("a\"\\\n\x01\x7f\u009b\xff\xc3", 10);
+  for (const std::string& text : row_json({RowGroup::tensors, name}, 0, 0)) {
+    const auto printable = [](char c) { return c >= 0x20 && c < 0x7f; };
+    EXPECT_TRUE(std::all_of(text.begin(), text.end(), printable)) << text;
+    EXPECT_TRUE(json::accept(text)) << text;
+  }
+  TraceEvent event;
+  event.subject = 0;
+  EXPECT_EQ(parsed(event, {{RowGroup::tensors, "ä\"\n"}}).at("args").at("tensor"), "ä\"\n");
+}
+
+TEST(TraceJson, TheHeaderNamesTheProcessAndBothClocks) {
+  const TraceIdentity identity{.rank = 2, .size = 4, .node = 1, .host = "h"};
+  std::map<std::string, json> events;
+  for (const std::string& text : header_json(identity, {1500ns, 1'700'000'000'000'000'500ns})) {
+    const json event = json::parse(text);
+    EXPECT_EQ(event.at("ph"), "M");
+    EXPECT_EQ(event.at("pid"), 2);
+    events[event.at("name")] = event.at("args");
+  }
+  EXPECT_EQ(events.at("process_name"), (json{{"name", "rank 2 (h)"}}));
+  const json& facts = events.at("hora_timeline");
+  EXPECT_EQ(facts.at("rank"), 2);
+  EXPECT_EQ(facts.at("size"), 4);
+  EXPECT_EQ(facts.at("node"), 1);
+  EXPECT_EQ(facts.at("host"), "h");
+  EXPECT_DOUBLE_EQ(facts.at("steady_clock_us"), 1.5);
+  EXPECT_DOUBLE_EQ(facts.at("wall_clock_us"), 1'700'000'000'000'000.5);
+}
+
+TEST(TraceJson, DroppedEventsAreSaidOverAllRowsAndInTheEnd) {
+  const json mark = json::parse(dropped_json(7, 1000ns, 1));
+  EXPECT_EQ(mark.at("s"), "p");
+  EXPECT_EQ(mark.at("args").at("dropped_events"), 7);
+  EXPECT_EQ(json::parse(end_json(7, 1000ns, 1)).at("args").at("dropped_events"), 7);
+}
+
+TEST(TimelinePath, TheRankStandsWhereThePathSays) {
+  EXPECT_EQ(timeline_file("%r.json", 3), "3.json");
+  EXPECT_EQ(timeline_file("/a/%r/t%r", 12), "/a/12/t12");
+  EXPECT_EQ(timeline_file("%r%r", 0), "00");
+}
+
+TEST(TimelinePath, TheRankComesBeforeTheExtensionElsewhere) {
+  EXPECT_EQ(timeline_file("t.json", 0), "t.0.json");
+  EXPECT_EQ(timeline_file("/a.b/t", 7), "/a.b/t.7");
+  EXPECT_EQ(timeline_file("a/t.x.json", 10), "a/t.x.10.json");
+}
+
+TEST(TimelinePath, SaysWhatIsWrong) {
+  EXPECT_EQ(wrong_with_timeline_path("/a b/%r.json"), "");
+  EXPECT_EQ(wrong_with_timeline_path("%r%r"), "");
+  EXPECT_NE(wrong_with_timeline_path(""), "");
+  EXPECT_NE(wrong_with_timeline_path("100%"), "");
+  EXPECT_NE(wrong_with_timeline_path("%r%d"), "");
+  EXPECT_NE(wrong_with_timeline_path("a\nb"), "");
+  for (const char* folder : {"/", "a/", "/a/b//", ".", "..", "a/..", "./", "/tmp"}) {
+    EXPECT_EQ(wrong_with_timeline_path(folder), "the path names a folder, not a file") << folder;
+  }
+}
+
 }  // namespace
+
 }  // namespace hora::internal

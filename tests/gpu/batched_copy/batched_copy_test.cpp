@@ -11,7 +11,6 @@
 #include <string>
 
 #include "ops/cuda/functions.h"
-#include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "tests/gpu/batched_copy/arena.h"
 #include "tests/gpu/batched_copy/device.h"
@@ -25,7 +24,7 @@ using enum DataType;
 constexpr std::array kFloats = {float16, bfloat16, float32, float64};
 /// Of bytes that no piece covers.
 constexpr auto kUntouched = std::byte{0xa5};
-/// As ops/cuda/batched_copy.h: bytes of a tile on the side of the larger type.
+/// As ops/cuda/kernels.h: bytes of a tile on the side of the larger type.
 constexpr std::size_t kTileBytes = 16384;
 
 class BatchedCopyTest : public testing::Test {

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <vector>
 
-#include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "tests/gpu/batched_copy/device.h"
 

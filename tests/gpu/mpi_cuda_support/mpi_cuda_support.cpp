@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "ops/cuda/functions.h"
-#include "ops/mpi/implementation.h"
+#include "ops/mpi/environment.h"
 
 int main(int argc, char** argv) {
   int devices = 0;

@@ -1,14 +1,10 @@
 #include <gtest/gtest.h>
 #include <hora/hora.h>
 
-#include <cmath>
-#include <limits>
-#include <numeric>
 #include <random>
 
 #include "ops/local/kernels.h"
 #include "tests/ops/context/world.h"
-#include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal {
@@ -51,56 +47,12 @@ TYPED_TEST(AllreduceOf, EqualsTheSerialSum) {
   }
 }
 
-TEST(Allreduce, HalfTypesAreExactWhereTheSumIs) {
-  const Context world = init();
-  const auto whole = whole_numbers<float>(0, 5000);
-  for (const DataType type : {DataType::float16, DataType::bfloat16}) {
-    const auto narrow = [&](float value) {
-      return type == DataType::float16 ? to_float16(value) : to_bfloat16(value);
-    };
-    std::vector<std::uint16_t> values;
-    std::vector<std::uint16_t> expected;
-    for (const float value : whole) {
-      const float small = std::fmod(value, 16.0F);  // exact in bfloat16's 8 bits, and four times it
-      values.push_back(narrow(small * static_cast<float>(world.rank() == 0 ? 1 : 2)));
-      expected.push_back(narrow(small * static_cast<float>(2 * world.size() - 1)));
-    }
-    allreduce(world, {values.data(), type, {5000}, {}}, {.name = "half", .op = ReduceOp::sum});
-    EXPECT_EQ(values, expected) << name_of(type);
-  }
-}
-
 std::vector<float> random_floats(std::uint64_t seed, std::int64_t count) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
   std::vector<float> values(static_cast<std::size_t>(count));
   for (float& value : values) value = normal(random);
   return values;
-}
-
-/// Any order of additions errs by at most (n-1) * eps * sum|x| to first order (Higham, Accuracy and
-/// Stability of Numerical Algorithms, 4.2); one more eps for the multiplication by 1/n.
-TEST(Allreduce, RandomFloatsAreWithinTheBoundOfSummationAndEqualOnEveryRank) {
-  const Context world = init();
-  const std::uint64_t seed = test::seed();
-  const auto n = static_cast<double>(world.size());
-  for (const std::int64_t count : kSizes) {
-    auto own = random_floats(seed + static_cast<std::uint64_t>(world.rank()), count);
-    std::vector<double> sum(own.size()), magnitude(own.size());
-    for (int rank = 0; rank < world.size(); ++rank) {
-      const auto theirs = random_floats(seed + static_cast<std::uint64_t>(rank), count);
-      for (std::size_t i = 0; i < sum.size(); ++i) {
-        sum[i] += theirs[i];
-        magnitude[i] += std::abs(theirs[i]);
-      }
-    }
-    allreduce(world, view(own.data(), count), {.name = "average"});
-    for (std::size_t i = 0; i < sum.size(); ++i) {
-      const double bound = n * std::numeric_limits<float>::epsilon() * magnitude[i] / n;
-      ASSERT_NEAR(own[i], sum[i] / n, bound) << "element " << i << " of " << count;
-    }
-    EXPECT_TRUE(test::same_everywhere(world, own.data(), own.size() * sizeof(float)));
-  }
 }
 
 /// Whatever was fused, wherever a tensor lies: the same bits (with the direct algorithm).
@@ -136,38 +88,6 @@ TEST(Allreduce, BitsDependNeitherOnFusionNorOnPositionNorOnTheRun) {
     if (run == 0) first_run = alone;
     EXPECT_EQ(alone, first_run);
   }
-}
-
-TEST(Allreduce, ABufferIsUsedInPlaceAndItsNeighboursAreLeftAlone) {
-  const Context world = init();
-  Buffer buffer(world, 64 * 1024);
-  auto* values = reinterpret_cast<std::int32_t*>(buffer.data());
-  for (const std::int64_t count : {1, 15, 16, 1000, 16000}) {
-    std::fill(values, values + 16384, -1);
-    std::fill(values + 3, values + 3 + count, world.rank() + 1);
-    allreduce(world, view(values + 3, count), {.name = "inside", .op = ReduceOp::sum});
-    const int n = world.size();
-    EXPECT_EQ(values[2], -1);
-    EXPECT_EQ(std::count(values + 3, values + 3 + count, n * (n + 1) / 2), count);
-    EXPECT_EQ(values[3 + count], -1);
-  }
-}
-
-TEST(Allreduce, AnAverageOfIntegersAndOtherNonsenseAreRefusedAtOnce) {
-  const Context world = init();
-  std::vector<std::int32_t> values(4, 1);
-  const auto expect_refused = [&](const TensorView& tensor, const AllreduceOptions& options) {
-    const Error error =
-        test::expect_error(ErrorCode::invalid_argument, [&] { allreduce(world, tensor, options); });
-    EXPECT_EQ(error.tensor(), options.name);
-  };
-  expect_refused(view(values.data(), 4), {.name = "x"});
-  expect_refused({nullptr, DataType::float32, {3}, {}}, {.name = "x"});
-  expect_refused({values.data(), DataType::float32, {4}, {DeviceKind::cuda, 0}}, {.name = "x"});
-  expect_refused(view(values.data(), 4),
-                 {.name = "x", .op = ReduceOp::sum, .process_set = ProcessSet(3)});
-  allreduce(world, view(values.data(), 4), {.name = "x", .op = ReduceOp::sum});
-  EXPECT_EQ(values[0], world.size());
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <hora/hora.h>
 
-#include "ops/context/agreement.h"
+#include "ops/context/node_discovery.h"
 #include "tests/ops/context/world.h"
 #include "tests/support/expect_error.h"
 

@@ -2,8 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "core/rdma_devices.h"
 #include "tests/support/seed.h"
@@ -12,8 +19,266 @@
 namespace hora::internal {
 namespace {
 
-using testing::AllOf;
+std::vector<int> processors() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  EXPECT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  std::vector<int> result;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &allowed)) result.push_back(cpu);
+  }
+  return result;
+}
+
+/// On a thread that may use these processors alone, on a machine that hwloc takes to be `machine`.
+int memory_node(const std::string& machine, const std::vector<int>& processors) {
+  int result = kNoMemoryNode - 1;
+  std::jthread([&] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (const int cpu : processors) CPU_SET(cpu, &set);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof set, &set), 0);
+    ::setenv("HWLOC_SYNTHETIC", machine.c_str(), 1);
+    result = memory_node_of_process();
+    ::unsetenv("HWLOC_SYNTHETIC");
+  }).join();
+  return result;
+}
+
+/// hwloc's text for so many memory nodes of so many processors.
+std::string machine(int memory_nodes, int processors) {
+  return "numa:" + std::to_string(memory_nodes) + " pu:" + std::to_string(processors);
+}
+
+TEST(MemoryNode, IsThatOfTheOnlyProcessor) {
+  for (const int cpu : processors()) {
+    EXPECT_EQ(memory_node(machine(cpu + 1, 1), {cpu}), cpu);
+    EXPECT_EQ(memory_node(machine(2, cpu + 1), {cpu}), 0);
+  }
+}
+
+TEST(MemoryNode, OfProcessorsOfTheSameOneIsThatOne) {
+  const std::vector<int> all = processors();
+  EXPECT_EQ(memory_node(machine(2, all.back() + 1), all), 0);
+}
+
+TEST(MemoryNode, IsNoneForProcessorsOfSeveral) {
+  const std::vector<int> all = processors();
+  if (all.size() < 2) GTEST_SKIP() << "this test needs two processors";
+  EXPECT_EQ(memory_node(machine(all.back() + 1, 1), all), kNoMemoryNode);
+}
+
+TEST(MemoryNode, IsNoneForProcessorsThatTheMachineLacks) {
+  const int last = processors().back();
+  if (last == 0) GTEST_SKIP() << "this test needs a processor beside number 0";
+  EXPECT_EQ(memory_node(machine(1, last), {last}), kNoMemoryNode);
+}
+
+TEST(MemoryNode, OfThisMachineIsOneThatItHas) {
+  const int node = memory_node_of_process();
+  EXPECT_GE(node, kNoMemoryNode);
+  EXPECT_LT(node, 1024);
+}
+
 using testing::HasSubstr;
+
+TEST(BindingAdvice, OnlyWhereAnotherCoreIsFree) {
+  EXPECT_FALSE(binding_advice(2, 8, 2).has_value()) << "two cores a rank";
+  EXPECT_FALSE(binding_advice(1, 2, 2).has_value()) << "no core is free";
+  EXPECT_FALSE(binding_advice(1, 1, 4).has_value());
+  const auto advice = binding_advice(1, 8, 2);
+  ASSERT_TRUE(advice.has_value());
+  EXPECT_THAT(*advice, HasSubstr("8 cores for 2 ranks"));
+  EXPECT_THAT(*advice, HasSubstr("--bind-to none"));
+}
+
+TEST(Cores, AProcessHasSomeOfItsHosts) {
+  EXPECT_GE(cores_of_process(), 1);
+  EXPECT_GE(cores_of_host(), 1);
+  EXPECT_LE(cores_of_process(), cores_of_host());
+}
+
+std::size_t page_faults() {
+  std::size_t minor = 0;
+  if (std::FILE* file = std::fopen("/proc/self/stat", "r")) {
+    EXPECT_EQ(std::fscanf(file, "%*d %*s %*c %*d %*d %*d %*d %*d %*u %zu", &minor), 1);
+    std::fclose(file);
+  }
+  return minor;
+}
+
+// What it is for: the second round of a training step takes its gradients from memory it has.
+TEST(KeepLargeAllocations, MemoryIsNotGivenBack) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer brings an allocator of its own";
+#endif
+  if (!keep_large_allocations()) GTEST_SKIP() << "this C library keeps its own thresholds";
+  constexpr std::size_t kBytes = std::size_t{16} << 20;
+  const auto use = [&] {
+    const auto block = std::make_unique<char[]>(kBytes);
+    std::memset(block.get(), 1, kBytes);
+  };
+  use();
+  const std::size_t before = page_faults();
+  for (int i = 0; i < 5; ++i) use();
+  EXPECT_LT(page_faults() - before, kBytes / 4096) << "five times as many where it is given back";
+}
+
+using testing::AllOf;
+using Assignments = std::vector<SettingAssignment>;
+
+TEST(Disagreement, NamesTheFirstVariableThatDiffersAndBothValues) {
+  std::string spin;
+  for (const auto& setting : setting_descriptions()) {
+    if (setting.variable == "HORA_SPIN") spin = setting.default_value;
+  }
+  const Assignments some = {{"HORA_FUSION_THRESHOLD", "1MiB"}, {"HORA_SPIN", "10us"}};
+  const struct {
+    Assignments own, of_rank_0;
+    std::vector<std::string> parts;
+  } cases[] = {
+      {{}, {}, {}},
+      {some, some, {}},
+      {{}, some, {}},  // mpirun forwards no variables to other hosts
+      {{{"HORA_FUSION_THRESHOLD", "1048576"}}, {{"HORA_FUSION_THRESHOLD", "1MiB"}}, {}},
+      {{{"HORA_SPIN", spin}}, {}, {}},
+      {{{"HORA_FUSION_THRESHOLD", "2097152"}},
+       {{"HORA_FUSION_THRESHOLD", "1MiB"}},
+       {"HORA_FUSION_THRESHOLD is 2M", "on rank 3 but 1M", "on rank 0"}},
+      {{{"HORA_CROSS_ALGORITHM", "ring"}},
+       {},
+       {"HORA_CROSS_ALGORITHM is ring on rank 3 but automatic on rank 0"}},
+      {{{"HORA_SPIN", "10us"}, {"HORA_LOG_LEVEL", "debug"}},
+       {{"HORA_SPIN", "10us"}},
+       {"HORA_LOG_LEVEL is debug on rank 3"}},
+  };
+  for (const auto& [own, of_rank_0, parts] : cases) {
+    const std::string text = disagreement(own, 3, of_rank_0);
+    EXPECT_EQ(text.empty(), parts.empty()) << text;
+    for (const std::string& part : parts) EXPECT_THAT(text, HasSubstr(part));
+  }
+}
+
+/// What each of these ranks, with assignments of its own, agrees on or throws.
+std::vector<std::string> agreed(const std::vector<Assignments>& by_rank) {
+  std::vector<std::string> results(by_rank.size());
+  test::run_ranks(std::vector<int>(by_rank.size(), 0), [&](Bootstrap& world) {
+    const auto rank = static_cast<std::size_t>(world.rank());
+    try {
+      const Settings settings = agree_on_settings(world, {.assignments = by_rank[rank]});
+      results[rank] = std::to_string(settings.fusion_threshold);
+    } catch (const Error& error) {
+      results[rank] = std::to_string(error.rank()) + ": " + error.what();
+      EXPECT_EQ(error.code(), ErrorCode::invalid_setting);
+    }
+  });
+  return results;
+}
+
+TEST(AgreeOnSettings, Rank0sHoldForAll) {
+  const Assignments some = {{"HORA_FUSION_THRESHOLD", "1MiB"}};
+  EXPECT_THAT(agreed({some, {}, some, {}}), testing::Each("1048576"));
+}
+
+TEST(AgreeOnSettings, WhatDiffersOrIsWrongIsTheSameErrorOnEveryRank) {
+  const Assignments some = {{"HORA_FUSION_THRESHOLD", "1MiB"}};
+  const Assignments other = {{"HORA_FUSION_THRESHOLD", "2MiB"}};
+  const auto differ = agreed({some, {}, other, other});
+  EXPECT_THAT(differ, testing::Each(differ[0]));
+  EXPECT_THAT(differ[0], AllOf(testing::StartsWith("2: "), HasSubstr("on rank 2 but 1M")));
+  const auto wrong = agreed({{}, {{"HORA_FUSION_THRESHOLD", "much"}}, {}});
+  EXPECT_THAT(wrong, testing::Each(wrong[0]));
+  EXPECT_THAT(wrong[0],
+              AllOf(testing::StartsWith("1: "), HasSubstr("rank 1: "), HasSubstr("much")));
+}
+
+TEST(SettingsOfProcess, WhatTheProgramGivesCountsAsTheEnvironmentDoes) {
+  const Assignments environment = {{"HORA_SPIN", "10us"}};
+  const auto nothing_given = settings_of_process(environment, {});
+  EXPECT_EQ(nothing_given.assignments, environment);
+  Settings given;
+  given.fusion_threshold = std::size_t{1} << 20;
+  const auto both = settings_of_process(environment, given);
+  EXPECT_EQ(both.assignments,
+            (Assignments{{"HORA_SPIN", "10us"}, {"HORA_FUSION_THRESHOLD", "1MiB"}}));
+  EXPECT_EQ(both.wrong + both.conflict, "");
+}
+
+TEST(SettingsOfProcess, ADefaultIsNotSetAndWhatIsAlikeIsNoConflict) {
+  Settings given;
+  given.spin = std::chrono::microseconds(50);  // the default
+  given.fusion_threshold = std::size_t{1} << 20;
+  const Assignments environment = {{"HORA_SPIN", "10us"}, {"HORA_FUSION_THRESHOLD", "1048576"}};
+  const auto settings = settings_of_process(environment, given);
+  EXPECT_EQ(settings.assignments, environment);
+  EXPECT_EQ(settings.wrong + settings.conflict, "");
+}
+
+TEST(SettingsOfProcess, AConflictNamesTheVariableAndBothValues) {
+  Settings given;
+  given.fusion_threshold = std::size_t{1} << 20;
+  given.timeline = "/tmp/trace.json";
+  const auto settings =
+      settings_of_process({{"HORA_FUSION_THRESHOLD", "2097152"}, {"HORA_LOG_LEVEL", "off"}}, given);
+  EXPECT_THAT(settings.conflict,
+              AllOf(HasSubstr("HORA_FUSION_THRESHOLD is 2MiB in the environment"),
+                    HasSubstr("but 1MiB in InitOptions::settings")));
+}
+
+TEST(SettingsOfProcess, AFieldOutOfItsBoundsIsNamed) {
+  Settings given;
+  given.ranks_per_node = -1;
+  EXPECT_THAT(
+      settings_of_process({}, given).wrong,
+      AllOf(HasSubstr("InitOptions::settings: HORA_RANKS_PER_NODE"), HasSubstr("negative")));
+  given = {};
+  given.log_level = static_cast<LogLevel>(200);
+  EXPECT_THAT(settings_of_process({}, given).wrong, HasSubstr("HORA_LOG_LEVEL"));
+}
+
+TEST(AgreeOnSettings, AConflictAndAWrongFieldOfOneRankAreTheSameErrorOnEveryRank) {
+  const auto thrown = [](const ProcessSettings& of_rank_1) {
+    std::vector<std::string> texts(3);
+    test::run_ranks({0, 0, 0}, [&](Bootstrap& world) {
+      try {
+        agree_on_settings(world, world.rank() == 1 ? of_rank_1 : ProcessSettings{});
+        ADD_FAILURE() << "no error";
+      } catch (const Error& error) {
+        texts[static_cast<std::size_t>(world.rank())] =
+            std::string(name_of(error.code())) + " " + error.what();
+      }
+    });
+    EXPECT_THAT(texts, testing::Each(texts[0]));
+    return texts[0];
+  };
+  Settings given;
+  given.id_capacity = 64;
+  EXPECT_THAT(thrown(settings_of_process({{"HORA_ID_CAPACITY", "32"}}, given)),
+              AllOf(testing::StartsWith(std::string(name_of(ErrorCode::invalid_argument))),
+                    HasSubstr("rank 1: HORA_ID_CAPACITY is 32"), HasSubstr("but 64")));
+  given.id_capacity = 1;
+  EXPECT_THAT(thrown(settings_of_process({}, given)),
+              AllOf(testing::StartsWith(std::string(name_of(ErrorCode::invalid_setting))),
+                    HasSubstr("rank 1: InitOptions::settings: HORA_ID_CAPACITY")));
+}
+
+TEST(AgreeOnSets, ListsThatDifferAreTheSameErrorOnEveryRank) {
+  std::vector<std::string> texts(3);
+  test::run_ranks({0, 0, 0}, [&](Bootstrap& world) {
+    EXPECT_NO_THROW(agree_on_sets(world, {{0, 1}, {2}}));
+    try {
+      agree_on_sets(world, world.rank() == 2 ? std::vector<std::vector<int>>{}
+                                             : std::vector<std::vector<int>>{{0, 1}});
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::mismatch);
+      texts[static_cast<std::size_t>(world.rank())] = error.what();
+    }
+  });
+  EXPECT_THAT(texts,
+              testing::Each(AllOf(HasSubstr("rank 0 has [0 1]"), HasSubstr("rank 2 has none"))));
+}
+
 using Reach = std::vector<std::vector<bool>>;
 
 Reach all_reach(std::size_t count) {
@@ -24,35 +289,6 @@ TEST(GroupByReach, OneGroupWhereAllReachAll) {
   EXPECT_EQ(group_by_reach(all_reach(1)), std::vector<int>{0});
   EXPECT_EQ(group_by_reach(all_reach(4)), (std::vector<int>{0, 0, 0, 0}));
   EXPECT_TRUE(group_by_reach({}).empty());
-}
-
-TEST(GroupByReach, OneDirectionIsNotEnough) {
-  Reach reach = all_reach(3);
-  reach[0][2] = false;
-  EXPECT_EQ(group_by_reach(reach), (std::vector<int>{0, 0, 2}));
-  reach = all_reach(3);
-  reach[2][0] = false;
-  EXPECT_EQ(group_by_reach(reach), (std::vector<int>{0, 0, 2}));
-}
-
-TEST(GroupByReach, ARankThatReachesNoOtherStandsAlone) {
-  Reach reach = all_reach(4);
-  for (std::size_t i = 0; i < 4; ++i) reach[1][i] = i == 1;
-  EXPECT_EQ(group_by_reach(reach), (std::vector<int>{0, 1, 0, 0}));
-}
-
-TEST(GroupByReach, TwoNamespacesOnOneHost) {
-  Reach reach(6, std::vector<bool>(6, false));
-  for (std::size_t i = 0; i < 6; ++i) {
-    for (std::size_t j = 0; j < 6; ++j) reach[i][j] = i % 2 == j % 2;
-  }
-  EXPECT_EQ(group_by_reach(reach), (std::vector<int>{0, 1, 0, 1, 0, 1}));
-}
-
-TEST(GroupByReach, AllMembersMustBeReachedNotJustTheFirst) {
-  Reach reach = all_reach(3);
-  reach[1][2] = false;
-  EXPECT_EQ(group_by_reach(reach), (std::vector<int>{0, 0, 2}));
 }
 
 TEST(SeparationText, NamesTheGroupsAndTheReason) {
@@ -142,4 +378,5 @@ TEST(DiscoverNodes, NodesOfOneHostNeedNoSockets) {
 }
 
 }  // namespace
+
 }  // namespace hora::internal

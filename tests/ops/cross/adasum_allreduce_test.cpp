@@ -1,15 +1,14 @@
-#include "ops/cross/adasum_allreduce.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <memory>
 #include <random>
 
-#include "ops/cross/staging_space.h"
+#include "ops/cross/cross_work.h"
 #include "tests/support/message_network.h"
 #include "tests/support/reference/elements.h"
 #include "tests/support/reference/reference.h"
@@ -70,19 +69,18 @@ std::vector<std::vector<Bytes>> run(const std::vector<Layout>& layouts,
   MessageNetwork network(static_cast<int>(members), random());
   HostSpace space;
   std::vector<std::unique_ptr<CrossResources>> resources;
-  std::vector<std::unique_ptr<AdasumAllreduce>> open;
+  std::vector<Completion> open;
   for (std::size_t member = 0; member < members; ++member) {
     resources.push_back(
         std::make_unique<CrossResources>(network.member(static_cast<int>(member)), space));
     for (std::size_t number = 0; number < layouts.size(); ++number) {
-      open.push_back(std::make_unique<AdasumAllreduce>(
-          *resources.back(), layouts[number].type, stagings[number][member], layouts[number].ranges,
-          first_sequence + number));
+      open.push_back(start_adasum(*resources.back(), layouts[number].type, stagings[number][member],
+                                  layouts[number].ranges, first_sequence + number));
     }
   }
   for (std::size_t idle = 0; !open.empty();) {
     const auto which = open.begin() + static_cast<std::ptrdiff_t>(random() % open.size());
-    if (random() % 2 == 0 && (*which)->poll()) {
+    if (random() % 2 == 0 && which->poll()) {
       open.erase(which);
     } else if (!network.deliver_one() && ++idle > 100000) {
       throw std::logic_error("deadlock");
@@ -246,7 +244,7 @@ TEST(AdasumAllreduce, RefusesWhatCannotBeRight) {
   CrossResources resources(network.member(0), space);
   alignas(64) std::byte staging[64] = {};
   const auto start = [&](DataType type, std::vector<Range> tensors) {
-    AdasumAllreduce(resources, type, staging, std::move(tensors), 0);
+    static_cast<void>(start_adasum(resources, type, staging, std::move(tensors), 0));
   };
   EXPECT_THROW(start(DataType::int32, {{0, 64}}), Error);
   EXPECT_THROW(start(DataType::float32, {{0, 68}}), Error);

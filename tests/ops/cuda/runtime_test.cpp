@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "ops/cuda/functions.h"
-#include "ops/cuda/loaded_libraries.h"
 
 namespace hora::internal {
 namespace {

@@ -1,5 +1,3 @@
-#include "ops/local/adasum.h"
-
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
@@ -61,7 +59,7 @@ TYPED_TEST_SUITE(AdasumTest, AdasumTypes, AdasumTypeName);
 
 constexpr std::array<std::size_t, 9> kAdasumCounts = {0, 1, 2, 15, 16, 17, 63, 1000, 4097};
 
-/// As adasum_kernels.h says, one element after the other.
+/// As reduce_kernels.h says, one element after the other.
 template <class T>
 double serial_dot(const std::vector<T>& a, const std::vector<T>& b) {
   std::array<double, 16> lanes = {};

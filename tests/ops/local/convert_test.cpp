@@ -1,5 +1,3 @@
-#include "ops/local/convert.h"
-
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
@@ -35,7 +33,7 @@ void encode(DataType type, std::byte* memory, double value) {
   std::ranges::copy(test::to_bytes(type, {value}), memory);
 }
 
-/// One element, as convert.h says. `within`: becomes false.
+/// One element, as kernels.h says. `within`: becomes false.
 void model(DataType source, const std::byte* in, DataType target, std::byte* out,
            const Conversion& conversion, bool& within) {
   double product = decode(source, in);

@@ -11,7 +11,6 @@
 
 #include "ops/mpi/communicator.h"
 #include "ops/mpi/environment.h"
-#include "ops/mpi/implementation.h"
 
 namespace {
 
@@ -58,9 +57,7 @@ int leaves(bool by_abort) {
   const hora::internal::MpiEnvironment environment;
   hora::internal::MpiBootstrap world(hora::internal::Communicator::world());
   if (world.rank() == 0) {
-    if (by_abort) {
-      hora::internal::abort_job(7);
-    }
+    if (by_abort) hora::internal::abort_job(7);
     std::exit(0);
   }
   world.barrier();

@@ -1,10 +1,10 @@
-#include "ops/mpi/implementation.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
 #include <string>
+
+#include "ops/mpi/environment.h"
 
 namespace hora::internal {
 namespace {

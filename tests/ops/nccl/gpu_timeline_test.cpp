@@ -61,9 +61,7 @@ class GpuTimeline : public testing::TestWithParam<std::vector<int>> {
   Trace& trace(int rank) { return *traces_[static_cast<std::size_t>(rank)]; }
   std::string file(int rank) const { return folder_.file(std::to_string(rank) + ".json"); }
   void start() {
-    for (int rank = 0; rank < size(); ++rank) {
-      trace(rank).start(file(rank), {rank, size(), 0, "h"});
-    }
+    for (int rank = 0; rank < size(); ++rank) trace(rank).start(file(rank), {rank, size(), 0, "h"});
   }
   void stop() {
     for (int rank = 0; rank < size(); ++rank) trace(rank).stop();

@@ -10,8 +10,8 @@
 #include "ops/cuda/functions.h"
 #include "ops/hierarchy/pipeline.h"
 #include "ops/nccl/device_space.h"
+#include "ops/nccl/nccl_group.h"
 #include "ops/nccl/nccl_set.h"
-#include "ops/nccl/slice_staging.h"
 
 namespace hora::internal::test {
 
@@ -199,9 +199,7 @@ DevicePort& GpuWorld::port(int rank) {
 
 void GpuWorld::on_all_ranks(const std::function<void(int)>& body) {
   std::vector<std::jthread> threads;
-  for (int rank = 0; rank < size(); ++rank) {
-    threads.emplace_back([&, rank] { body(rank); });
-  }
+  for (int rank = 0; rank < size(); ++rank) threads.emplace_back([&, rank] { body(rank); });
 }
 
 DeviceTensor::DeviceTensor(FakeGpu& gpu, DataType type, std::vector<std::byte> bytes)

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/engine/engine.h"
-#include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "ops/nccl/nccl_group.h"
 #include "tests/support/fake_gpu/fake_gpu.h"

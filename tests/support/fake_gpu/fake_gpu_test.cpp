@@ -7,7 +7,6 @@
 #include <stdexcept>
 #include <vector>
 
-#include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "tests/support/seed.h"
 

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "ops/cuda/memory.h"
+#include "ops/cuda/stream.h"
 #include "tests/support/fake_gpu/nccl_rank.h"
 
 namespace hora::internal::test {

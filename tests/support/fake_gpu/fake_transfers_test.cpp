@@ -4,7 +4,6 @@
 
 #include <numeric>
 
-#include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
 #include "tests/support/fake_gpu/ranks.h"

@@ -5,7 +5,6 @@
 
 #include <chrono>
 
-#include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "ops/nccl/communicator.h"
 #include "tests/support/fake_gpu/fake_gpu.h"

@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "ops/local/kernel_values.h"
+#include "ops/local/kernel_table.h"
 #include "tests/support/reference/elements.h"
 
 namespace hora::internal::test {

@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "ops/local/kernel_values.h"
+#include "ops/local/kernel_table.h"
 
 namespace hora::internal::test {
 

@@ -5,10 +5,8 @@
 
 #include <numeric>
 
-#include "ops/context/gpu/device_staging.h"
-#include "ops/context/gpu/gpu_network.h"
 #include "ops/context/gpu/node_gpus.h"
-#include "ops/mpi/implementation.h"
+#include "ops/mpi/environment.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
 #include "tests/support/threads/thread_bootstrap.h"

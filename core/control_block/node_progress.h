@@ -1,0 +1,163 @@
+/// Progress of a node's ranks: how many bytes of its units each has made readable (the root of a
+/// broadcast of the whole, of a sum by memory node each rank of its slice), the one order in which
+/// all start the collective steps of the data path, and the rounds of their exchanges, with the
+/// locations of data received from other nodes.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "core/control_block/atomic.h"
+#include "core/control_block/tensor_id.h"
+
+namespace hora::internal {
+
+/// One for each local rank, in memory that the node shares, all zero at first.
+struct alignas(64) UnitProgressCell {
+  Atomic<std::uint64_t> position;
+};
+
+/// A rank publishes, unit by unit in order, how many of their bytes may be read; others follow.
+/// Thread rule: the thread that holds the engine's lock.
+class UnitProgress {
+ public:
+  /// Published in steps of this many bytes.
+  static constexpr std::size_t kStep = std::size_t{1} << 15;
+
+  UnitProgress(UnitProgressCell* cells, int local_rank) : cells_(cells), local_rank_(local_rank) {}
+
+  /// The first `bytes` of unit `unit` (1, 2, ...) may be read, in whole steps.
+  void leave(std::uint64_t unit, std::size_t bytes) {
+    publish(unit << kStepBits | std::min<std::uint64_t>(bytes / kStep, kMostSteps));
+  }
+  /// All of unit `unit` may be read.
+  void leave_all(std::uint64_t unit) { publish((unit + 1) << kStepBits); }
+  /// Bytes of unit `unit` that this rank may read of what that one publishes.
+  std::size_t readable(int local_rank, std::uint64_t unit) const {
+    const std::uint64_t position = cells_[local_rank].position.load(std::memory_order_acquire);
+    if (position >> kStepBits < unit) return 0;
+    if (position >> kStepBits > unit) return std::numeric_limits<std::size_t>::max();
+    return static_cast<std::size_t>(position & kMostSteps) * kStep;
+  }
+
+ private:
+  static constexpr int kStepBits = 24;
+  static constexpr std::uint64_t kMostSteps = (std::uint64_t{1} << kStepBits) - 1;
+  void publish(std::uint64_t position) {
+    cells_[local_rank_].position.store(position, std::memory_order_release);
+  }
+
+  UnitProgressCell* cells_;
+  int local_rank_;
+};
+
+/// In memory that the node shares, all zero at first.
+struct StartOrderMemory {
+  /// Steps that the leader can be ahead of the slowest rank. It is ahead by twice the slots of the
+  /// pipeline at most, because a chunk's slot is used again only after all ranks have started it.
+  static constexpr std::uint64_t kCapacity = 1024;
+  alignas(64) Atomic<std::uint64_t> started;
+  std::array<Atomic<std::uint8_t>, kCapacity> steps;
+};
+
+/// NCCL wants all ranks of a communicator to issue its calls in one order. Which step is possible
+/// first (the next chunk's way in, or the way out of one that has crossed the network) depends on
+/// time, so the leader decides and the others follow. A fixed order would have to drain the
+/// pipeline whenever nothing further has been decided.
+/// Thread rule: the thread that holds the engine's lock.
+class StartOrder {
+ public:
+  enum class Step : std::uint8_t { reduce_scatter = 1, all_gather = 2 };
+
+  StartOrder(StartOrderMemory& memory, bool leads) : memory_(memory), leads_(leads) {}
+
+  /// Whether this rank may start a step of this kind now.
+  bool allows(Step step) const {
+    if (leads_) return true;
+    return steps_ < memory_.started.load(std::memory_order_acquire) &&
+           cell(steps_).load() == code(step);
+  }
+  /// This rank starts it.
+  void start(Step step) {
+    if (leads_) {
+      cell(steps_).store(code(step), std::memory_order_relaxed);
+      memory_.started.store(steps_ + 1, std::memory_order_release);
+    }
+    ++steps_;
+  }
+
+ private:
+  static std::uint8_t code(Step step) { return static_cast<std::uint8_t>(step); }
+  Atomic<std::uint8_t>& cell(std::uint64_t number) const {
+    return memory_.steps[number % StartOrderMemory::kCapacity];
+  }
+
+  StartOrderMemory& memory_;
+  bool leads_;
+  std::uint64_t steps_ = 0;  ///< steps that this rank has started
+};
+
+/// One for each local rank, in memory that the node shares, all zero at first.
+struct alignas(64) ExchangeRoundsCell {
+  /// Round r + kSlots reuses the slot of round r.
+  static constexpr std::size_t kSlots = 2;
+  std::array<Location, kSlots> staging;      ///< by slot; its owner's, and read once crossed
+  Atomic<std::uint64_t> crossed;             ///< rounds whose data lie in this rank's staging
+  alignas(64) Atomic<std::uint64_t> copied;  ///< rounds from which this rank has copied its part
+};
+
+/// Rounds are numbered over all exchanges of the control block, on every local rank alike. The
+/// owner of a slice fills a slot of its staging (from other nodes), and publishes it; every rank
+/// copies from it, and counts that; then the slot is free for round + kSlots.
+///
+/// Deadlock-free because filling round k waits for the copies of round k - 2 alone, and copying
+/// round k for its filling alone: the rank that is furthest behind always makes progress.
+/// Thread rule: the thread that holds the engine's lock.
+class ExchangeRounds {
+ public:
+  ExchangeRounds(ExchangeRoundsCell* cells, int local_size, int local_rank)
+      : cells_(cells), local_size_(local_size), local_rank_(local_rank) {}
+
+  static std::size_t slot(std::uint64_t round) { return round % ExchangeRoundsCell::kSlots; }
+
+  /// Owners: all local ranks have finished with what was in the slot of `round`.
+  bool may_fill(std::uint64_t round) const {
+    for (int r = 0; r < local_size_; ++r) {
+      if (cells_[r].copied.load(std::memory_order_acquire) + ExchangeRoundsCell::kSlots <= round) {
+        return false;
+      }
+    }
+    return true;
+  }
+  /// Owners, in the order of the rounds: this rank's slice of `round` lies at `where`.
+  void publish(std::uint64_t round, Location where) {
+    cells_[local_rank_].staging[slot(round)] = where;
+    cells_[local_rank_].crossed.store(round + 1, std::memory_order_release);
+  }
+  /// Local ranks 0 .. owners-1 have all published their slices of `round`.
+  bool published(std::uint64_t round, int owners) const {
+    for (int r = 0; r < owners; ++r) {
+      if (cells_[r].crossed.load(std::memory_order_acquire) <= round) return false;
+    }
+    return true;
+  }
+  /// Valid from published() until this rank calls copied().
+  Location staging(int owner, std::uint64_t round) const {
+    return cells_[owner].staging[slot(round)];
+  }
+  /// In the order of the rounds: this rank no longer reads what was published for `round`.
+  void copied(std::uint64_t round) {
+    cells_[local_rank_].copied.store(round + 1, std::memory_order_release);
+  }
+
+ private:
+  ExchangeRoundsCell* cells_;
+  int local_size_;
+  int local_rank_;
+};
+
+}  // namespace hora::internal

@@ -1,3 +1,0 @@
-#define HORA_KERNEL_TABLE kBaselineKernels
-#define HORA_INSTRUCTION_SET "baseline"
-#include "ops/local/kernel_variant.h"

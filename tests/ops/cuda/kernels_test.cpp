@@ -1,0 +1,250 @@
+#include "ops/cuda/kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "tests/support/seed.h"
+
+namespace hora::internal {
+namespace {
+
+// Addresses are only calculated with.
+void* address(std::uintptr_t value) {
+  return reinterpret_cast<void*>(value);
+}
+std::uintptr_t number(const void* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer);
+}
+
+constexpr std::int64_t kFloats = tile_elements(4, 4);
+
+TEST(CopyPlan, TilesHaveSixteenKibibytesOfTheLargerType) {
+  EXPECT_EQ(tile_elements(4, 4), 4096);
+  EXPECT_EQ(tile_elements(4, 2), 4096);
+  EXPECT_EQ(tile_elements(2, 8), 2048);
+  EXPECT_EQ(tile_elements(1, 1), 16384);
+}
+
+TEST(CopyPlan, NothingToCopyNeedsNoBlock) {
+  CopyLaunch launch;
+  EXPECT_TRUE(fill_launch({}, kFloats, launch).empty());
+  EXPECT_EQ(grid_size(launch), 0u);
+  const std::vector<CopyPiece> empty(1000);
+  EXPECT_TRUE(fill_launch(empty, kFloats, launch).empty());
+  EXPECT_EQ(grid_size(launch), 0u);
+}
+
+TEST(CopyPlan, EachTileLiesAtItsPlaceInItsPiece) {
+  const std::vector<CopyPiece> pieces = {{address(0x1000), address(0x10'0000), 1},
+                                         {address(0x2000), address(0x20'0000), 0},
+                                         {nullptr, address(0x30'0000), kFloats},
+                                         {address(0x4000), address(0x40'0000), 2 * kFloats + 5}};
+  CopyLaunch launch;
+  EXPECT_TRUE(fill_launch(pieces, kFloats, launch).empty());
+  ASSERT_EQ(grid_size(launch), 5u);
+
+  const auto expect = [&](std::uint32_t block, std::uintptr_t source, std::uintptr_t target,
+                          std::int64_t elements) {
+    const CopyTile tile = tile_of<4, 4>(launch, block);
+    EXPECT_EQ(number(tile.source), source) << block;
+    EXPECT_EQ(number(tile.target), target) << block;
+    EXPECT_EQ(tile.elements, elements) << block;
+  };
+  expect(0, 0x1000, 0x10'0000, 1);
+  expect(1, 0, 0x30'0000, kFloats);
+  expect(2, 0x4000, 0x40'0000, kFloats);
+  expect(3, 0x4000 + 4 * kFloats, 0x40'0000 + 4 * kFloats, kFloats);
+  expect(4, 0x4000 + 8 * kFloats, 0x40'0000 + 8 * kFloats, 5);
+}
+
+TEST(CopyPlan, SourceAndTargetAdvanceByTheirOwnSizes) {
+  const std::vector<CopyPiece> pieces = {{address(0x1000), address(0x10'0000), 3000}};
+  CopyLaunch launch;
+  fill_launch(pieces, tile_elements(2, 8), launch);
+  ASSERT_EQ(grid_size(launch), 2u);
+  const CopyTile tile = tile_of<2, 8>(launch, 1);
+  EXPECT_EQ(number(tile.source), 0x1000u + 2 * 2048);
+  EXPECT_EQ(number(tile.target), 0x10'0000u + 8 * 2048);
+  EXPECT_EQ(tile.elements, 3000 - 2048);
+}
+
+TEST(CopyPlan, ManyPiecesTakeSeveralLaunchesInTheirOrder) {
+  std::vector<CopyPiece> pieces;
+  for (std::uintptr_t i = 0; i < 2 * CopyLaunch::kCapacity + 1; ++i) {
+    pieces.push_back({address(4096 * (i + 1)), address(0x1000'0000 + 4096 * i), 7});
+    pieces.push_back({});
+  }
+  std::span<const CopyPiece> rest = pieces;
+  std::uintptr_t seen = 0;
+  std::vector<std::uint32_t> grids;
+  while (!rest.empty()) {
+    CopyLaunch launch;
+    rest = fill_launch(rest, kFloats, launch);
+    grids.push_back(grid_size(launch));
+    for (std::uint32_t block = 0; block < grid_size(launch); ++block) {
+      EXPECT_EQ(number(tile_of<4, 4>(launch, block).source), 4096 * ++seen);
+    }
+  }
+  EXPECT_EQ(grids, (std::vector<std::uint32_t>{184, 184, 1}));
+}
+
+TEST(CopyPlan, PiecesOfMoreThanTwoToThe31Elements) {
+  const std::int64_t elements = (std::int64_t{1} << 36) + 3;
+  const std::vector<CopyPiece> pieces = {{address(16), address(32), elements},
+                                         {address(64), address(64), 1}};
+  CopyLaunch launch;
+  EXPECT_TRUE(fill_launch(pieces, kFloats, launch).empty());
+  ASSERT_EQ(grid_size(launch), (1u << 24) + 2);
+  const CopyTile tile = tile_of<4, 4>(launch, 1u << 24);
+  EXPECT_EQ(number(tile.source), 16 + (std::uintptr_t{4} << 36));
+  EXPECT_EQ(number(tile.target), 32 + (std::uintptr_t{4} << 36));
+  EXPECT_EQ(tile.elements, 3);
+}
+
+TEST(CopyPlan, AGridThatIsFullEndsTheLaunch) {
+  const std::int64_t half = (kMaximumTiles / 2 + 1) * kFloats;
+  const std::vector<CopyPiece> pieces = {{nullptr, address(32), half},
+                                         {nullptr, address(64), half}};
+  ASSERT_TRUE(can_be_copied(pieces, 4, 4));
+  CopyLaunch launch;
+  EXPECT_EQ(fill_launch(pieces, kFloats, launch).size(), 1u);
+  EXPECT_EQ(grid_size(launch), 1u << 30);
+}
+
+TEST(CopyPlan, WhatCannotBeCopied) {
+  const auto can = [](CopyPiece piece) { return can_be_copied(std::array{piece}, 4, 2); };
+  EXPECT_TRUE(can({address(4), address(2), 1}));
+  EXPECT_TRUE(can({nullptr, address(2), 1}));
+  EXPECT_TRUE(can({nullptr, nullptr, 0}));
+  EXPECT_TRUE(can({address(4), address(2), kMaximumTiles * kFloats}));
+  EXPECT_FALSE(can({address(4), address(2), kMaximumTiles * kFloats + 1}));
+  EXPECT_FALSE(can({address(4), address(2), -1}));
+  EXPECT_FALSE(can({address(4), nullptr, 1}));
+  EXPECT_FALSE(can({address(2), address(2), 1}));
+  EXPECT_FALSE(can({address(4), address(1), 1}));
+}
+
+template <std::size_t kSource, std::size_t kTarget>
+void check_vector_heads() {
+  constexpr int kVector = vector_elements(kSource, kTarget);
+  for (std::uintptr_t source = 64; source < 96; source += kSource) {
+    for (std::uintptr_t target = 64; target < 96; target += kTarget) {
+      int expected = -1;
+      for (int head = kVector - 1; head >= 0; --head) {
+        if ((source + head * kSource) % (kVector * kSource) == 0 &&
+            (target + head * kTarget) % (kVector * kTarget) == 0) {
+          expected = head;
+        }
+      }
+      EXPECT_EQ((vector_head<kSource, kTarget>(source, target)), expected)
+          << source << " to " << target;
+      EXPECT_GE((vector_head<kSource, kTarget>(0, target)), 0) << "zeros to " << target;
+    }
+  }
+}
+
+TEST(CopyPlan, VectorsBeginWhereBothSidesAreAligned) {
+  check_vector_heads<1, 1>();
+  check_vector_heads<2, 2>();
+  check_vector_heads<4, 4>();
+  check_vector_heads<8, 8>();
+  check_vector_heads<2, 4>();
+  check_vector_heads<4, 2>();
+  check_vector_heads<2, 8>();
+  check_vector_heads<8, 4>();
+}
+
+TEST(CopyPlan, TilesCoverEachElementOnce) {
+  auto generator = test::generator();
+  for (int round = 0; round < 50; ++round) {
+    std::vector<CopyPiece> pieces(std::uniform_int_distribution<std::size_t>(0, 400)(generator));
+    std::vector<std::pair<std::uintptr_t, std::int64_t>> expected;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      pieces[i] = {nullptr, address((i + 1) << 32),
+                   std::uniform_int_distribution<std::int64_t>(0, 20000)(generator)};
+      if (pieces[i].elements > 0) {
+        expected.emplace_back(number(pieces[i].target), pieces[i].elements);
+      }
+    }
+    std::vector<std::pair<std::uintptr_t, std::int64_t>> covered;
+    for (std::span<const CopyPiece> rest = pieces; !rest.empty();) {
+      CopyLaunch launch;
+      rest = fill_launch(rest, kFloats, launch);
+      for (std::uint32_t block = 0; block < grid_size(launch); ++block) {
+        const CopyTile tile = tile_of<4, 4>(launch, block);
+        const std::uintptr_t target = number(tile.target);
+        if (covered.empty() ||
+            covered.back().first + 4 * static_cast<std::uintptr_t>(covered.back().second) !=
+                target) {
+          covered.emplace_back(target, 0);
+        }
+        covered.back().second += tile.elements;
+      }
+    }
+    EXPECT_EQ(covered, expected);
+  }
+}
+
+/// Addresses are only calculated with.
+UpdatePiece piece_at(std::uintptr_t address, std::int64_t elements) {
+  const auto at = [&](std::uintptr_t array) {
+    return reinterpret_cast<void*>(address + (array << 40));
+  };
+  return {at(0), at(1), {at(2), at(3), at(4)}, elements};
+}
+
+constexpr std::int64_t kTile = 4096;
+
+TEST(UpdatePlan, ManyPiecesTakeSeveralLaunchesInTheirOrder) {
+  std::vector<UpdatePiece> pieces;
+  for (std::uintptr_t i = 0; i < 2 * UpdateLaunch::kCapacity + 1; ++i) {
+    pieces.push_back(piece_at(0x1000 * (i + 1), 2 * kTile + 5));
+    pieces.push_back({});
+  }
+  std::span<const UpdatePiece> rest = pieces;
+  std::uintptr_t seen = 0;
+  int launches = 0;
+  while (!rest.empty()) {
+    UpdateLaunch launch;
+    rest = fill_launch(rest, 4, launch);
+    if (grid_size(launch) == 0) continue;
+    ++launches;
+    for (std::uint32_t block = 0; block < grid_size(launch); ++block) {
+      const Tile tile = tile_in(launch, block, kTile);
+      if (block % 3 == 0) ++seen;
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(launch.parameter[tile.piece]), 0x1000 * seen);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(launch.state[2][tile.piece]),
+                0x1000 * seen + (std::uintptr_t{4} << 40));
+      EXPECT_EQ(tile.first, block % 3 * kTile);
+      EXPECT_EQ(tile.elements, block % 3 == 2 ? 5 : kTile);
+    }
+  }
+  EXPECT_EQ(launches, 3);
+  EXPECT_EQ(seen, 2 * UpdateLaunch::kCapacity + 1);
+}
+
+TEST(UpdatePlan, WhatAStepNeedsMustBeThereAndAligned) {
+  const auto can = [](UpdatePiece piece, int states, std::size_t element = 4) {
+    return can_be_updated({&piece, 1}, element, states);
+  };
+  EXPECT_TRUE(can(piece_at(0x1000, 10), 3));
+  EXPECT_TRUE(can({}, 3)) << "empty";
+  EXPECT_FALSE(can(piece_at(0x1000, -1), 0));
+  EXPECT_FALSE(can(piece_at(0x1002, 1), 0));
+  EXPECT_FALSE(can(piece_at(0x1004, 1), 0, 8));
+  EXPECT_FALSE(can(piece_at(0x1000, kMaximumTiles * kTile + 1), 0));
+  UpdatePiece piece = piece_at(0x1000, 10);
+  piece.state[1] = nullptr;
+  EXPECT_TRUE(can(piece, states_of(SgdStep{.momentum = 0.9})));
+  EXPECT_FALSE(can(piece, states_of(AdamStep{})));
+  piece.gradient = nullptr;
+  EXPECT_FALSE(can(piece, states_of(SgdStep{})));
+}
+
+}  // namespace
+
+}  // namespace hora::internal
