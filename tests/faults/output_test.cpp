@@ -1,4 +1,4 @@
-// What ranks print, and what they read.
+// Tests what ranks print, and what they read.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -113,7 +113,7 @@ TEST_F(Output, VariablesAreForwardedByName) {
   EXPECT_THAT(job.output(), HasSubstr("rank 1: value a b'c"));
 }
 
-/// Of a shell, which starts horarun on two ranks with these redirections.
+/// Runs a shell, which starts horarun on two ranks with these redirections.
 JobOptions redirected(const std::string& redirections) {
   return {.arguments = {"-c", std::string("exec \"$0\" \"$@\" ") + redirections, HORARUN, "-np",
                         "2", FAULT_RANK, "none", "-", "-", "1"},

@@ -1,4 +1,4 @@
-// What horarun --watch shows of jobs that run.
+// Tests what horarun --watch shows of jobs that run.
 #include <signal.h>
 
 #include "tests/faults/fault_test.h"

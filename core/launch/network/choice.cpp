@@ -1,5 +1,9 @@
 #include "core/launch/network/choice.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <hora/printable.h>
+
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -14,7 +18,8 @@ using Assignment = std::vector<std::size_t>;
 /// Whose interfaces a warning lists.
 constexpr std::size_t kDescribedHosts = 4;
 
-/// What is assumed where the kernel does not say: of a device a usual speed, of a tunnel a low one.
+/// Speeds that are assumed where the kernel does not say: of a device a usual speed, of a tunnel a
+/// low one.
 constexpr int kUnknownHardwareSpeed = 1000, kUnknownSoftwareSpeed = 10;
 
 int speed_of(const Interface& interface) {
@@ -75,21 +80,19 @@ class Chooser {
 
   /// "a and c, b and c": pairs of which no addresses reach each other; of many the first ones.
   std::string unreached() const {
-    std::string text;
-    int pairs = 0;
+    std::vector<std::string> pairs;
     for (std::size_t host = 0; host < hosts_.size(); ++host) {
       for (const std::size_t peer : probe_partners(host, hosts_.size())) {
         if (peer < host || reach(host, peer)) continue;
-        if (++pairs > kShownPairs) continue;
-        text += (text.empty() ? "" : ", ") + hosts_[host].host + " and " + hosts_[peer].host;
+        pairs.push_back(hosts_[host].host + " and " + hosts_[peer].host);
       }
     }
-    return pairs > kShownPairs ? text + ", ... (" + std::to_string(pairs) + " pairs)" : text;
+    return pairs_text(std::move(pairs), kShownPairs);
   }
 
  private:
   static constexpr std::size_t kSeveral = std::numeric_limits<std::size_t>::max();
-  static constexpr int kShownPairs = 8;
+  static constexpr std::size_t kShownPairs = 8;
 
   template <class Keep>
   static std::vector<std::vector<Candidate>> filtered(
@@ -170,11 +173,6 @@ class Chooser {
   std::vector<std::vector<Candidate>> candidates_;
 };
 
-bool are_one_machine(std::span<const HostNetwork> hosts) {
-  return std::ranges::all_of(
-      hosts, [&](const HostNetwork& host) { return host.stack == hosts.front().stack; });
-}
-
 NetworkChoice choose_loopback(std::span<const HostNetwork> hosts) {
   NetworkChoice choice;
   for (const HostNetwork& host : hosts) {
@@ -189,12 +187,6 @@ NetworkChoice choose_loopback(std::span<const HostNetwork> hosts) {
 
 void add_once(std::vector<std::string>& texts, const std::string& text) {
   if (std::ranges::find(texts, text) == texts.end()) texts.push_back(text);
-}
-
-std::string joined(const std::vector<std::string>& texts, const char* separator) {
-  std::string result;
-  for (const std::string& text : texts) result += (result.empty() ? "" : separator) + text;
-  return result;
 }
 
 /// Whether the subnet has an address of an interface that its host does not use.
@@ -213,10 +205,24 @@ bool has_unused(const Subnet& subnet, std::span<const HostNetwork> hosts,
 
 }  // namespace
 
+bool are_one_machine(std::span<const HostNetwork> hosts) {
+  return std::ranges::all_of(
+      hosts, [&](const HostNetwork& host) { return host.stack == hosts.front().stack; });
+}
+
+std::string pairs_text(std::vector<std::string> pairs, std::size_t shown) {
+  const std::size_t count = pairs.size();
+  if (count > shown) {
+    pairs.resize(shown);
+    pairs.push_back(fmt::format("... ({} pairs)", count));
+  }
+  return fmt::format("{}", fmt::join(pairs, ", "));
+}
+
 NetworkChoice make_choice(std::span<const HostNetwork> hosts,
                           std::span<const std::vector<Candidate>> used) {
   NetworkChoice choice;
-  std::string by_host;
+  std::vector<std::string> by_host;
   for (std::size_t host = 0; host < hosts.size(); ++host) {
     auto& names = choice.interfaces.emplace_back();
     for (const Candidate& candidate : used[host]) {
@@ -229,9 +235,10 @@ NetworkChoice make_choice(std::span<const HostNetwork> hosts,
                              : subnet));
     }
     choice.addresses.push_back(used[host].front().address);
-    by_host += (by_host.empty() ? "" : ", ") + hosts[host].host + ": " + joined(names, "+");
+    by_host.push_back(fmt::format("{}: {}", hosts[host].host, fmt::join(names, "+")));
   }
-  choice.line = "network: " + joined(choice.subnets, ",") + " (" + by_host + ")";
+  choice.line =
+      fmt::format("network: {} ({})", fmt::join(choice.subnets, ","), fmt::join(by_host, ", "));
   return choice;
 }
 
@@ -246,9 +253,9 @@ NetworkChoice choose_network(std::span<const HostNetwork> hosts, const Reachabil
     if (!used[host].empty()) continue;
     choice.interfaces.resize(hosts.size());
     choice.line = "network: left to MPI";
-    choice.warning = "host " + hosts[host].host +
-                     " has no network interface that is up and has an address; it has " +
-                     describe(hosts[host].interfaces);
+    choice.warning =
+        fmt::format("host {} has no network interface that is up and has an address; it has {}",
+                    hosts[host].host, describe(hosts[host].interfaces));
     return choice;
   }
   choice = make_choice(hosts, used);
@@ -258,9 +265,114 @@ NetworkChoice choose_network(std::span<const HostNetwork> hosts, const Reachabil
                         : "no addresses of these hosts reach each other: " + chooser.unreached()) +
                    "; is there a firewall between them? --network-interfaces names the right ones";
   for (std::size_t host = 0; host < std::min(hosts.size(), kDescribedHosts); ++host) {
-    *choice.warning += "; host " + hosts[host].host + " has " + describe(hosts[host].interfaces);
+    *choice.warning +=
+        fmt::format("; host {} has {}", hosts[host].host, describe(hosts[host].interfaces));
   }
   return choice;
+}
+
+namespace {
+
+/// One of the things named: a subnet, or the name of an interface.
+struct Item {
+  std::string text;
+  std::optional<Subnet> subnet;
+
+  bool names(const Interface& interface) const {
+    if (!subnet) return interface.name == text;
+    return std::ranges::any_of(interface.addresses, [&](const InterfaceAddress& at) {
+      return subnet->contains(at.address);
+    });
+  }
+  bool names(const Interface& interface, const IpAddress& address) const {
+    return subnet ? subnet->contains(address) : interface.name == text;
+  }
+};
+
+/// "--network-interfaces eth0,ens3".
+std::string flag_with(std::span<const std::string> named) {
+  return "--network-interfaces " + printable(fmt::format("{}", fmt::join(named, ",")));
+}
+
+tl::expected<std::vector<Item>, std::string> parse_items(std::span<const std::string> named) {
+  std::vector<Item> items;
+  for (const std::string& text : named) {
+    Item item{text, parse_subnet(text)};
+    const bool is_name = !text.empty() && text.find_first_of("/,") == std::string::npos;
+    if (!item.subnet && !is_name) {
+      return tl::unexpected(
+          fmt::format("{}: {} is neither an interface's name nor a subnet such as 10.77.0.0/24",
+                      flag_with(named), in_quotes(text)));
+    }
+    items.push_back(std::move(item));
+  }
+  return items;
+}
+
+/// The addresses of `host` that the items name, IPv4 first: that is what peers use first.
+std::vector<Candidate> named_of(const HostNetwork& host, std::span<const Item> items) {
+  std::vector<Candidate> named;
+  for (std::size_t i = 0; i < host.interfaces.size(); ++i) {
+    const Interface& interface = host.interfaces[i];
+    if (!interface.usable()) continue;
+    for (const InterfaceAddress& at : interface.addresses) {
+      if (at.address.family == Family::ipv6 && at.address.is_link_local()) continue;
+      const bool is_named = std::ranges::any_of(
+          items, [&](const Item& item) { return item.names(interface, at.address); });
+      if (is_named) named.push_back({i, at.address, at.prefix});
+    }
+  }
+  std::ranges::stable_sort(named, {}, [](const Candidate& at) { return at.address.family; });
+  return named;
+}
+
+std::string refusal(const HostNetwork& host, std::span<const Item> items,
+                    std::span<const std::string> named) {
+  std::string why = "has no such interface";
+  for (const Item& item : items) {
+    const auto at = std::ranges::find_if(
+        host.interfaces, [&](const Interface& interface) { return item.names(interface); });
+    if (at == host.interfaces.end()) continue;
+    why = fmt::format("has {}, but it {}", at->name,
+                      at->up && at->running ? "has no address" : "is down");
+  }
+  return fmt::format(
+      "{}: host {} {}; its interfaces are {}; name one for every host, separated by commas",
+      flag_with(named), host.host, why, describe(host.interfaces));
+}
+
+}  // namespace
+
+tl::expected<NetworkChoice, std::string> choose_named(std::span<const HostNetwork> hosts,
+                                                      std::span<const std::string> named) {
+  const auto items = parse_items(named);
+  if (!items) return tl::unexpected(items.error());
+  std::vector<std::vector<Candidate>> used;
+  for (const HostNetwork& host : hosts) {
+    used.push_back(named_of(host, *items));
+    if (used.back().empty()) return tl::unexpected(refusal(host, *items, named));
+    const bool only_loopback = std::ranges::all_of(used.back(), [&](const Candidate& candidate) {
+      return host.interfaces[candidate.interface].loopback;
+    });
+    if (only_loopback && host.stack != hosts.front().stack) {
+      return tl::unexpected(fmt::format(
+          "{}: host {} is another machine than {}, which loopback does not reach; its interfaces "
+          "are {}",
+          flag_with(named), host.host, hosts.front().host, describe(host.interfaces)));
+    }
+  }
+  for (const Item& item : *items) {
+    const bool somewhere = std::ranges::any_of(hosts, [&](const HostNetwork& host) {
+      return std::ranges::any_of(host.interfaces,
+                                 [&](const Interface& interface) { return item.names(interface); });
+    });
+    if (!somewhere) {
+      return tl::unexpected(fmt::format("{}: no host has {}; host {} has {}", flag_with(named),
+                                        in_quotes(item.text), hosts.front().host,
+                                        describe(hosts.front().interfaces)));
+    }
+  }
+  return make_choice(hosts, used);
 }
 
 }  // namespace hora::launch

@@ -26,7 +26,13 @@ struct NetworkChoice {
   bool operator==(const NetworkChoice&) const = default;
 };
 
-/// Of the addresses, one for each host, that reach each other in both directions, those of the
+/// "a and b, c and d"; of more than `shown` the first ones, and their number.
+std::string pairs_text(std::vector<std::string> pairs, std::size_t shown);
+
+/// Whether all share one network stack.
+bool are_one_machine(std::span<const HostNetwork> hosts);
+
+/// Chooses addresses, one for each host, that reach each other in both directions: those of the
 /// fastest interfaces; among equals hardware before software, then one subnet before several, the
 /// larger MTU, IPv4 before IPv6, and the order of the first host. Loopback where all hosts are one
 /// machine. Where nothing joins all hosts: every address that no two hosts share, and a warning.

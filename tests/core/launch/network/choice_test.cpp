@@ -19,75 +19,69 @@ using testing::HasSubstr;
 
 using Hosts = std::vector<HostNetwork>;
 
-TEST(NetworkChoice, NamesMayDifferBetweenHosts) {
-  const Hosts hosts{host("a", {interface("eth0", "10.77.0.1/24")}),
-                    host("b", {interface("ens3", "10.77.0.2/24")})};
-  const NetworkChoice choice = choose_network(hosts, reachable(hosts, {}));
-  EXPECT_THAT(choice.interfaces, ElementsAre(ElementsAre("eth0"), ElementsAre("ens3")));
-  EXPECT_THAT(choice.subnets, ElementsAre("10.77.0.0/24"));
-  EXPECT_EQ(choice.line, "network: 10.77.0.0/24 (a: eth0, b: ens3)");
-  EXPECT_EQ(to_string(choice.addresses[1]), "10.77.0.2");
-  EXPECT_FALSE(choice.warning);
-}
+struct ChoiceCase {
+  const char* name;
+  std::vector<std::vector<Interface>> interfaces;  ///< by host: a, b, c
+  std::vector<std::string> local;                  ///< interfaces that reach no other host
+  const char* line;
+};
 
-TEST(NetworkChoice, BridgesOfContainersDropOut) {
-  const Hosts hosts{host("a", {docker0(), interface("eth0", "10.77.0.1/24", 1000)}),
-                    host("b", {docker0(), interface("eth0", "10.77.0.2/24", 1000)})};
-  const NetworkChoice choice = choose_network(hosts, reachable(hosts, {"docker0"}));
-  EXPECT_EQ(choice.line, "network: 10.77.0.0/24 (a: eth0, b: eth0)");
-}
-
-TEST(NetworkChoice, InterfacesThatAreDownAreNoCandidates) {
-  const Hosts hosts{host("a", {down(interface("ib0", "10.1.0.1/24", 100'000)),
-                               interface("eth0", "10.77.0.1/24")}),
-                    host("b", {down(interface("ib0", "10.1.0.2/24", 100'000)),
-                               interface("eth0", "10.77.0.2/24")})};
-  EXPECT_EQ(candidates_of(hosts[0]).size(), 1U);
-  EXPECT_THAT(choose_network(hosts, reachable(hosts, {})).subnets, ElementsAre("10.77.0.0/24"));
-}
-
-TEST(NetworkChoice, TheFastestIsChosenByItsSlowestHost) {
-  const Hosts hosts{host("a", {interface("eth0", "10.1.0.1/24", 100'000),
-                               interface("eth1", "10.2.0.1/24", 25'000)}),
-                    host("b", {interface("eth0", "10.1.0.2/24", 1000),
-                               interface("eth1", "10.2.0.2/24", 25'000)})};
-  EXPECT_EQ(choose_network(hosts, reachable(hosts, {})).line,
-            "network: 10.2.0.0/24 (a: eth1, b: eth1)");
-}
-
-TEST(NetworkChoice, HardwareOfUnknownSpeedGoesBeforeATunnel) {
-  const Hosts hosts{
-      host("a", {interface("wg0", "10.9.0.1/24", 0, false), interface("eth0", "10.77.0.1/24")}),
-      host("b", {interface("wg0", "10.9.0.2/24", 0, false), interface("eth0", "10.77.0.2/24")})};
-  EXPECT_THAT(choose_network(hosts, reachable(hosts, {})).subnets, ElementsAre("10.77.0.0/24"));
-}
-
-TEST(NetworkChoice, OneSubnetGoesBeforeRoutedOnes) {
-  const Hosts hosts{
-      host("a", {interface("eth0", "10.1.0.1/24"), interface("eth1", "10.3.0.1/24")}),
-      host("b", {interface("eth0", "10.2.0.2/24"), interface("eth1", "10.3.0.2/24")})};
-  EXPECT_THAT(choose_network(hosts, reachable(hosts, {})).subnets, ElementsAre("10.3.0.0/24"));
-}
-
-TEST(NetworkChoice, RoutedSubnetsAreAllNamed) {
-  const Hosts hosts{host("a", {interface("eth0", "10.1.0.1/31")}),
-                    host("b", {interface("eth0", "10.1.0.3/31")}),
-                    host("c", {interface("eth0", "10.1.0.5/31")})};
-  const NetworkChoice choice = choose_network(hosts, reachable(hosts, {}));
-  EXPECT_THAT(choice.subnets, ElementsAre("10.1.0.0/31", "10.1.0.2/31", "10.1.0.4/31"));
-}
-
-TEST(NetworkChoice, IPv6AloneIsEnough) {
-  const Hosts hosts{host("a", {interface("eth0", "fd00::1/64")}),
-                    host("b", {interface("eth0", "fd00::2/64")})};
-  EXPECT_THAT(choose_network(hosts, reachable(hosts, {})).subnets, ElementsAre("fd00::/64"));
-}
-
-TEST(NetworkChoice, ASubnetWithAnUnusedInterfaceIsNamedByItsAddresses) {
-  const Hosts hosts{host("a", {interface("eth0", "10.0.0.1/8"), interface("br0", "10.9.0.1/24")}),
-                    host("b", {interface("eth0", "10.0.0.2/8")})};
-  const NetworkChoice choice = choose_network(hosts, reachable(hosts, {"br0"}));
-  EXPECT_THAT(choice.subnets, ElementsAre("10.0.0.1/32", "10.0.0.2/32"));
+TEST(NetworkChoice, IsTheFastestThatJoinsAllHosts) {
+  const std::vector<ChoiceCase> cases{
+      {"names may differ between hosts",
+       {{interface("eth0", "10.77.0.1/24")}, {interface("ens3", "10.77.0.2/24")}},
+       {},
+       "10.77.0.0/24 (a: eth0, b: ens3)"},
+      {"bridges of containers drop out",
+       {{docker0(), interface("eth0", "10.77.0.1/24", 1000)},
+        {docker0(), interface("eth0", "10.77.0.2/24", 1000)}},
+       {"docker0"},
+       "10.77.0.0/24 (a: eth0, b: eth0)"},
+      {"interfaces that are down are no candidates",
+       {{down(interface("ib0", "10.1.0.1/24", 100'000)), interface("eth0", "10.77.0.1/24")},
+        {down(interface("ib0", "10.1.0.2/24", 100'000)), interface("eth0", "10.77.0.2/24")}},
+       {},
+       "10.77.0.0/24 (a: eth0, b: eth0)"},
+      {"the slowest host counts",
+       {{interface("eth0", "10.1.0.1/24", 100'000), interface("eth1", "10.2.0.1/24", 25'000)},
+        {interface("eth0", "10.1.0.2/24", 1000), interface("eth1", "10.2.0.2/24", 25'000)}},
+       {},
+       "10.2.0.0/24 (a: eth1, b: eth1)"},
+      {"hardware of unknown speed goes before a tunnel",
+       {{interface("wg0", "10.9.0.1/24", 0, false), interface("eth0", "10.77.0.1/24")},
+        {interface("wg0", "10.9.0.2/24", 0, false), interface("eth0", "10.77.0.2/24")}},
+       {},
+       "10.77.0.0/24 (a: eth0, b: eth0)"},
+      {"one subnet goes before routed ones",
+       {{interface("eth0", "10.1.0.1/24"), interface("eth1", "10.3.0.1/24")},
+        {interface("eth0", "10.2.0.2/24"), interface("eth1", "10.3.0.2/24")}},
+       {},
+       "10.3.0.0/24 (a: eth1, b: eth1)"},
+      {"routed subnets are all named",
+       {{interface("eth0", "10.1.0.1/31")},
+        {interface("eth0", "10.1.0.3/31")},
+        {interface("eth0", "10.1.0.5/31")}},
+       {},
+       "10.1.0.0/31,10.1.0.2/31,10.1.0.4/31 (a: eth0, b: eth0, c: eth0)"},
+      {"IPv6 alone is enough",
+       {{interface("eth0", "fd00::1/64")}, {interface("eth0", "fd00::2/64")}},
+       {},
+       "fd00::/64 (a: eth0, b: eth0)"},
+      {"a subnet with an unused interface is named by its addresses",
+       {{interface("eth0", "10.0.0.1/8"), interface("br0", "10.9.0.1/24")},
+        {interface("eth0", "10.0.0.2/8")}},
+       {"br0"},
+       "10.0.0.1/32,10.0.0.2/32 (a: eth0, b: eth0)"}};
+  for (const ChoiceCase& each : cases) {
+    Hosts hosts;
+    for (const auto& of_host : each.interfaces) {
+      hosts.push_back(host(std::string(1, static_cast<char>('a' + hosts.size())), of_host));
+    }
+    const NetworkChoice choice = choose_network(hosts, reachable(hosts, each.local));
+    EXPECT_EQ(choice.line, std::string("network: ") + each.line) << each.name;
+    EXPECT_FALSE(choice.warning) << each.name;
+    EXPECT_EQ(choice.addresses.size(), hosts.size()) << each.name;
+  }
 }
 
 TEST(NetworkChoice, OneWayIsNotEnough) {
@@ -170,6 +164,81 @@ TEST(NetworkChoice, ManyHostsAreChosenFrom) {
   }
   EXPECT_THAT(choose_network(hosts, reachable(hosts, {"docker0"})).subnets,
               ElementsAre("10.2.0.0/24"));
+}
+
+Hosts two_hosts() {
+  return {
+      host("a", {docker0(), interface("eth0", "10.77.0.1/24"), interface("ib0", "10.1.0.1/16")}),
+      host("b", {docker0(), interface("ens3", "10.77.0.2/24"), interface("ib0", "10.1.0.2/16")})};
+}
+
+/// `named` as the user writes it, with commas.
+tl::expected<NetworkChoice, std::string> choose(const Hosts& hosts, const std::string& named) {
+  std::vector<std::string> items;
+  std::size_t from = 0;
+  for (std::size_t i = 0; i <= named.size(); ++i) {
+    if (i < named.size() && named[i] != ',') continue;
+    items.push_back(named.substr(from, i - from));
+    from = i + 1;
+  }
+  return choose_named(hosts, items);
+}
+
+std::string error_of(const Hosts& hosts, const std::string& named) {
+  const auto choice = choose(hosts, named);
+  EXPECT_FALSE(choice) << named;
+  return choice ? "" : choice.error();
+}
+
+TEST(NamedInterfaces, AreUsedOnEveryHost) {
+  const auto choice = choose(two_hosts(), "ib0");
+  ASSERT_TRUE(choice) << choice.error();
+  EXPECT_EQ(choice->line, "network: 10.1.0.0/16 (a: ib0, b: ib0)");
+}
+
+TEST(NamedInterfaces, MayHaveAnotherNameOnEachHost) {
+  const auto choice = choose(two_hosts(), "eth0,ens3");
+  ASSERT_TRUE(choice) << choice.error();
+  EXPECT_THAT(choice->interfaces, ElementsAre(ElementsAre("eth0"), ElementsAre("ens3")));
+  const auto several = choose(two_hosts(), "eth0,ens3,ib0");
+  ASSERT_TRUE(several) << several.error();
+  EXPECT_EQ(several->line, "network: 10.77.0.0/24,10.1.0.0/16 (a: eth0+ib0, b: ens3+ib0)");
+}
+
+TEST(NamedInterfaces, MayBeASubnet) {
+  const auto choice = choose(two_hosts(), "10.77.0.0/24");
+  ASSERT_TRUE(choice) << choice.error();
+  EXPECT_THAT(choice->interfaces, ElementsAre(ElementsAre("eth0"), ElementsAre("ens3")));
+}
+
+TEST(NamedInterfaces, AWrongNameIsAnErrorWithTheHostAndWhatItHas) {
+  EXPECT_THAT(error_of(two_hosts(), "eth0"),
+              AllOf(HasSubstr("--network-interfaces eth0: host b has no such interface"),
+                    HasSubstr("ens3 (10.77.0.2/24)"), HasSubstr("ib0 (10.1.0.2/16)")));
+  EXPECT_THAT(error_of(two_hosts(), "ib0,ib1"), HasSubstr("no host has \"ib1\""));
+  EXPECT_THAT(error_of(two_hosts(), "10.78.0.0/24"), HasSubstr("host a has no such interface"));
+}
+
+TEST(NamedInterfaces, WhatIsDownOrHasNoAddressIsSaid) {
+  Hosts hosts = two_hosts();
+  hosts[1].interfaces.back() = down(hosts[1].interfaces.back());
+  EXPECT_THAT(error_of(hosts, "ib0"), HasSubstr("host b has ib0, but it is down"));
+  hosts[1].interfaces.back() = interface("ib0", "");
+  EXPECT_THAT(error_of(hosts, "ib0"), HasSubstr("host b has ib0, but it has no address"));
+}
+
+TEST(NamedInterfaces, LoopbackJoinsOneMachineOnly) {
+  Hosts hosts = two_hosts();
+  EXPECT_THAT(error_of(hosts, "lo"), HasSubstr("host b is another machine than a"));
+  hosts[1].stack = hosts[0].stack;
+  EXPECT_TRUE(choose(hosts, "lo"));
+}
+
+TEST(NamedInterfaces, OtherTextsAreErrors) {
+  for (const char* named : {"", ",", "eth0,", "10.0.0.0/99", "a/b"}) {
+    EXPECT_THAT(error_of(two_hosts(), named), HasSubstr("neither an interface's name"));
+  }
+  EXPECT_THAT(error_of(two_hosts(), "e\x1b[0m"), HasSubstr("\\x1b"));
 }
 
 }  // namespace
