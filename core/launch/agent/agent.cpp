@@ -375,8 +375,7 @@ tl::expected<void, std::string> Agent::start(const Start& request) {
   for (std::string& variable : folders_.environment()) {
     child->environment.push_back(std::move(variable));
   }
-  child->environment.push_back(
-      fmt::format("{}={}", kAgentVariable, to_string(address_of(reports_.write))));
+  child->environment.push_back(fmt::format("{}={}", kAgentVariable, address_of(reports_.write)));
   UniqueFd input;
   if (!request.input.empty()) {
     input.reset(::open(request.input.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));

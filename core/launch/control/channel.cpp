@@ -7,8 +7,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <sstream>
 #include <stdexcept>
 #include <system_error>
 
@@ -151,38 +152,35 @@ unsigned long inode_of(int descriptor) {
 
 }  // namespace
 
-std::string to_string(const PipeAddress& address) {
-  return fmt::format("{}:{}:{}", address.process, address.descriptor, address.inode);
+std::string address_of(const UniqueFd& write_end) {
+  return fmt::format("{}:{}:{}", ::getpid(), write_end.get(), inode_of(write_end.get()));
 }
 
-std::optional<PipeAddress> parse_pipe_address(std::string_view text) {
-  PipeAddress address;
-  std::istringstream stream{std::string(text)};
-  char first = 0, second = 0;
-  stream >> address.process >> first >> address.descriptor >> second >> address.inode;
-  const bool whole = stream && stream.peek() == std::istringstream::traits_type::eof();
-  if (!whole || first != ':' || second != ':' || address.descriptor < 0) return std::nullopt;
-  return address;
-}
-
-PipeAddress address_of(const UniqueFd& write_end) {
-  return {::getpid(), write_end.get(), inode_of(write_end.get())};
-}
-
-tl::expected<UniqueFd, std::string> open_report_pipe(const PipeAddress& address) {
-  const std::string path = fmt::format("/proc/{}/fd/{}", address.process, address.descriptor);
-  UniqueFd pipe(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  if (!pipe) {
-    return tl::unexpected(fmt::format("the agent, process {} of this host, cannot be reached: {}",
-                                      address.process, std::strerror(errno)));
+tl::expected<ReportPipe, std::string> open_report_pipe() {
+  const char* text = std::getenv(kAgentVariable);
+  pid_t agent = 0;
+  int descriptor = -1, length = 0;
+  unsigned long inode = 0;
+  const int read =
+      std::sscanf(text == nullptr ? "" : text, "%d:%d:%lu%n", &agent, &descriptor, &inode, &length);
+  if (read != 3 || text[length] != '\0' || descriptor < 0) {
+    return tl::unexpected(
+        fmt::format("it is started below horarun alone, which sets {}", kAgentVariable));
   }
-  if (inode_of(pipe.get()) != address.inode) {
+  ReportPipe result{UniqueFd(::open(fmt::format("/proc/{}/fd/{}", agent, descriptor).c_str(),
+                                    O_WRONLY | O_CLOEXEC)),
+                    agent};
+  if (!result.pipe) {
+    return tl::unexpected(fmt::format("the agent, process {} of this host, cannot be reached: {}",
+                                      agent, std::strerror(errno)));
+  }
+  if (inode_of(result.pipe.get()) != inode) {
     return tl::unexpected(fmt::format(
         "process {} of this host is not the agent: the variable {} comes from another host or an "
         "earlier job",
-        address.process, kAgentVariable));
+        agent, kAgentVariable));
   }
-  return pipe;
+  return result;
 }
 
 bool send_report(const UniqueFd& pipe, const Message& message) {

@@ -91,26 +91,23 @@ class Channel {
   bool refused_ = false;
 };
 
-/// The variable by which an agent's descendants know its pipe: "PID:DESCRIPTOR:INODE".
+/// The variable by which an agent's descendants know its pipe: "PID:DESCRIPTOR:INODE", the last to
+/// tell another process of that number apart.
 inline constexpr char kAgentVariable[] = "HORARUN_AGENT";
 /// Sent by the agent to a guard whose rank has not ended in its time: the guard kills it.
 inline int kill_rank_signal() {
   return SIGRTMIN;
 }
 
-struct PipeAddress {
-  pid_t process = 0;
-  int descriptor = -1;
-  unsigned long inode = 0;  ///< of the pipe: tells another process of that number apart
+/// The variable's value, for the writing end of a pipe of this process.
+std::string address_of(const UniqueFd& write_end);
+
+struct ReportPipe {
+  UniqueFd pipe;    ///< to write into
+  pid_t agent = 0;  ///< whose it is
 };
-std::string to_string(const PipeAddress& address);
-std::optional<PipeAddress> parse_pipe_address(std::string_view text);
-
-/// The address of a pipe's writing end in this process.
-PipeAddress address_of(const UniqueFd& write_end);
-
-/// The agent's pipe, to write into. An error says why the agent cannot be reached.
-tl::expected<UniqueFd, std::string> open_report_pipe(const PipeAddress& address);
+/// Opens the pipe that the variable names. An error says why the agent cannot be reached.
+tl::expected<ReportPipe, std::string> open_report_pipe();
 
 /// Waits while the pipe is full; false where the agent is gone. The message is at most PIPE_BUF
 /// with its frame (throws std::length_error), so that those of several processes do not mix.

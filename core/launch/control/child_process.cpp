@@ -17,8 +17,6 @@
 #include <string_view>
 #include <system_error>
 
-extern char** environ;
-
 namespace hora::launch {
 namespace {
 
@@ -27,27 +25,6 @@ struct Failure {
   int error;
   enum Step : int { folder, descriptors, program } step;
 };
-
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> result;
-  for (std::string& text : texts) result.push_back(text.data());
-  result.push_back(nullptr);
-  return result;
-}
-
-std::vector<std::string> merged_environment(const std::vector<std::string>& added) {
-  const auto name = [](const std::string& variable) {
-    return variable.substr(0, variable.find('='));
-  };
-  std::vector<std::string> result = added;
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    const std::string text = *variable;
-    bool replaced = false;
-    for (const std::string& other : added) replaced = replaced || name(other) == name(text);
-    if (!replaced) result.push_back(text);
-  }
-  return result;
-}
 
 void default_signals() {
   for (int number = 1; number < NSIG; ++number) {
@@ -85,6 +62,10 @@ void execute(char** arguments) {
 }
 
 [[noreturn]] void become(const ChildOptions& options, char** arguments, int report, pid_t parent) {
+  // The first of several of one name stays.
+  for (auto each = options.environment.rbegin(); each != options.environment.rend(); ++each) {
+    ::putenv(const_cast<char*>(each->c_str()));
+  }
   const auto fail = [&](Failure::Step step) {
     const Failure failure{errno, step};
     [[maybe_unused]] const ssize_t written = ::write(report, &failure, sizeof failure);
@@ -131,18 +112,16 @@ std::string describe(const Failure& failure, const ChildOptions& options) {
 }  // namespace
 
 tl::expected<pid_t, std::string> start_child(const ChildOptions& options) {
-  std::vector<std::string> arguments = options.arguments;
-  std::vector<std::string> environment = merged_environment(options.environment);
-  const std::vector<char*> argument_pointers = pointers(arguments);
-  const std::vector<char*> environment_pointers = pointers(environment);
+  std::vector<char*> arguments;
+  for (const std::string& text : options.arguments) {
+    arguments.push_back(const_cast<char*>(text.c_str()));
+  }
+  arguments.push_back(nullptr);
   Pipe report = make_pipe();
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) return tl::unexpected("fork: " + std::string(std::strerror(errno)));
-  if (child == 0) {
-    environ = const_cast<char**>(environment_pointers.data());
-    become(options, const_cast<char**>(argument_pointers.data()), report.write.get(), parent);
-  }
+  if (child == 0) become(options, arguments.data(), report.write.get(), parent);
   report.write.reset();
   Failure failure{};
   ssize_t count = 0;

@@ -34,7 +34,6 @@ using RankOutput = wire::RankOutputT;
 using RankStopped = wire::RankStoppedT;
 using RankSignalled = wire::RankSignalledT;
 using RankWaits = wire::RankWaitsT;
-using RankOverdue = wire::RankOverdueT;
 using RankEnded = wire::RankEndedT;
 using RankSeen = wire::RankSeenT;
 using ArrivalsSeen = wire::ArrivalsSeenT;
@@ -51,7 +50,7 @@ using Message =
     std::variant<Prepare, Start, SignalRanks, EndAll, Heartbeat, Hello, Prepared, ProcessEnded,
                  ProcessOutput, StartRemote, ProcessStopped, RankStarted, RankOutput, RankStopped,
                  RankSignalled, RankEnded, TellNetwork, TryNetwork, NetworkTold, NetworkTried,
-                 RankWaits, RankSeen, ArrivalsSeen, RankOverdue, Join, JoinWait, JoinGo, JoinEnd>;
+                 RankWaits, RankSeen, ArrivalsSeen, Join, JoinWait, JoinGo, JoinEnd>;
 
 /// Longest message, in bytes. Those from guards are at most PIPE_BUF with their frame, so that the
 /// kernel writes each as one (pipe(7)).

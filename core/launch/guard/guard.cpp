@@ -228,11 +228,11 @@ bool ends_a_process(int number) {
 class Guard {
  public:
   /// `watch_interval`: between two looks at the rank for `horarun --watch`; 0: there is no watch.
-  Guard(int rank, UniqueFd agent_pipe, pid_t agent, std::chrono::seconds watch_interval)
+  Guard(int rank, ReportPipe agent, std::chrono::seconds watch_interval)
       : rank_(rank),
         watch_interval_(watch_interval),
-        agent_pipe_(std::move(agent_pipe)),
-        agent_(open_process(agent)),
+        agent_pipe_(std::move(agent.pipe)),
+        agent_(open_process(agent.agent)),
         parent_(open_process(::getppid())) {}
 
   int run(const std::vector<std::string>& program);
@@ -256,7 +256,6 @@ class Guard {
 
   void add_record(RankEnded& ended, internal::RecordTime ended_at) const;
   void report_waits();
-  void report_overdue();
   void report_seen();
 
   int rank_;
@@ -272,11 +271,9 @@ class Guard {
   bool asked_by_mpi_ = false;
   bool killed_by_agent_ = false;
   bool has_ended_ = false;
-  bool initializing_ = false;
-  bool in_shutdown_ = false;
-  bool overdue_ = false;
+  RankWaits waits_;  ///< as it was reported last
   bool stopped_ = false;
-  Clock::time_point started_;
+  Clock::time_point started_, next_look_;
   std::uint64_t oom_kills_ = 0;  ///< of its cgroup, at the start
   int exit_status_ = 128 + SIGKILL;
 };
@@ -457,32 +454,19 @@ void Guard::report_waits() {
   if (!record_) return;
   const internal::RecordLayout& memory = record_->layout();
   const internal::RecordState state = internal::state_of(memory);
-  const bool initializing = memory.header.pid.load(std::memory_order_relaxed) != 0 &&
-                            state == internal::RecordState::starting;
-  const bool in_shutdown = state == internal::RecordState::in_shutdown;
-  if (initializing == initializing_ && in_shutdown == in_shutdown_) return;
-  initializing_ = initializing;
-  in_shutdown_ = in_shutdown;
-  RankWaits message;
-  message.rank = rank_;
-  message.initializing = initializing;
-  message.in_shutdown = in_shutdown;
-  report(message);
-}
-
-void Guard::report_overdue() {
-  if (!record_) return;
-  const internal::RecordLayout& memory = record_->layout();
-  const bool waits =
-      initializing_ || in_shutdown_ || memory.header.blocked.load(std::memory_order_relaxed) > 0;
-  const bool overdue =
-      waits && internal::record_now() - internal::last_activity_of(memory) >= kOverdue;
-  if (overdue == overdue_) return;
-  overdue_ = overdue;
-  RankOverdue message;
-  message.rank = rank_;
-  message.overdue = overdue;
-  report(message);
+  RankWaits now;
+  now.rank = rank_;
+  now.initializing = memory.header.pid.load(std::memory_order_relaxed) != 0 &&
+                     state == internal::RecordState::starting;
+  now.in_shutdown = state == internal::RecordState::in_shutdown;
+  const bool waits = now.initializing || now.in_shutdown ||
+                     memory.header.blocked.load(std::memory_order_relaxed) > 0;
+  now.overdue = waits && internal::record_now() - internal::last_activity_of(memory) >= kOverdue;
+  const bool is_as_before = now.initializing == waits_.initializing &&
+                            now.in_shutdown == waits_.in_shutdown && now.overdue == waits_.overdue;
+  if (is_as_before) return;
+  waits_ = now;
+  report(now);
 }
 
 void Guard::report_seen() {
@@ -541,9 +525,10 @@ int Guard::run(const std::vector<std::string>& program) {
   }
   loop_.each(kRecordInterval, [this] {
     report_waits();
-    report_overdue();
+    if (watch_interval_.count() == 0 || Clock::now() < next_look_) return;
+    next_look_ = Clock::now() + watch_interval_;
+    report_seen();
   });
-  if (watch_interval_.count() > 0) loop_.each(watch_interval_, [this] { report_seen(); });
   loop_.run();
   return exit_status_;
 }
@@ -556,20 +541,16 @@ int run_guard(std::span<const std::string> arguments) {
   const auto program = decode_words(arguments.empty() ? "" : arguments.back());
   const auto interval = arguments.size() == 3 ? parse_integer(arguments[1], 1, kMostWatchInterval)
                                               : tl::expected<int, std::string>(0);
-  const char* text = std::getenv(kAgentVariable);
-  const auto address = parse_pipe_address(text == nullptr ? "" : text);
-  if (!address || !binding || !program || !interval) {
-    return refuse_to_guard("it is started by horarun alone, which sets " +
-                           std::string(kAgentVariable));
+  if (!binding || !program || !interval) {
+    return refuse_to_guard("it is started by horarun alone, with its own arguments");
   }
   leave_stand_in();
-  auto pipe = open_report_pipe(*address);
+  auto pipe = open_report_pipe();
   if (!pipe) return refuse_to_guard(pipe.error());
   const auto place = rank_of_environment(variable_of_process);
   if (!place) return refuse_to_guard(place.error());
   bind(*place, *binding);
-  return Guard(place->rank, std::move(*pipe), address->process, std::chrono::seconds(*interval))
-      .run(*program);
+  return Guard(place->rank, std::move(*pipe), std::chrono::seconds(*interval)).run(*program);
 }
 
 }  // namespace hora::launch

@@ -212,20 +212,23 @@ tl::expected<ToldNetwork, std::string> from_message(const NetworkTold& told,
                                                     const std::string& host) {
   ToldNetwork result{{host, told.stack, {}}, {}};
   for (const auto& entry : told.interfaces) {
-    Interface interface {
-      .name = printable(entry->name, kLongestInterface), .up = entry->up, .running = entry->running,
-      .loopback = entry->loopback, .hardware = entry->hardware, .mtu = std::max(entry->mtu, 0),
-      .speed = std::max(entry->speed, 0), .addresses = {}
-    };
+    Interface& made = result.network.interfaces.emplace_back();
+    made = {.name = printable(entry->name, kLongestInterface),
+            .up = entry->up,
+            .running = entry->running,
+            .loopback = entry->loopback,
+            .hardware = entry->hardware,
+            .mtu = std::max(entry->mtu, 0),
+            .speed = std::max(entry->speed, 0),
+            .addresses = {}};
     for (std::size_t i = 0; i < entry->addresses.size(); ++i) {
       const auto address = parse_address(entry->addresses[i]);
       const int prefix = i < entry->prefixes.size() ? entry->prefixes[i] : -1;
       if (!address || prefix < 0 || prefix > address->bits()) {
         return tl::unexpected<std::string>("an interface's address is none");
       }
-      interface.addresses.push_back({*address, prefix});
+      made.addresses.push_back({*address, prefix});
     }
-    result.network.interfaces.push_back(std::move(interface));
   }
   const std::vector<Candidate> candidates = candidates_of(result.network);
   if (told.ports.size() != candidates.size()) {

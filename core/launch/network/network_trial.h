@@ -17,7 +17,7 @@
 
 #include "core/launch/control/event_loop.h"
 #include "core/launch/control/messages.h"
-#include "core/launch/network/choice.h"
+#include "core/launch/network/interfaces.h"
 
 namespace hora::launch {
 

@@ -35,6 +35,7 @@ constexpr std::size_t kLongestJoin = 4096;
 /// Later refusals are not printed: any process that can connect could fill a disk.
 constexpr int kMostRefusalsShown = 20;
 constexpr int kShownNodes = 16;
+constexpr int kMostRanksOfNode = 65536;
 constexpr std::size_t kLongestNodeName = 255;
 
 /// "12 s of 300 s".
@@ -184,9 +185,9 @@ std::string RendezvousServer::disagreement(const Join& join, const Endpoint& fro
         "{} was started with --nnodes {}, {} with --nnodes {}; give the same number on all nodes",
         other, join.nodes, first, own_.nodes);
   }
-  if (join.ranks < 1 || join.ranks > kMostNodes) {
+  if (join.ranks < 1 || join.ranks > kMostRanksOfNode) {
     return fmt::format("{} was started with --nproc-per-node {}; allowed: 1 to {}", other,
-                       join.ranks, kMostNodes);
+                       join.ranks, kMostRanksOfNode);
   }
   const bool given = join.node_rank >= 0;
   if (given != (own_.node_rank >= 0)) {
@@ -479,40 +480,12 @@ void RendezvousClient::on_end(const std::string& reason) {
   }
 }
 
-bool may_be_node0(const RendezvousOptions& options) {
-  return options.node_rank.value_or(0) == 0;
-}
-
 }  // namespace
 
-tl::expected<void, std::string> check(const RendezvousOptions& options) {
-  if (options.nodes < 1 || options.nodes > kMostNodes) {
-    return tl::unexpected(fmt::format("--nnodes {}: allowed: 1 to {}", options.nodes, kMostNodes));
-  }
-  if (options.node_rank && (*options.node_rank < 0 || *options.node_rank >= options.nodes)) {
-    return tl::unexpected(fmt::format("--node-rank {}: with --nnodes {} node ranks are 0 to {}",
-                                      *options.node_rank, options.nodes, options.nodes - 1));
-  }
-  if (options.ranks < 1 || options.ranks > kMostNodes) {
-    return tl::unexpected(
-        fmt::format("--nproc-per-node {}: allowed: 1 to {}", options.ranks, kMostNodes));
-  }
-  if (!is_rendezvous_id(options.job)) {
-    return tl::unexpected(
-        fmt::format("--rendezvous-id {}: allowed: up to 64 letters, digits and ._- , the first a "
-                    "letter or digit",
-                    in_quotes(options.job)));
-  }
-  return {};
-}
-
 NodesMet meet(const RendezvousOptions& options, const char* token_variable) {
-  if (const auto checked = check(options); !checked) {
-    throw Error(ErrorCode::invalid_argument, checked.error());
-  }
   ::signal(SIGPIPE, SIG_IGN);
   const auto store = make_store(options, token_variable);
-  if (may_be_node0(options)) {
+  if (options.node_rank.value_or(0) == 0) {
     if (const auto listener = store->claim()) {
       return RendezvousServer(options, **store->token(), *listener).run();
     }

@@ -10,7 +10,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <tl/expected.hpp>
 #include <vector>
 
 #include "core/launch/control/channel.h"
@@ -18,9 +17,8 @@
 
 namespace hora::launch {
 
-inline constexpr int kMostNodes = 65536;
-
-/// Options of the horarun of one node, about the rendezvous and the job.
+/// Options of the horarun of one node, about the rendezvous and the job; as its command line allows
+/// them.
 struct RendezvousOptions {
   RendezvousPlace place;
   int nodes = 1;                 ///< --nnodes
@@ -41,9 +39,6 @@ struct RendezvousOptions {
   /// Takes one line, without its end: who waits for whom, who was refused.
   std::function<void(const std::string&)> say = [](const std::string&) {};
 };
-
-/// Says what is wrong with these options alone, if anything is.
-tl::expected<void, std::string> check(const RendezvousOptions& options);
 
 struct Node {
   std::string host;

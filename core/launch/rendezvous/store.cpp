@@ -21,7 +21,7 @@
 #include <tuple>
 #include <utility>
 
-#include "core/launch/network/choice.h"
+#include "core/launch/network/interfaces.h"
 #include "core/new_file.h"
 
 namespace hora::launch {

@@ -259,56 +259,49 @@ void Supervisor::check_hosts(Moment now) {
   if (const auto warning = clock_warning(hosts)) say("{}", *warning);
   if (ranks_.size() > 1) say("{}", cores_line(hosts));
   if (hosts_.size() == 1) return start_mpirun(now);
-  trial_.emplace(host_names(), plan_.network_interfaces, plan_.nonce);
+  start_trial(plan_.network_interfaces, now);
+}
+
+void Supervisor::start_trial(std::vector<std::string> named, Moment now) {
+  std::vector<std::string> hosts;
+  for (const JobHost& host : plan_.hosts) hosts.push_back(host.name);
+  trial_.emplace(std::move(hosts), std::move(named), plan_.nonce);
   trial_limit_ = now + plan_.network_trial;
   carry_on_trial(trial_->start(), now);
 }
 
-std::vector<std::string> Supervisor::host_names() const {
-  std::vector<std::string> names;
-  for (const JobHost& host : plan_.hosts) names.push_back(host.name);
-  return names;
-}
-
 template <class Answer>
 void Supervisor::on_trial(std::size_t host, const Answer& answer, Moment now) {
-  if (trial_limit_) return carry_on_trial(trial_->on(host, answer), now);
-  if (check_limit_ && !end_limit_) carry_on_check(check_->on(host, answer), now);
+  if (trial_limit_ && !end_limit_) carry_on_trial(trial_->on(host, answer), now);
 }
 
 void Supervisor::carry_on_trial(NetworkTrial::Messages messages, Moment now) {
   for (auto& [host, message] : messages) send_to(host, std::move(message));
-  const auto& result = trial_->result();
-  if (!result) return;
+  if (!trial_->result()) return;
   trial_limit_.reset();
-  if (!*result) return fail(result->error(), kUnavailable, now);
-  actions_.push_back(Say{(*result)->line, ranks_.size() == 1});
-  if ((*result)->warning) say("{}", *(*result)->warning);
+  if (network_) return compare_trial(now);
+  const auto& result = *trial_->result();
+  if (!result) return fail(result.error(), kUnavailable, now);
+  network_ = *result;
+  actions_.push_back(Say{network_->line, ranks_.size() == 1});
+  if (network_->warning) say("{}", *network_->warning);
   start_mpirun(now);
 }
 
-const NetworkChoice* Supervisor::network() const {
-  return trial_ && trial_->result() && *trial_->result() ? &**trial_->result() : nullptr;
-}
-
+/// Tries the chosen network again where that is due.
 void Supervisor::check_network(Moment now) {
-  if (check_limit_ && now >= *check_limit_) carry_on_check(check_->give_up(), now);
-  if (check_limit_ || network() == nullptr) return;
+  if (trial_limit_ && now >= *trial_limit_) carry_on_trial(trial_->give_up(), now);
+  if (trial_limit_ || !network_ || end_limit_) return;
   const bool is_due = !last_check_ || (now - *last_check_ >= plan_.network_check &&
                                        std::ranges::any_of(ranks_, &Rank::overdue));
-  if (!is_due) return;
-  check_.emplace(host_names(), std::vector<std::string>(), plan_.nonce);
-  check_limit_ = now + plan_.network_trial;
-  carry_on_check(check_->start(), now);
+  if (is_due) start_trial({}, now);
 }
 
-void Supervisor::carry_on_check(NetworkTrial::Messages messages, Moment now) {
-  for (auto& [host, message] : messages) send_to(host, std::move(message));
-  if (!check_->result()) return;
-  check_limit_.reset();
+/// What has answered once, and then not in several trials while ranks wait, is cut.
+void Supervisor::compare_trial(Moment now) {
   last_check_ = now;
-  if (!check_->all_told()) return;  // check_silence() sees to such a host
-  const auto joined = check_->joined(network()->addresses);
+  if (!trial_->all_told()) return;  // check_silence() sees to such a host
+  const auto joined = trial_->joined(network_->addresses);
   for (const auto& pair : joined) missed_[pair] = 0;
   std::vector<std::string> cut;
   for (auto& [pair, missed] : missed_) {
@@ -318,7 +311,7 @@ void Supervisor::carry_on_check(NetworkTrial::Messages messages, Moment now) {
   if (cut.empty()) return;
   fail(fmt::format("hosts {} reach each other no more over the ranks' {}, though their agents "
                    "answer: is a link, a switch or a firewall between them down?",
-                   pairs_text(std::move(cut), kMostPairs), network()->line),
+                   pairs_text(std::move(cut), kMostPairs), network_->line),
        kUnavailable, now);
 }
 
@@ -396,11 +389,9 @@ void Supervisor::on(std::size_t, const RankSignalled& signalled, Moment) {
 }
 
 void Supervisor::on(std::size_t, const RankWaits& waits, Moment now) {
-  if (is_rank(waits.rank)) ending_.on_rank_waits(waits, now);
-}
-
-void Supervisor::on(std::size_t, const RankOverdue& overdue, Moment) {
-  if (is_rank(overdue.rank)) ranks_[overdue.rank].overdue = overdue.overdue;
+  if (!is_rank(waits.rank)) return;
+  ranks_[waits.rank].overdue = waits.overdue;
+  ending_.on_rank_waits(waits, now);
 }
 
 void Supervisor::on(std::size_t host, const RankEnded& ended, Moment now) {
@@ -457,7 +448,6 @@ std::vector<Instruction> Supervisor::on_time(Moment now) {
     check_silence(now);
     check_stopped(now);
     check_init(now);
-    if (trial_limit_ && now >= *trial_limit_) carry_on_trial(trial_->give_up(), now);
     check_network(now);
   }
   check_end(now);

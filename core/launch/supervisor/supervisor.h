@@ -150,7 +150,6 @@ class Supervisor {
   void on(std::size_t host, const RankStopped& stopped, Moment now);
   void on(std::size_t host, const RankSignalled& signalled, Moment now);
   void on(std::size_t host, const RankWaits& waits, Moment now);
-  void on(std::size_t host, const RankOverdue& overdue, Moment now);
   void on(std::size_t host, const NetworkTold& told, Moment now) { on_trial(host, told, now); }
   void on(std::size_t host, const NetworkTried& tried, Moment now) { on_trial(host, tried, now); }
   void on(std::size_t host, const RankEnded& ended, Moment now);
@@ -160,13 +159,13 @@ class Supervisor {
   void start_mpirun(Moment now);
   void start(std::size_t host, Start request);
   void check_hosts(Moment now);
+  void start_trial(std::vector<std::string> named, Moment now);
   template <class Answer>
   void on_trial(std::size_t host, const Answer& answer, Moment now);
   void carry_on_trial(NetworkTrial::Messages messages, Moment now);
   void check_network(Moment now);
-  void carry_on_check(NetworkTrial::Messages messages, Moment now);
-  std::vector<std::string> host_names() const;
-  const NetworkChoice* network() const;
+  void compare_trial(Moment now);
+  const NetworkChoice* network() const { return network_ ? &*network_ : nullptr; }
   void check_start(Moment now);
   void check_silence(Moment now);
   void check_stopped(Moment now);
@@ -192,12 +191,11 @@ class Supervisor {
   std::vector<Host> hosts_;
   std::vector<Rank> ranks_;
   std::vector<Instruction> actions_;
+  /// The one by which the network is chosen; then others of that network, the first when mpirun
+  /// starts.
   std::optional<NetworkTrial> trial_;
-  std::optional<Moment> trial_limit_;
-  /// Trials of the chosen network, the first of them when mpirun starts: what answered once, and
-  /// then not in several while ranks wait, is cut.
-  std::optional<NetworkTrial> check_;
-  std::optional<Moment> check_limit_, last_check_;
+  std::optional<Moment> trial_limit_, last_check_;
+  std::optional<NetworkChoice> network_;
   /// By pair of hosts that have answered: in how many of the last checks they have not.
   std::map<std::pair<std::size_t, std::size_t>, int> missed_;
   JobEnding ending_;

@@ -191,9 +191,11 @@ void JobEnding::on_rank_started(const RankStarted& started, const std::string& h
 }
 
 void JobEnding::on_rank_waits(const RankWaits& waits, Moment now) {
-  const auto since = [now](bool inside) { return inside ? std::optional(now) : std::nullopt; };
-  at(waits.rank).initializing_since = since(waits.initializing);
-  at(waits.rank).in_shutdown_since = since(waits.in_shutdown);
+  const auto mark = [now](std::optional<Moment>& since, bool inside) {
+    since = inside ? since.value_or(now) : std::optional<Moment>();
+  };
+  mark(at(waits.rank).initializing_since, waits.initializing);
+  mark(at(waits.rank).in_shutdown_since, waits.in_shutdown);
 }
 
 void JobEnding::on_rank_stopped(int number, bool stopped, Moment now) {

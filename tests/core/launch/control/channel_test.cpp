@@ -230,38 +230,34 @@ TEST_F(ChannelTest, WhatIsNoMessageEndsTheConnection) {
   EXPECT_TRUE(received.empty());
 }
 
-TEST(ReportPipe, AddressesComeBackAsTheyWere) {
-  const auto address = parse_pipe_address(to_string(PipeAddress{12, 7, 3456}));
-  ASSERT_TRUE(address);
-  EXPECT_EQ(address->process, 12);
-  EXPECT_EQ(address->descriptor, 7);
-  EXPECT_EQ(address->inode, 3456U);
-  for (const char* text : {"", "1", "1:2", "1:2:", "1:2:3:", "a:2:3", "1:-2:3", "1:2:3 "}) {
-    EXPECT_FALSE(parse_pipe_address(text)) << text;
-  }
+/// Opens the pipe of this address.
+tl::expected<ReportPipe, std::string> open_at(const std::string& address) {
+  ::setenv(kAgentVariable, address.c_str(), 1);
+  auto pipe = open_report_pipe();
+  ::unsetenv(kAgentVariable);
+  return pipe;
 }
 
 TEST(ReportPipe, IsOpenedByItsAddress) {
   const Pipe pipe = make_pipe();
-  const auto opened = open_report_pipe(address_of(pipe.write));
+  const auto opened = open_at(address_of(pipe.write));
   ASSERT_TRUE(opened) << opened.error();
-  EXPECT_TRUE(send_report(*opened, Heartbeat{}));
+  EXPECT_EQ(opened->agent, ::getpid());
+  EXPECT_TRUE(send_report(opened->pipe, Heartbeat{}));
   const auto payload = FrameReader().read(pipe.read.get());
   ASSERT_TRUE(payload && *payload);
   EXPECT_TRUE(std::holds_alternative<Heartbeat>(decode(**payload).value()));
 }
 
-TEST(ReportPipe, AnotherPipeOfThatNumberIsRefused) {
+TEST(ReportPipe, OtherAddressesAreRefused) {
   const Pipe pipe = make_pipe();
-  PipeAddress address = address_of(pipe.write);
-  ++address.inode;
-  const auto opened = open_report_pipe(address);
-  ASSERT_FALSE(opened);
-  EXPECT_THAT(opened.error(), HasSubstr("is not the agent"));
-  address.descriptor = 1000000;
-  const auto none = open_report_pipe(address);
-  ASSERT_FALSE(none);
-  EXPECT_THAT(none.error(), HasSubstr("cannot be reached"));
+  const std::string address = address_of(pipe.write);
+  EXPECT_THAT(open_at(address + "1").error(), HasSubstr("is not the agent"));
+  EXPECT_THAT(open_at("1:1000000:3").error(), HasSubstr("cannot be reached"));
+  for (const char* text : {"", "1", "1:2", "1:2:", "1:2:3:", "a:2:3", "1:-2:3", "1:2:3 "}) {
+    EXPECT_THAT(open_at(text).error(), HasSubstr("below horarun alone")) << text;
+  }
+  EXPECT_FALSE(open_report_pipe());
 }
 
 TEST(ReportPipe, ALongerReportIsRefused) {

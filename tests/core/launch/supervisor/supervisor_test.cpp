@@ -370,7 +370,7 @@ class NetworkCheck : public SupervisorTest {
     sent_.clear();
   }
   void wait_long() {
-    RankOverdue overdue;
+    RankWaits overdue;
     overdue.rank = 1;
     overdue.overdue = true;
     message(0, overdue);
