@@ -17,11 +17,10 @@
 #include <vector>
 
 #include "core/launch/agent/agent.h"
-#include "core/launch/agent/preparation.h"
 #include "core/launch/command/environment.h"
 #include "core/launch/command/remote_shell.h"
 #include "core/launch/control/event_loop.h"
-#include "core/launch/control/token.h"
+#include "core/launch/control/secret.h"
 #include "core/launch/diagnose/diagnosis.h"
 #include "core/launch/guard/guard.h"
 #include "core/launch/options/help.h"
@@ -100,12 +99,9 @@ tl::expected<NodesMet, int> nodes_to_meet(const LaunchOptions& options) {
 }
 
 /// On a node other than 0: node 0's agent.
-int serve(JoinedNode node_0) {
-  UniqueFd out(::fcntl(node_0.connection.get(), F_DUPFD_CLOEXEC, 3));
+int serve(Node node_0) {
   const std::string name = "node 0 (" + node_0.host + ")";
-  const AgentEnding ending =
-      run_agent(std::move(node_0.connection), std::move(out), {.launcher = name},
-                SealPair{.send = std::move(node_0.send), .receive = std::move(node_0.receive)});
+  const AgentEnding ending = run_agent(std::move(node_0.connection), {.launcher = name});
   if (!ending.cut_off.empty()) {
     say("the ranks of this node were ended: " + ending.cut_off);
   } else if (ending.status != 0) {
@@ -126,7 +122,7 @@ int run(const LaunchOptions& options) {
     auto nodes = options.dry_run ? nodes_to_meet(options) : meet_nodes(options);
     if (!nodes) return nodes.error();
     met = std::move(*nodes);
-    if (met.node_rank != 0) return serve(std::move(met.joined.front()));
+    if (met.node_rank != 0) return serve(std::move(met.nodes.front()));
   }
   auto job = make_job(options, own_path(), std::move(met));
   if (!job) return refuse(job.error());
@@ -183,7 +179,7 @@ int run_user_command(std::span<const std::string> arguments) {
 int run_as(std::span<const std::string> arguments) {
   const std::string mode = arguments.empty() ? "" : arguments.front();
   if (mode == "--agent") {
-    return run_agent(UniqueFd(STDIN_FILENO), UniqueFd(STDOUT_FILENO), {}).status;
+    return run_agent({UniqueFd(STDIN_FILENO), UniqueFd(STDOUT_FILENO)}, {}).status;
   }
   if (mode == "--guard") return run_guard(arguments.subspan(1));
   if (mode == "--keeper") return run_keeper(arguments.subspan(1));

@@ -1,4 +1,4 @@
-/// What tests of faults share: how ranks are laid out, and that each ends and leaves nothing.
+/// Shared by tests of faults: how ranks are laid out, and that each ends and leaves nothing.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -19,13 +19,13 @@
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
+#include <string_view>
+#include <system_error>
 #include <thread>
 
 #include "core/launch/control/child_process.h"
 #include "core/launch/guard/guard.h"
 #include "core/process_state.h"
-#include "tests/faults/process_files.h"
-#include "tests/faults/shared_objects.h"
 #include "tests/support/read_file.h"
 
 namespace hora::launch::test {
@@ -37,7 +37,53 @@ using Clock = std::chrono::steady_clock;
 constexpr char kMarkVariable[] = "FAULTS_JOB";
 constexpr char kHostVariable[] = "FAULTS_HOST";
 
-/// Of a process's environment; none where it is not set.
+/// Folders of this machine's processes in /proc.
+std::vector<fs::path> process_folders() {
+  std::vector<fs::path> result;
+  std::error_code error;
+  for (fs::directory_iterator entry("/proc", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    if (name.find_first_not_of("0123456789") == name.npos) result.push_back(entry->path());
+  }
+  return result;
+}
+
+constexpr char kSharedFolder[] = "/dev/shm/";
+constexpr char kSegment[] = "System V segment ";
+
+/// Whether a file in /dev/shm is Open MPI's, MPICH's, or hora's own.
+bool is_memory_of_jobs(const std::string& name) {
+  constexpr std::array<std::string_view, 5> kBeginnings{"horarun-", "vader_segment", "sm_segment",
+                                                        "osc_", "mpich_shar_tmp"};
+  return name.find("hora") != std::string::npos ||
+         std::ranges::any_of(kBeginnings, [&](auto start) { return name.starts_with(start); });
+}
+
+/// A line of /proc/sysvipc/shm or sem.
+struct SystemVObject {
+  std::string number;
+  bool is_attached = false;  ///< of segments
+};
+
+std::vector<SystemVObject> system_v(const char* kind) {
+  const bool is_memory = std::string_view(kind) == "shm";
+  std::vector<SystemVObject> result;
+  std::ifstream file(std::string("/proc/sysvipc/") + kind);
+  std::string line;
+  std::getline(file, line);  // the columns' titles
+  while (std::getline(file, line)) {
+    std::istringstream words(line);
+    std::string key, number, permissions, size, creator, last;
+    int attached = 0;
+    words >> key >> number >> permissions >> size;
+    if (is_memory) words >> creator >> last >> attached;
+    if (words) result.push_back({number, attached > 0});
+  }
+  return result;
+}
+
+/// Returns a variable of a process's environment; none where it is not set.
 std::optional<std::string> variable(const std::string& environment, const std::string& name) {
   const std::string start = name + "=";
   std::size_t position = 0;
@@ -207,7 +253,7 @@ std::optional<int> LaunchedJob::wait(Seconds limit) {
     }
     if (!read_once(Seconds(0.02))) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  // What it wrote last; a process that is left over may hold the pipes open.
+  // Reads what it wrote last; a process that is left over may hold the pipes open.
   const auto last = Clock::now() + std::chrono::seconds(1);
   while ((output_end_ || error_end_) && Clock::now() < last) read_once(Seconds(0.05));
   return status_;
@@ -323,6 +369,36 @@ std::string LaunchedJob::leftovers() const {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   return left;
+}
+
+std::set<std::string> shared_objects() {
+  std::set<std::string> objects;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(kSharedFolder, error)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("sem.")) objects.insert("semaphore " + entry.path().string());
+    if (is_memory_of_jobs(name)) objects.insert("shared memory " + entry.path().string());
+  }
+  for (const auto& segment : system_v("shm")) objects.insert(kSegment + segment.number);
+  for (const auto& each : system_v("sem")) objects.insert("System V semaphores " + each.number);
+  return objects;
+}
+
+bool is_used(const std::string& object) {
+  if (object.starts_with(kSegment)) {
+    const auto segments = system_v("shm");
+    return std::ranges::any_of(segments, [&](const SystemVObject& each) {
+      return each.is_attached && kSegment + each.number == object;
+    });
+  }
+  const auto path = object.find(kSharedFolder);
+  if (path == object.npos) return false;
+  const std::string name = object.substr(path + std::string_view(kSharedFolder).size());
+  return std::ranges::any_of(process_folders(), [&](const fs::path& process) {
+    return std::ranges::any_of(std::array{"environ", "maps", "cmdline"}, [&](const char* file) {
+      return internal::test::read_file(process / file).find(name) != std::string::npos;
+    });
+  });
 }
 
 bool hosts_can_have_names() {

@@ -20,7 +20,6 @@
 #include <sstream>
 
 #include "tests/faults/fault_test.h"
-#include "tests/faults/shared_objects.h"
 
 namespace hora::launch::test {
 namespace {
@@ -30,7 +29,7 @@ using testing::HasSubstr;
 using testing::IsSupersetOf;
 using testing::Not;
 
-/// Of this process: one of each kind, that nobody uses.
+/// One object of each kind, of this process, that nobody uses.
 class SharedObjects {
  public:
   SharedObjects() {

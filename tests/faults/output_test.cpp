@@ -1,4 +1,5 @@
-// What ranks print, and what they read.
+// Tests what ranks print, what they read, and what horarun --watch shows of them.
+#include <signal.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -15,6 +16,8 @@ namespace hora::launch::test {
 namespace {
 
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> result;
@@ -40,7 +43,7 @@ TEST_F(Output, LinesOfRanksDoNotMix) {
   }
   std::vector<std::string> mixed;
   std::ranges::set_difference(lines, expected, std::back_inserter(mixed));
-  EXPECT_THAT(mixed, testing::IsEmpty());
+  EXPECT_THAT(mixed, IsEmpty());
   EXPECT_EQ(lines.size(), expected.size());
 }
 
@@ -113,7 +116,7 @@ TEST_F(Output, VariablesAreForwardedByName) {
   EXPECT_THAT(job.output(), HasSubstr("rank 1: value a b'c"));
 }
 
-/// Of a shell, which starts horarun on two ranks with these redirections.
+/// Runs a shell, which starts horarun on two ranks with these redirections.
 JobOptions redirected(const std::string& redirections) {
   return {.arguments = {"-c", std::string("exec \"$0\" \"$@\" ") + redirections, HORARUN, "-np",
                         "2", FAULT_RANK, "none", "-", "-", "1"},
@@ -149,6 +152,45 @@ TEST_F(Output, MpisParagraphsAreShownWithVerbose) {
   LaunchedJob& job = launch({"-np", "2", "--verbose"}, {"kill", "data", "1"});
   ASSERT_EQ(job.wait(), 137) << transcript(job);
   EXPECT_GT(lines_of(job.error()).size(), 1U) << job.error();
+}
+
+std::vector<std::string> watched(const Layout& layout) {
+  std::vector<std::string> arguments = layout.arguments;
+  arguments.insert(arguments.end(), {"--watch", "--watch-interval", "1"});
+  return arguments;
+}
+
+class Watch : public OnLayouts {};
+INSTANTIATE_TEST_SUITE_P(Layouts, Watch, testing::Values(one_node(), virtual_nodes(), two_hosts()),
+                         name_of);
+
+TEST_P(Watch, NamesTheRankForWhichTheOthersWait) {
+  LaunchedJob& job = launch(watched(GetParam()), {"late", "-", "2", "0"});
+  ASSERT_TRUE(job.wait_for("horarun: ")) << transcript(job);
+  const std::string name = "most often last: rank 2 (host ";
+  EXPECT_TRUE(job.wait_for(name, 2)) << transcript(job);
+  const auto lines = job.error_lines(name);
+  ASSERT_THAT(lines, Not(IsEmpty())) << transcript(job);
+  EXPECT_THAT(lines.back(), HasSubstr(": step "));
+  EXPECT_THAT(lines.back(), HasSubstr(" decisions"));
+  EXPECT_THAT(lines.back(), HasSubstr(", mostly in \"training\""));
+  ::kill(job.launcher(), SIGINT);
+  EXPECT_EQ(job.wait(), 128 + SIGINT) << transcript(job);
+}
+
+class WatchOfOneNode : public FaultTest {};
+
+TEST_F(WatchOfOneNode, SaysThatARankIsStopped) {
+  LaunchedJob& job = launch(watched(one_node()), {"stop", "negotiation", "1", "0"});
+  EXPECT_TRUE(job.wait_for("; stopped: rank 1")) << transcript(job);
+  ::kill(job.launcher(), SIGINT);
+  EXPECT_EQ(job.wait(), 128 + SIGINT) << transcript(job);
+}
+
+TEST_F(WatchOfOneNode, AJobThatIsNotWatchedSaysNothing) {
+  LaunchedJob& job = launch({"-np", "2"}, {"late", "-", "1", "50"});
+  ASSERT_EQ(job.wait(), 0) << transcript(job);
+  EXPECT_EQ(job.complaints(), "");
 }
 
 }  // namespace

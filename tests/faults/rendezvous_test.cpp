@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <map>
 
-#include "core/launch/rendezvous/sockets.h"
+#include "core/launch/rendezvous/store.h"
 #include "tests/faults/fault_test.h"
 
 namespace hora::launch::test {

@@ -15,7 +15,7 @@ class Silence : public TwoHosts {
  protected:
   using Clock = std::chrono::steady_clock;
 
-  /// Of promise 3, and a second for a busy machine.
+  /// The limit of promise 3, and a second for a busy machine.
   static constexpr Seconds kLimit{36};
 };
 

@@ -19,7 +19,7 @@ namespace {
 using Kind = JobProcess::Kind;
 using std::chrono::system_clock;
 
-/// Of hangs in ranks.
+/// Limits of hangs in ranks.
 constexpr char kWarning[] = "1s";
 constexpr char kTimeout[] = "3s";
 constexpr double kHangLimit = 40;

@@ -1,11 +1,15 @@
 // What a launcher, an agent or a guard may get from another process: bytes in pieces of any length,
-// as frames, bare and sealed, and single messages. The first byte chooses which.
+// as frames, from a side without the token, and single messages. The first byte chooses which.
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "core/launch/control/messages.h"
-#include "core/launch/control/seal.h"
+#include "core/launch/control/channel.h"
+#include "core/launch/control/child_process.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/require.h"
 
@@ -22,27 +26,45 @@ void expect_whole(const Message& message) {
   HORA_REQUIRE(encode(*again) == bytes);
 }
 
-/// All messages of `reader`, up to the first that is none.
-bool read_all(FrameReader& reader) {
-  for (;;) {
-    const auto message = reader.next();
-    if (!message) {
-      HORA_REQUIRE(!message.error().empty());
-      return false;
-    }
-    if (!*message) return true;
-    expect_whole(**message);
-  }
-}
-
 /// In pieces: what comes of a stream does not depend on where it was cut.
-void as_frames(FuzzInput& input, FrameReader reader) {
+void as_frames(FuzzInput& input) {
+  Pipe pipe = make_pipe();
+  ::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);
+  FrameReader reader;
   while (!input.empty()) {
     std::vector<std::byte> piece(1 + input.below(64));
     std::ranges::generate(piece, [&] { return input.take<std::byte>(); });
-    reader.append(piece);
-    if (!read_all(reader)) return;
+    HORA_REQUIRE(::write(pipe.write.get(), piece.data(), piece.size()) ==
+                 static_cast<ssize_t>(piece.size()));
+    while (true) {
+      const auto payload = reader.read(pipe.read.get());
+      if (!payload) {
+        HORA_REQUIRE(!payload.error().empty());
+        return;
+      }
+      if (!*payload) break;
+      const auto message = decode(**payload);
+      if (message) expect_whole(*message);
+    }
   }
+}
+
+/// To a side that does not know the other yet, which has no token.
+void as_stranger(std::span<const std::byte> bytes, bool connects) {
+  int ends[2];
+  HORA_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+  const UniqueFd stranger(ends[0]);
+  const SecretKey token(SecretKey::Material{std::byte{1}});
+  EventLoop loop;
+  loop.each(std::chrono::milliseconds(0), [&] { loop.stop(); });
+  Channel channel(
+      loop, connection_of(UniqueFd(ends[1])), token, connects, 4096,
+      [](Message&&) { HORA_REQUIRE(!"a message of a stranger was read"); },
+      [](const std::string&) {});
+  static_cast<void>(
+      ::send(stranger.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+  loop.run();
+  HORA_REQUIRE(!channel.authenticated());
 }
 
 void as_message(std::span<const std::byte> bytes) {
@@ -59,17 +81,18 @@ void as_message(std::span<const std::byte> bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   FuzzInput input(data + 1, size - 1);
-  switch (data[0] % 3) {
+  const auto bytes = std::as_bytes(std::span(data, size)).subspan(1);
+  switch (data[0] % 4) {
     case 0:
-      as_frames(input, FrameReader());
+      as_frames(input);
       break;
     case 1:
-      as_frames(input, FrameReader(Seal(SecretKey::Bytes{std::byte{1}})));
+    case 2:
+      as_stranger(bytes, data[0] % 4 == 1);
       break;
     default:
       // FlatBuffers wants its own alignment.
-      const auto bytes = std::as_bytes(std::span(data, size)).subspan(1);
-      as_message(std::vector<std::byte>(bytes.begin(), bytes.end()));
+      as_message(Bytes(bytes.begin(), bytes.end()));
   }
   return 0;
 }

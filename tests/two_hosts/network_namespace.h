@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "core/launch/control/unique_fd.h"
+#include "core/launch/control/event_loop.h"
 
 namespace hora::launch::test {
 

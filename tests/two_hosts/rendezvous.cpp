@@ -32,8 +32,8 @@ void meet_at(const std::string& place, const std::string& pid_a, const std::stri
   auto node0 = std::async(std::launch::async, meet_from, pid_a, 0, place);
   node1.wait();
   const NodesMet met = node0.get();
-  std::printf("met at %s: host-b is %s\n", place.c_str(), met.joined.at(0).address.c_str());
-  if (met.joined.at(0).address != "10.77.0.2") throw std::runtime_error("over another network");
+  std::printf("met at %s: host-b is %s\n", place.c_str(), met.nodes.at(1).address.c_str());
+  if (met.nodes.at(1).address != "10.77.0.2") throw std::runtime_error("over another network");
 }
 
 }  // namespace

@@ -1,40 +1,262 @@
 #include "core/launch/agent/agent.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
+#include <stdexcept>
+#include <string_view>
+#include <system_error>
 
-#include "core/launch/agent/host_processes.h"
-#include "core/launch/agent/preparation.h"
-#include "core/launch/control/channel.h"
+#include "core/launch/command/cores.h"
+#include "core/launch/command/program.h"
+#include "core/launch/command/remote_shell.h"
+#include "core/launch/command/resource_limits.h"
 #include "core/launch/control/child_process.h"
+#include "core/launch/control/event_loop.h"
 #include "core/launch/network/network_trial.h"
 #include "core/launch/watch/ending.h"
 
 namespace hora::launch {
 namespace {
 
+std::string wrong_with_folder(const std::string& folder) {
+  struct stat status {};
+  const bool is_there = ::stat(folder.c_str(), &status) == 0;
+  if (is_there && S_ISDIR(status.st_mode)) return {};
+  return fmt::format(
+      "the folder {}: {}; ranks start in the folder in which horarun was started, or "
+      "that --wdir names",
+      folder, is_there ? "it is no folder" : std::strerror(errno));
+}
+
+std::string wrong_with_program(const Prepare& request) {
+  const std::string path = program_from(request.folder, request.program);
+  const auto file = inspect_program(path, request.path);
+  if (file) return {};
+  std::error_code ignored;
+  const bool is_missing = path.find('/') != path.npos && !std::filesystem::exists(path, ignored);
+  return file.error() +
+         (is_missing ? "; copy it there, or name a folder that all hosts share" : "");
+}
+
+/// Twice the 8 MiB that Open MPI's daemon writes there for itself and its ranks.
+constexpr std::uint64_t kTemporaryBytes = std::uint64_t{16} << 20;
+
+std::string temporary_folder() {
+  const char* folder = std::getenv("TMPDIR");
+  return folder != nullptr && *folder == '/' ? folder : "/tmp";
+}
+
+std::string wrong_with_environment() {
+  struct statvfs space {};
+  const bool is_known = ::statvfs(temporary_folder().c_str(), &space) == 0 && space.f_blocks > 0;
+  const std::uint64_t left = std::uint64_t{space.f_bavail} * space.f_frsize;
+  if (is_known && left < kTemporaryBytes) {
+    return fmt::format(
+        "the folder {} has {} MiB left, MPI needs {}; remove what lies there, or set "
+        "TMPDIR to another",
+        temporary_folder(), left >> 20, kTemporaryBytes >> 20);
+  }
+  const char* path = std::getenv("PATH");
+  if (path != nullptr && *path != '\0') return {};
+  return "PATH is not set, without which mpirun does not start; export "
+         "PATH=/usr/local/bin:/usr/bin:/bin";
+}
+
+std::uint64_t free_shared_memory() {
+  struct statvfs memory {};
+  return ::statvfs("/dev/shm", &memory) == 0 ? std::uint64_t{memory.f_bavail} * memory.f_frsize : 0;
+}
+
+std::string cores_in_words(const Prepare& request) {
+  if (request.ranks == 0) return {};
+  const auto binding = parse_binding(request.binding).value_or(Binding::automatic);
+  return describe_cores(granted_cores(), static_cast<int>(request.ranks), binding,
+                        static_cast<int>(request.world_size), request.threads);
+}
+
+}  // namespace
+
+Prepared prepare(const Prepare& request) {
+  Prepared result;
+  std::string wrong = wrong_with_folder(request.folder);
+  if (wrong.empty()) wrong = wrong_with_program(request);
+  for (std::string& problem : std::array{wrong, wrong_with_environment()}) {
+    if (!problem.empty()) result.problems.push_back(std::move(problem));
+  }
+  result.cores = cores_in_words(request);
+  result.memory = available_memory(read_small_file);
+  result.shared_memory = free_shared_memory();
+  result.clock_ns = wall_clock_ns();
+  return result;
+}
+
+Hello this_host() {
+  Hello hello;
+  hello.version = HORA_VERSION;
+  utsname machine{};
+  if (::uname(&machine) == 0) hello.architecture = machine.machine;
+  return hello;
+}
+
+namespace {
+
+constexpr char kSessionPrefix[] = "horarun-";
+constexpr char kTmpdirVariable[] = "HORARUN_TMPDIR";  ///< the TMPDIR that ranks are to have
+constexpr char kMemoryVariable[] = "HORARUN_SHM";     ///< the folder in shared memory
+
+std::string make_folder(const std::string& parent, const std::string& advice = {}) {
+  std::string path = parent + "/" + kSessionPrefix + "XXXXXX";
+  if (::mkdtemp(path.data()) == nullptr) {
+    throw std::runtime_error(
+        fmt::format("no folder can be made in {}: {}{}", parent, std::strerror(errno), advice));
+  }
+  return path;
+}
+
+}  // namespace
+
+SessionFolders::SessionFolders() {
+  paths_.push_back(make_folder(temporary_folder(), "; set TMPDIR to one that can be written"));
+  try {
+    paths_.push_back(make_folder("/dev/shm"));
+  } catch (...) {
+    remove_session_folders(paths_);
+    throw;
+  }
+}
+
+SessionFolders::~SessionFolders() {
+  remove_session_folders(paths_);
+}
+
+std::vector<std::string> SessionFolders::environment() const {
+  const char* own = std::getenv("TMPDIR");
+  return {fmt::format("{}={}", kMemoryVariable, paths_[1]),
+          fmt::format("{}={}", kTmpdirVariable, own == nullptr ? "" : own), "TMPDIR=" + paths_[0]};
+}
+
+std::vector<std::string> rank_environment_of_session() {
+  const char *memory = std::getenv(kMemoryVariable), *own = std::getenv(kTmpdirVariable);
+  if (memory == nullptr || own == nullptr) return {};
+  std::vector<std::string> result{fmt::format("TMPDIR={}", *own == '\0' ? "/tmp" : own)};
+  for (const char* name :
+       {"OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory"}) {
+    if (std::getenv(name) == nullptr) result.push_back(fmt::format("{}={}", name, memory));
+  }
+  return result;
+}
+
+void start_keeper(const SessionFolders& folders) {
+  ChildOptions options;
+  options.arguments = {"/proc/self/exe", "--keeper", std::to_string(::getpid())};
+  options.arguments.insert(options.arguments.end(), folders.paths().begin(), folders.paths().end());
+  // Streams of its own: the agent's are its connection with the launcher.
+  const UniqueFd nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  options.output = options.error = nowhere.get();
+  options.own_session = true;
+  const auto started = start_child(options);
+  if (!started) throw std::runtime_error(started.error());
+}
+
+int run_keeper(std::span<const std::string> arguments) {
+  if (arguments.empty()) return 2;
+  ::signal(SIGTERM, SIG_IGN);
+  const pid_t agent = std::atoi(arguments[0].c_str());
+  const UniqueFd process = open_process(agent);
+  pollfd entry{process.get(), POLLIN, 0};
+  while (process && ::getppid() == agent && ::poll(&entry, 1, -1) < 0 && errno == EINTR) {
+  }
+  // Processes that are ending may still add files.
+  const std::vector<std::string> folders(arguments.begin() + 1, arguments.end());
+  const auto end = Clock::now() + std::chrono::seconds(1);
+  while (Clock::now() < end) {
+    remove_session_folders(folders);
+    ::usleep(50000);
+  }
+  return 0;
+}
+
+void remove_session_folders(const std::vector<std::string>& paths) noexcept {
+  for (const std::string& path : paths) {
+    const std::filesystem::path folder(path);
+    if (!folder.is_absolute() || !folder.filename().native().starts_with(kSessionPrefix)) continue;
+    std::error_code error;
+    // A process that is ending may still add a file.
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      std::filesystem::remove_all(folder, error);
+      if (!error) break;
+    }
+  }
+}
+
+namespace {
+
 using std::chrono::milliseconds;
 
 /// More than this waiting for the launcher: what guards report waits in their pipe.
 constexpr std::size_t kMostQueued = std::size_t{4} << 20;
-constexpr milliseconds kTick{100};
+constexpr milliseconds kAgentTick{100};
 constexpr milliseconds kStopScan{2000};
 constexpr milliseconds kLastFlush{2000};
 constexpr milliseconds kKillLimit{5000};
 /// From a rank's SIGKILL until its guard has said so, and has written its flight record.
 constexpr milliseconds kReportTime{1000};
+constexpr int kNotStarted = 127;  ///< as a shell has it
+
+/// Returns the last value in `environment` ("NAME=VALUE"), else this process's; empty where there
+/// is none.
+std::string value_of(std::string_view name, const std::vector<std::string>& environment) {
+  const std::string start = fmt::format("{}=", name);
+  for (auto variable = environment.rbegin(); variable != environment.rend(); ++variable) {
+    if (variable->starts_with(start)) return variable->substr(start.size());
+  }
+  const char* own = std::getenv(std::string(name).c_str());
+  return own == nullptr ? "" : own;
+}
+
+/// Without its streams; an error says what is wrong with the request.
+tl::expected<ChildOptions, std::string> child_of(const Start& request) {
+  ChildOptions child;
+  child.environment = request.environment;
+  child.arguments = request.arguments;
+  child.folder = request.folder;
+  child.dies_with_parent = true;
+  if (!child.arguments.empty()) return child;
+  const auto command = parse_remote_command(
+      request.text, [&](std::string_view name) { return value_of(name, request.environment); });
+  if (!command) return tl::unexpected(command.error());
+  child.arguments = command->arguments;
+  for (const Variable& variable : command->environment) {
+    child.environment.push_back(fmt::format("{}={}", variable.name, variable.value));
+  }
+  return child;
+}
 
 class Agent {
  public:
-  Agent(UniqueFd in, UniqueFd out, const AgentOptions& options, std::optional<SealPair> seals);
+  Agent(Connection launcher, const AgentOptions& options);
   ~Agent() { kill_descendants(kKillLimit); }
   AgentEnding run();
 
@@ -42,18 +264,40 @@ class Agent {
   void on_message(Message&& message);
   void on(const Prepare& request) { channel_.send(prepare(request)); }
   void on(const Start& request);
-  void on(const SignalRanks& request) { ranks_.signal(request.number, request.except); }
+  void on(const SignalRanks& request) { signal_ranks(request.number, request.except); }
   void on(const EndAll& request);
   void on(const TellNetwork& request) { network_.on(request); }
   void on(const TryNetwork& request) { network_.on(request); }
   template <class Other>
   void on(const Other&) {}
 
+  /// A process that the agent has started for the launcher: mpirun, or a daemon of MPI's.
+  struct Started {
+    std::uint32_t number = 0;  ///< the launcher's
+    UniqueFd output = {}, error = {};
+  };
+  /// As its guard has reported it.
+  struct Rank {
+    pid_t process = 0;
+    pid_t guard_process = 0;
+    UniqueFd guard = {};
+    Clock::time_point started = Clock::now();
+  };
+
+  tl::expected<void, std::string> start(const Start& request);
+  bool pass_on(const Started& process, bool error);
+  void on_ended(pid_t process, int status);
+
+  void add(const RankStarted& started);
+  void remove(int rank);
+  void kill_unguarded(int rank);
+  /// Through the guards. `except`: a rank that does not get it.
+  void signal_ranks(int number, int except = -1) const;
+
   void on_time();
   void on_signals();
   void on_reports();
   void on_report(Message&& message);
-  void on_guard_ended(int rank);
   void reap();
   void report_stopped();
   void end_all(milliseconds grace, int signal = SIGTERM);
@@ -63,8 +307,8 @@ class Agent {
   const AgentOptions options_;
   EventLoop loop_;
   Channel channel_;
-  StartedProcesses processes_{loop_, [this](const Message& message) { channel_.send(message); }};
-  RunningRanks ranks_{loop_, [this](int rank) { on_guard_ended(rank); }};
+  std::map<pid_t, Started> processes_;
+  std::map<int, Rank> ranks_;
   AgentNetwork network_{loop_, [this](const Message& message) { channel_.send(message); }};
   SessionFolders folders_;
   Pipe reports_;
@@ -79,23 +323,23 @@ class Agent {
   std::optional<Clock::time_point> kill_time_;  ///< set: everything is ending
 };
 
-Agent::Agent(UniqueFd in, UniqueFd out, const AgentOptions& options, std::optional<SealPair> seals)
+Agent::Agent(Connection launcher, const AgentOptions& options)
     : options_(options),
       channel_(
-          loop_, std::move(in), std::move(out),
-          [this](Message&& message) { on_message(std::move(message)); },
-          [this](const std::string& why) { end_alone(options_.launcher + " is gone: " + why); },
-          std::move(seals)),
+          loop_, std::move(launcher), [this](Message&& message) { on_message(std::move(message)); },
+          [this](const std::string& why) {
+            end_alone(fmt::format("{} is gone: {}", options_.launcher, why));
+          }),
       reports_(make_pipe()),
       signals_(
           signals_as_descriptor({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})) {
-  // What daemons leave behind becomes this process's child, and so is found and ended.
+  // Children that daemons leave behind become this process's, and so are found and ended.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   start_keeper(folders_);
   ::fcntl(reports_.read.get(), F_SETFL, O_NONBLOCK);
   loop_.watch(reports_.read.get(), POLLIN, [this](short) { on_reports(); });
   loop_.watch(signals_.get(), POLLIN, [this](short) { on_signals(); });
-  loop_.each(kTick, [this] { on_time(); });
+  loop_.each(kAgentTick, [this] { on_time(); });
 }
 
 AgentEnding Agent::run() {
@@ -109,11 +353,127 @@ void Agent::on_message(Message&& message) {
   std::visit([this](const auto& body) { on(body); }, message);
 }
 
+/// Where the process cannot be started, that is its output, and its exit status 127.
 void Agent::on(const Start& request) {
   if (kill_time_) return;
-  std::vector<std::string> variables = folders_.environment();
-  variables.push_back(std::string(kAgentVariable) + "=" + to_string(address_of(reports_.write)));
-  processes_.start(request, variables);
+  const auto started = start(request);
+  if (started) return;
+  ProcessOutput output;
+  output.process = request.process;
+  output.error = true;
+  output.bytes.assign(started.error().begin(), started.error().end());
+  channel_.send(output);
+  ProcessEnded ended;
+  ended.process = request.process;
+  ended.status = kNotStarted << 8;
+  channel_.send(ended);
+}
+
+tl::expected<void, std::string> Agent::start(const Start& request) {
+  auto child = child_of(request);
+  if (!child) return tl::unexpected(child.error());
+  for (std::string& variable : folders_.environment()) {
+    child->environment.push_back(std::move(variable));
+  }
+  child->environment.push_back(fmt::format("{}={}", kAgentVariable, address_of(reports_.write)));
+  UniqueFd input;
+  if (!request.input.empty()) {
+    input.reset(::open(request.input.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  }
+  child->input = input.get();
+  Pipe output = make_pipe(), error = make_pipe();
+  child->output = output.write.get();
+  child->error = error.write.get();
+  const auto started = start_child(*child);
+  if (!started) return tl::unexpected(started.error());
+  Started& process = processes_[*started];
+  process = {request.process, std::move(output.read), std::move(error.read)};
+  for (const bool is_error : {false, true}) {
+    const int descriptor = (is_error ? process.error : process.output).get();
+    ::fcntl(descriptor, F_SETFL, O_NONBLOCK);
+    loop_.watch(descriptor, POLLIN, [this, &process, descriptor, is_error](short) {
+      if (!pass_on(process, is_error) && errno != EAGAIN) loop_.forget(descriptor);
+    });
+  }
+  return {};
+}
+
+/// Sends what one read() gives; false, with errno 0 at the end, where it gives nothing.
+bool Agent::pass_on(const Started& process, bool error) {
+  std::array<std::uint8_t, 4096> bytes;
+  errno = 0;
+  const ssize_t count =
+      ::read((error ? process.error : process.output).get(), bytes.data(), bytes.size());
+  if (count <= 0) return false;
+  ProcessOutput message;
+  message.process = process.number;
+  message.error = error;
+  message.bytes.assign(bytes.begin(), bytes.begin() + count);
+  channel_.send(message);
+  return true;
+}
+
+void Agent::on_ended(pid_t id, int status) {
+  const auto found = processes_.find(id);
+  if (found == processes_.end()) return;
+  on_reports();  // what its ranks' guards have said before it ended
+  Started& process = found->second;
+  for (const bool error : {false, true}) {
+    while (pass_on(process, error)) {
+    }
+    loop_.forget((error ? process.error : process.output).get());
+  }
+  ProcessEnded ended;
+  ended.process = process.number;
+  ended.status = status;
+  processes_.erase(found);
+  channel_.send(ended);
+}
+
+void Agent::add(const RankStarted& started) {
+  remove(started.rank);
+  Rank& rank = ranks_[started.rank];
+  rank.process = static_cast<pid_t>(started.pid);
+  rank.guard_process = static_cast<pid_t>(started.guard);
+  rank.guard = open_process(rank.guard_process);
+  if (!rank.guard) return;
+  loop_.watch(rank.guard.get(), POLLIN, [this, number = started.rank](short) {
+    on_reports();  // it may have said how its rank ended
+    kill_unguarded(number);
+  });
+}
+
+void Agent::remove(int rank) {
+  const auto found = ranks_.find(rank);
+  if (found == ranks_.end()) return;
+  loop_.forget(found->second.guard.get());
+  ranks_.erase(found);
+}
+
+/// A rank whose guard has ended without having said how the rank did.
+void Agent::kill_unguarded(int number) {
+  const auto found = ranks_.find(number);
+  if (found == ranks_.end()) return;
+  const Rank& rank = found->second;
+  ::kill(rank.process, SIGKILL);
+  RankEnded ended;
+  ended.rank = number;
+  ended.pid = rank.process;
+  ended.status = SIGKILL;
+  ended.ended_ns = wall_clock_ns();
+  ended.lived_ms = static_cast<std::uint64_t>(
+      std::chrono::duration_cast<milliseconds>(Clock::now() - rank.started).count());
+  ended.failure =
+      fmt::format("its guard (horarun --guard, pid {} of its host) was killed", rank.guard_process);
+  ended.guard_killed = true;
+  remove(number);
+  channel_.send(ended);
+}
+
+void Agent::signal_ranks(int number, int except) const {
+  for (const auto& [rank, process] : ranks_) {
+    if (rank != except) ::kill(process.guard_process, number);
+  }
 }
 
 void Agent::on(const EndAll& request) {
@@ -124,8 +484,9 @@ void Agent::on(const EndAll& request) {
 void Agent::end_all(milliseconds grace, int signal) {
   const auto time = Clock::now() + grace;
   if (!kill_time_ && grace.count() > 0) {
-    ranks_.signal(signal, -1);
-    ranks_.resume();  // a stopped process takes the signal when it continues
+    signal_ranks(signal);
+    // A stopped process takes the signal when it continues.
+    for (const auto& [number, rank] : ranks_) ::kill(rank.process, SIGCONT);
   }
   if (!kill_time_ || time < *kill_time_) kill_time_ = time;
 }
@@ -140,12 +501,13 @@ void Agent::on_time() {
   const auto now = Clock::now();
   network_.on_time(now);
   if (now - last_heard_ > options_.silence) {
-    const auto limit = std::chrono::duration_cast<std::chrono::seconds>(options_.silence);
-    end_alone(options_.launcher + " has not been heard from for " + std::to_string(limit.count()) +
-              " s: it hangs, or the network to it is cut");
+    end_alone(
+        fmt::format("{} has not been heard from for {} s: it hangs, or the network to it is cut",
+                    options_.launcher, options_.silence.count() / 1000));
   }
   if (kill_time_) {
-    if (now >= *kill_time_) ranks_.kill();
+    // Guards then report and record how their ranks have ended.
+    if (now >= *kill_time_) signal_ranks(kill_rank_signal());
     if (ranks_.empty() || now >= *kill_time_ + kReportTime) return finish();
   }
   if (now >= next_heartbeat_) {
@@ -169,7 +531,7 @@ void Agent::on_signals() {
       case SIGTERM:  // from Slurm, which tells the agents of all hosts before it kills
       case SIGUSR1:
       case SIGUSR2:
-        ranks_.signal(static_cast<int>(info.ssi_signo), -1);
+        signal_ranks(static_cast<int>(info.ssi_signo));
         break;
       default:
         // ssh sends SIGHUP where its connection has ended.
@@ -181,25 +543,15 @@ void Agent::on_signals() {
 void Agent::reap() {
   int status = 0;
   pid_t process = 0;
-  while ((process = ::waitpid(-1, &status, WNOHANG)) > 0) {
-    if (!processes_.has(process)) continue;
-    on_reports();  // what its ranks' guards have said before it ended
-    processes_.on_ended(process, status);
-  }
+  while ((process = ::waitpid(-1, &status, WNOHANG)) > 0) on_ended(process, status);
 }
 
 void Agent::on_reports() {
-  std::array<std::byte, 65536> bytes;
-  while (true) {
-    const ssize_t count = ::read(reports_.read.get(), bytes.data(), bytes.size());
-    if (count <= 0) return;
-    report_frames_.append(std::span(bytes).first(static_cast<std::size_t>(count)));
-    while (true) {
-      auto message = report_frames_.next();
-      if (!message || !*message) break;  // only this user's processes can write here
-      on_report(std::move(**message));
-    }
-    if (channel_.queued() >= kMostQueued) return;
+  while (channel_.queued() < kMostQueued) {
+    const auto frame = report_frames_.read(reports_.read.get());
+    if (!frame || !*frame) return;
+    // Only this user's processes can write here.
+    if (auto message = decode(**frame)) on_report(std::move(*message));
   }
 }
 
@@ -211,24 +563,20 @@ void Agent::on_report(Message&& message) {
     part->text = std::move(command);
     remote_commands_.erase(part->sender);
   } else if (const auto* started = std::get_if<RankStarted>(&message)) {
-    ranks_.add(*started);
+    add(*started);
     if (kill_time_) ::kill(static_cast<pid_t>(started->guard), SIGTERM);
   } else if (const auto* ended = std::get_if<RankEnded>(&message)) {
-    ranks_.remove(ended->rank);
+    remove(ended->rank);
   }
   channel_.send(message);
-}
-
-void Agent::on_guard_ended(int rank) {
-  on_reports();  // where it has said how the rank ended
-  if (const auto ended = ranks_.kill_unguarded(rank)) channel_.send(*ended);
 }
 
 void Agent::report_stopped() {
   std::set<std::int64_t> stopped;
   for (const ProcessStat& process : descendants_of(::getpid())) {
     if (process.state != internal::ProcessState::stopped) continue;
-    if (ranks_.has(static_cast<pid_t>(process.pid))) continue;  // its guard reports it
+    const auto is_it = [&](const auto& rank) { return rank.second.process == process.pid; };
+    if (std::ranges::any_of(ranks_, is_it)) continue;  // its guard reports it
     stopped.insert(process.pid);
     if (stopped_.contains(process.pid)) continue;
     ProcessStopped message;
@@ -251,10 +599,62 @@ void Agent::finish() {
 
 }  // namespace
 
-AgentEnding run_agent(UniqueFd in, UniqueFd out, const AgentOptions& options,
-                      std::optional<SealPair> seals) {
+AgentEnding run_agent(Connection launcher, const AgentOptions& options) {
   ::signal(SIGPIPE, SIG_IGN);
-  return Agent(std::move(in), std::move(out), options, std::move(seals)).run();
+  return Agent(std::move(launcher), options).run();
+}
+
+namespace {
+
+std::vector<ProcessStat> all_processes() {
+  std::vector<ProcessStat> result;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    std::int64_t pid = 0;
+    const auto [rest, no_number] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (no_number != std::errc{} || rest != name.data() + name.size()) continue;
+    if (auto stat = internal::process_stat(pid)) result.push_back(std::move(*stat));
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<ProcessStat> descendants_of(pid_t ancestor, const std::vector<ProcessStat>& all) {
+  std::multimap<std::int64_t, const ProcessStat*> children;
+  for (const ProcessStat& process : all) children.emplace(process.parent, &process);
+  std::vector<ProcessStat> result;
+  std::vector<std::int64_t> parents{ancestor};
+  for (std::size_t i = 0; i < parents.size(); ++i) {
+    const auto [first, last] = children.equal_range(parents[i]);
+    for (auto child = first; child != last; ++child) {
+      if (child->second->pid == ancestor) continue;
+      parents.push_back(child->second->pid);
+      if (child->second->state != internal::ProcessState::gone) result.push_back(*child->second);
+    }
+  }
+  return result;
+}
+
+std::vector<ProcessStat> descendants_of(pid_t ancestor) {
+  return descendants_of(ancestor, all_processes());
+}
+
+void kill_descendants(std::chrono::milliseconds limit) noexcept {
+  try {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (std::chrono::steady_clock::now() < end) {
+      const auto left = descendants_of(::getpid());
+      if (left.empty()) break;
+      for (const ProcessStat& process : left) ::kill(static_cast<pid_t>(process.pid), SIGKILL);
+      while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+      }
+      ::usleep(5000);
+    }
+  } catch (...) {  // no memory: the kernel ends what is left with the session
+  }
 }
 
 }  // namespace hora::launch

@@ -1,16 +1,62 @@
 /// horarun's process on each host of a job: starts there what the launcher asks for (mpirun on the
 /// first host, MPI's daemons on the others), passes on what guards report, and ends everything that
-/// descends from it when the launcher says so, ends, or is not heard from.
+/// descends from it when the launcher says so, ends, or is not heard from. And what a host is made
+/// ready with before: whether it has what the job needs, and folders in which everything lies that
+/// MPI puts on its disk and shared memory, so that it can be removed as a whole, however the job
+/// ended.
 #pragma once
 
-#include <chrono>
-#include <optional>
-#include <string>
+#include <sys/types.h>
 
-#include "core/launch/control/seal.h"
-#include "core/launch/control/unique_fd.h"
+#include <chrono>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/launch/control/channel.h"
+#include "core/launch/control/messages.h"
+#include "core/process_state.h"
 
 namespace hora::launch {
+
+/// Whether the folder and the program are there and the program can be executed, the temporary
+/// folder has room, and there is a PATH; each problem says what was tried and what to do. And what
+/// the host has: whether that is enough is for the launcher to say (supervisor/prepared_hosts.h).
+Prepared prepare(const Prepare& request);
+
+/// This process's host.
+Hello this_host();
+
+/// The folders of MPI's files, for one job.
+class SessionFolders {
+ public:
+  /// Makes both, for this user alone (mode 0700): in TMPDIR or /tmp, and in /dev/shm. Throws
+  /// std::runtime_error.
+  SessionFolders();
+  ~SessionFolders();
+  SessionFolders(const SessionFolders&) = delete;
+  SessionFolders& operator=(const SessionFolders&) = delete;
+
+  /// Makes mpirun and its daemons use them ("NAME=VALUE"): TMPDIR. Not their own variables
+  /// (OMPI_MCA_...), which mpirun passes on to other hosts, whose folders have other names.
+  std::vector<std::string> environment() const;
+  const std::vector<std::string>& paths() const noexcept { return paths_; }
+
+ private:
+  std::vector<std::string> paths_;  ///< of temporary files, of shared memory
+};
+
+/// Makes a rank's MPI use them, and the rank TMPDIR as the agent's own. For an agent's descendant.
+std::vector<std::string> rank_environment_of_session();
+
+/// Starts a process that removes the folders where this one is killed; it ends with this one
+/// otherwise. Throws std::runtime_error.
+void start_keeper(const SessionFolders& folders);
+/// That process. `arguments`: the process number of the one that started it, the folders.
+int run_keeper(std::span<const std::string> arguments);
+
+/// Removes folders of SessionFolders with all that is in them; other paths are left alone.
+void remove_session_folders(const std::vector<std::string>& paths) noexcept;
 
 struct AgentOptions {
   std::chrono::milliseconds heartbeat{5000};
@@ -24,9 +70,20 @@ struct AgentEnding {
   std::string cut_off = {};  ///< why the agent has ended everything by itself, where it has
 };
 
-/// Messages go over the two descriptors, sealed where nodes have met over a network. Until
-/// everything has ended.
-AgentEnding run_agent(UniqueFd in, UniqueFd out, const AgentOptions& options,
-                      std::optional<SealPair> seals = std::nullopt);
+/// Until everything has ended.
+AgentEnding run_agent(Connection launcher, const AgentOptions& options);
+
+using internal::ProcessStat;
+
+/// All descendants, as /proc has them, parents before their children; without those that have
+/// ended. Any thread; what is read may be out of date at once.
+std::vector<ProcessStat> descendants_of(pid_t ancestor);
+/// The same, of a list of processes. Pure.
+std::vector<ProcessStat> descendants_of(pid_t ancestor, const std::vector<ProcessStat>& all);
+
+/// SIGKILL to all descendants of this process, as often as it takes until none is left, for this
+/// long at most. How its children ended is lost. Where a process ends meanwhile, its own children
+/// are found only by a child subreaper (prctl(2)).
+void kill_descendants(std::chrono::milliseconds limit) noexcept;
 
 }  // namespace hora::launch

@@ -16,7 +16,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "core/launch/control/unique_fd.h"
+#include "core/launch/control/event_loop.h"
 
 namespace hora::launch {
 namespace {

@@ -208,10 +208,7 @@ int refuse(const std::string& reason) {
 
 int run_remote_shell(std::span<const std::string> arguments) {
   ::signal(SIGPIPE, SIG_IGN);
-  const char* text = std::getenv(kAgentVariable);
-  const auto address = parse_pipe_address(text == nullptr ? "" : text);
-  if (!address) return refuse("it is started by mpirun below horarun alone");
-  const auto pipe = open_report_pipe(*address);
+  const auto pipe = open_report_pipe();
   if (!pipe) return refuse(pipe.error());
   const auto call = parse_remote_shell_call(arguments);
   if (!call) return refuse(call.error());
@@ -221,7 +218,7 @@ int run_remote_shell(std::span<const std::string> arguments) {
     request.host = call->host;
     request.text = call->text.substr(sent, kMostOutputBytes);
     request.complete = sent + kMostOutputBytes >= call->text.size();
-    if (!send_report(*pipe, request)) return refuse("the agent has ended");
+    if (!send_report(pipe->pipe, request)) return refuse("the agent has ended");
   }
   return 0;
 }

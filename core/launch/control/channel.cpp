@@ -1,20 +1,28 @@
 #include "core/launch/control/channel.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <charconv>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
-
-#include "core/launch/control/messages.h"
+#include <system_error>
 
 namespace hora::launch {
 namespace {
+
+/// Messages read before other descriptors have their turn.
+constexpr int kMostMessagesAtOnce = 64;
+
+constexpr char kOtherToken[] =
+    "it has another token than this node (HORARUN_TOKEN or --token-file), where all need the same";
+constexpr char kWrongSeal[] =
+    "it has sent a message without the right seal: it was changed on its way, or is not its";
 
 void set_nonblocking(int descriptor) {
   ::fcntl(descriptor, F_SETFL, ::fcntl(descriptor, F_GETFL) | O_NONBLOCK);
@@ -22,109 +30,119 @@ void set_nonblocking(int descriptor) {
 
 }  // namespace
 
-Channel::Channel(EventLoop& loop, UniqueFd in, UniqueFd out, OnMessage on_message, OnEnd on_end,
-                 std::optional<SealPair> seals)
+Connection connection_of(UniqueFd socket) {
+  UniqueFd out(::fcntl(socket.get(), F_DUPFD_CLOEXEC, 3));
+  if (!out) throw std::system_error(errno, std::generic_category(), "dup");
+  return {std::move(socket), std::move(out)};
+}
+
+Channel::Channel(EventLoop& loop, Connection connection, OnMessage on_message, OnEnd on_end)
     : loop_(loop),
-      in_(std::move(in)),
-      out_(std::move(out)),
+      connection_(std::move(connection)),
       on_message_(std::move(on_message)),
       on_end_(std::move(on_end)) {
-  if (seals) {
-    outgoing_seal_.emplace(std::move(seals->send));
-    incoming_ = FrameReader(std::move(seals->receive));
-  }
-  set_nonblocking(in_.get());
-  set_nonblocking(out_.get());
-  loop_.watch(in_.get(), POLLIN, [this](short) { read(); });
+  set_nonblocking(connection_.in.get());
+  set_nonblocking(connection_.out.get());
+  loop_.watch(connection_.in.get(), POLLIN, [this](short) { read(); });
+}
+
+Channel::Channel(EventLoop& loop, Connection connection, const SecretKey& token, bool connects,
+                 std::size_t longest, OnMessage on_message, OnEnd on_end)
+    : Channel(loop, std::move(connection), std::move(on_message), std::move(on_end)) {
+  handshake_ = {.token = &token, .connects = connects};
+  incoming_ = FrameReader(longest);
+  outgoing_ = frame_of(handshake_->own);
+  write();
 }
 
 Channel::~Channel() {
-  if (open_) {
-    loop_.forget(in_.get());
-    loop_.forget(out_.get());
-  }
+  if (open_) release();
+}
+
+Connection Channel::release() {
+  open_ = false;
+  loop_.forget(connection_.in.get());
+  loop_.forget(connection_.out.get());
+  return std::move(connection_);
 }
 
 void Channel::send(const Message& message) {
   if (!open_) return;
-  const std::vector<std::byte> bytes = frame(message, outgoing_seal_ ? &*outgoing_seal_ : nullptr);
+  const Bytes bytes =
+      frame_of(encode(message), connection_.seals ? &connection_.seals->send : nullptr);
   outgoing_.insert(outgoing_.end(), bytes.begin(), bytes.end());
   write();
 }
 
-void Channel::flush(std::chrono::milliseconds limit) {
+bool Channel::flush(std::chrono::milliseconds limit) {
   const auto end = Clock::now() + limit;
   while (open_ && queued() > 0 && Clock::now() < end) {
-    pollfd entry{out_.get(), POLLOUT, 0};
+    pollfd entry{connection_.out.get(), POLLOUT, 0};
     ::poll(&entry, 1, 50);
     write();
   }
-}
-
-void Channel::pause(bool paused) {
-  if (open_) loop_.change(in_.get(), paused ? 0 : POLLIN);
+  return queued() == 0;
 }
 
 void Channel::read() {
-  std::array<std::byte, 65536> bytes;
-  const ssize_t count = ::read(in_.get(), bytes.data(), bytes.size());
-  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (count < 0) return end(std::strerror(errno));
-  if (count == 0) return end("it has closed the connection");
-  incoming_.append(std::span(bytes).first(static_cast<std::size_t>(count)));
-  while (open_) {
-    auto message = incoming_.next();
-    if (!message) return end("it has sent something else than messages: " + message.error());
-    if (!*message) return;
-    on_message_(std::move(**message));
+  for (int i = 0; open_ && i < kMostMessagesAtOnce; ++i) {
+    const auto payload = incoming_.read(connection_.in.get());
+    if (!payload) return end(payload.error());
+    if (!*payload) return;
+    take(**payload);
   }
+}
+
+void Channel::take(std::span<const std::byte> payload) {
+  if (handshake_ && !connection_.seals) return greet(payload);
+  std::optional<Bytes> opened;
+  if (connection_.seals) {
+    opened = connection_.seals->receive.open(payload);
+    if (!opened) return refuse(handshake_ ? kOtherToken : kWrongSeal);
+    payload = *opened;
+    handshake_.reset();
+  }
+  auto message = decode(payload);
+  if (!message) return refuse("it has sent something else than messages: " + message.error());
+  on_message_(std::move(*message));
+}
+
+void Channel::greet(std::span<const std::byte> greeting) {
+  const auto other = greeting_from(greeting);
+  if (!other) return refuse(other.error());
+  connection_.seals = seals_of(*handshake_->token, handshake_->connects, handshake_->own, *other);
+  send(Heartbeat{});
 }
 
 void Channel::write() {
   while (open_ && queued() > 0) {
-    const ssize_t count = ::write(out_.get(), outgoing_.data() + sent_, queued());
+    const ssize_t count = ::write(connection_.out.get(), outgoing_.data() + sent_, queued());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) {
-      loop_.watch(out_.get(), in_.get() == out_.get() ? POLLIN | POLLOUT : POLLOUT,
-                  [this](short events) {
-                    if ((events & (POLLOUT | POLLERR | POLLHUP)) != 0) write();
-                    if (open_ && in_.get() == out_.get() && (events & POLLIN) != 0) read();
-                  });
-      return;
+      return loop_.watch(connection_.out.get(), POLLOUT, [this](short) { write(); });
     }
     if (count < 0) return end(std::strerror(errno));
     sent_ += static_cast<std::size_t>(count);
   }
   outgoing_.clear();
   sent_ = 0;
-  if (!open_) return;
-  if (in_.get() == out_.get()) {
-    loop_.watch(in_.get(), POLLIN, [this](short) { read(); });
-  } else {
-    loop_.forget(out_.get());
-  }
+  if (open_) loop_.forget(connection_.out.get());
+}
+
+void Channel::refuse(const std::string& reason) {
+  refused_ = true;
+  end(reason);
 }
 
 void Channel::end(const std::string& reason) {
   if (!open_) return;
   open_ = false;
-  loop_.forget(in_.get());
-  loop_.forget(out_.get());
+  loop_.forget(connection_.in.get());
+  loop_.forget(connection_.out.get());
   on_end_(reason);
 }
 
 namespace {
-
-template <class Number>
-bool take(std::string_view& text, Number& number, bool last) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || number < Number{}) return false;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  if (last) return text.empty();
-  if (!text.starts_with(':')) return false;
-  text.remove_prefix(1);
-  return true;
-}
 
 unsigned long inode_of(int descriptor) {
   struct stat status {};
@@ -134,42 +152,39 @@ unsigned long inode_of(int descriptor) {
 
 }  // namespace
 
-std::string to_string(const PipeAddress& address) {
-  return std::to_string(address.process) + ":" + std::to_string(address.descriptor) + ":" +
-         std::to_string(address.inode);
+std::string address_of(const UniqueFd& write_end) {
+  return fmt::format("{}:{}:{}", ::getpid(), write_end.get(), inode_of(write_end.get()));
 }
 
-std::optional<PipeAddress> parse_pipe_address(std::string_view text) {
-  PipeAddress address;
-  if (!take(text, address.process, false) || !take(text, address.descriptor, false) ||
-      !take(text, address.inode, true)) {
-    return std::nullopt;
+tl::expected<ReportPipe, std::string> open_report_pipe() {
+  const char* text = std::getenv(kAgentVariable);
+  pid_t agent = 0;
+  int descriptor = -1, length = 0;
+  unsigned long inode = 0;
+  const int read =
+      std::sscanf(text == nullptr ? "" : text, "%d:%d:%lu%n", &agent, &descriptor, &inode, &length);
+  if (read != 3 || text[length] != '\0' || descriptor < 0) {
+    return tl::unexpected(
+        fmt::format("it is started below horarun alone, which sets {}", kAgentVariable));
   }
-  return address;
-}
-
-PipeAddress address_of(const UniqueFd& write_end) {
-  return {::getpid(), write_end.get(), inode_of(write_end.get())};
-}
-
-tl::expected<UniqueFd, std::string> open_report_pipe(const PipeAddress& address) {
-  const std::string path =
-      "/proc/" + std::to_string(address.process) + "/fd/" + std::to_string(address.descriptor);
-  UniqueFd pipe(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  if (!pipe) {
-    return tl::unexpected("the agent, process " + std::to_string(address.process) +
-                          " of this host, cannot be reached: " + std::strerror(errno));
+  ReportPipe result{UniqueFd(::open(fmt::format("/proc/{}/fd/{}", agent, descriptor).c_str(),
+                                    O_WRONLY | O_CLOEXEC)),
+                    agent};
+  if (!result.pipe) {
+    return tl::unexpected(fmt::format("the agent, process {} of this host, cannot be reached: {}",
+                                      agent, std::strerror(errno)));
   }
-  if (inode_of(pipe.get()) != address.inode) {
-    return tl::unexpected("process " + std::to_string(address.process) +
-                          " of this host is not the agent: the variable " + kAgentVariable +
-                          " comes from another host or an earlier job");
+  if (inode_of(result.pipe.get()) != inode) {
+    return tl::unexpected(fmt::format(
+        "process {} of this host is not the agent: the variable {} comes from another host or an "
+        "earlier job",
+        agent, kAgentVariable));
   }
-  return pipe;
+  return result;
 }
 
 bool send_report(const UniqueFd& pipe, const Message& message) {
-  const std::vector<std::byte> bytes = frame(message);
+  const Bytes bytes = frame_of(encode(message));
   if (bytes.size() > PIPE_BUF) throw std::length_error("a report is longer than PIPE_BUF");
   ssize_t count = 0;
   do {

@@ -1,10 +1,10 @@
 #include "core/launch/control/child_process.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <hora/printable.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,37 +17,14 @@
 #include <string_view>
 #include <system_error>
 
-extern char** environ;
-
 namespace hora::launch {
 namespace {
 
-/// What the child tells its parent where it cannot become the program.
+/// Tells the parent why the child cannot become the program.
 struct Failure {
   int error;
   enum Step : int { folder, descriptors, program } step;
 };
-
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> result;
-  for (std::string& text : texts) result.push_back(text.data());
-  result.push_back(nullptr);
-  return result;
-}
-
-std::vector<std::string> merged_environment(const std::vector<std::string>& added) {
-  const auto name = [](const std::string& variable) {
-    return variable.substr(0, variable.find('='));
-  };
-  std::vector<std::string> result = added;
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    const std::string text = *variable;
-    bool replaced = false;
-    for (const std::string& other : added) replaced = replaced || name(other) == name(text);
-    if (!replaced) result.push_back(text);
-  }
-  return result;
-}
 
 void default_signals() {
   for (int number = 1; number < NSIG; ++number) {
@@ -85,6 +62,10 @@ void execute(char** arguments) {
 }
 
 [[noreturn]] void become(const ChildOptions& options, char** arguments, int report, pid_t parent) {
+  // The first of several of one name stays.
+  for (auto each = options.environment.rbegin(); each != options.environment.rend(); ++each) {
+    ::putenv(const_cast<char*>(each->c_str()));
+  }
   const auto fail = [&](Failure::Step step) {
     const Failure failure{errno, step};
     [[maybe_unused]] const ssize_t written = ::write(report, &failure, sizeof failure);
@@ -131,18 +112,16 @@ std::string describe(const Failure& failure, const ChildOptions& options) {
 }  // namespace
 
 tl::expected<pid_t, std::string> start_child(const ChildOptions& options) {
-  std::vector<std::string> arguments = options.arguments;
-  std::vector<std::string> environment = merged_environment(options.environment);
-  const std::vector<char*> argument_pointers = pointers(arguments);
-  const std::vector<char*> environment_pointers = pointers(environment);
+  std::vector<char*> arguments;
+  for (const std::string& text : options.arguments) {
+    arguments.push_back(const_cast<char*>(text.c_str()));
+  }
+  arguments.push_back(nullptr);
   Pipe report = make_pipe();
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) return tl::unexpected("fork: " + std::string(std::strerror(errno)));
-  if (child == 0) {
-    environ = const_cast<char**>(environment_pointers.data());
-    become(options, const_cast<char**>(argument_pointers.data()), report.write.get(), parent);
-  }
+  if (child == 0) become(options, arguments.data(), report.write.get(), parent);
   report.write.reset();
   Failure failure{};
   ssize_t count = 0;
@@ -170,32 +149,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A child in a process group of its own, with `output` as stdout and stderr; 0 or an error of
-/// spawn.
-int spawn(const std::vector<std::string>& arguments, int output, pid_t& child) {
-  std::vector<char*> words;
-  for (const std::string& argument : arguments)
-    words.push_back(const_cast<char*>(argument.c_str()));
-  words.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawnattr_init(&attributes);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
-  sigset_t none;
-  sigemptyset(&none);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
-  const int error =
-      ::posix_spawn(&child, words.front(), &actions, &attributes, words.data(), environ);
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
-  return error;
-}
-
 /// Until its end, or false where that comes too late.
 bool read_all(int descriptor, Clock::time_point deadline, std::string& text) {
   std::array<char, 4096> buffer;
@@ -217,23 +170,20 @@ bool read_all(int descriptor, Clock::time_point deadline, std::string& text) {
 
 tl::expected<CapturedOutput, std::string> captured_output(const std::vector<std::string>& arguments,
                                                           std::chrono::milliseconds limit) {
-  const auto failure = [&](const std::string& why) {
-    return tl::unexpected(in_quotes(arguments.front()) + " cannot be run: " + why);
-  };
   Pipe output = make_pipe();
-  pid_t child = 0;
-  if (const int error = spawn(arguments, output.write.get(), child); error != 0) {
-    return failure(std::generic_category().message(error));
-  }
+  const auto child = start_child(
+      {.arguments = arguments, .output = output.write.get(), .error = output.write.get()});
+  if (!child) return tl::unexpected(child.error());
   output.write.reset();
   CapturedOutput captured;
   const bool ended = read_all(output.read.get(), Clock::now() + limit, captured.text);
-  if (!ended) ::kill(-child, SIGKILL);
+  if (!ended) ::kill(-*child, SIGKILL);
   int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  while (::waitpid(*child, &status, 0) < 0 && errno == EINTR) {
   }
   if (!ended) {
-    return failure("it has not ended after " + std::to_string(limit.count()) + " ms");
+    return tl::unexpected(fmt::format("{} cannot be run: it has not ended after {} ms",
+                                      in_quotes(arguments.front()), limit.count()));
   }
   captured.status = shell_status(status);
   return captured;

@@ -9,7 +9,7 @@
 #include <tl/expected.hpp>
 #include <vector>
 
-#include "core/launch/control/unique_fd.h"
+#include "core/launch/control/event_loop.h"
 
 namespace hora::launch {
 

@@ -1,11 +1,21 @@
 #include "core/launch/control/messages.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <utility>
 
 namespace hora::launch {
 namespace {
+
+constexpr std::size_t kLengthBytes = 4;
+/// How much is allocated before its bytes have arrived.
+constexpr std::size_t kReadAtOnce = std::size_t{64} << 10;
 
 /// The alternative of Message that `body` holds.
 template <std::size_t I = 0>
@@ -29,7 +39,7 @@ bool elements_are_aligned(const wire::Envelope& envelope) {
 
 }  // namespace
 
-std::vector<std::byte> encode(const Message& message) {
+Bytes encode(const Message& message) {
   wire::EnvelopeT envelope;
   std::visit([&](auto body) { envelope.body.Set(std::move(body)); }, message);
   flatbuffers::FlatBufferBuilder builder;
@@ -52,25 +62,50 @@ tl::expected<Message, std::string> decode(std::span<const std::byte> bytes) {
   return std::move(*message);
 }
 
-std::vector<std::byte> frame(const Message& message, Seal* seal) {
-  return frame_of(encode(message), seal);
-}
-
-void FrameReader::append(std::span<const std::byte> bytes) {
-  buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(position_));
-  position_ = 0;
-  buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
-}
-
-tl::expected<std::optional<Message>, std::string> FrameReader::next() {
-  while (buffer_.size() - position_ >= parser_.wants()) {
-    const auto bytes = std::span<const std::byte>(buffer_).subspan(position_, parser_.wants());
-    position_ += bytes.size();
-    const auto payload = parser_.take(bytes, seal_ ? &*seal_ : nullptr);
-    if (!payload) return tl::unexpected(payload.error());
-    if (*payload) return decode(**payload);
+Bytes frame_of(std::span<const std::byte> payload, Seal* seal) {
+  const Bytes sealed = seal == nullptr ? Bytes() : seal->seal(payload);
+  if (seal != nullptr) payload = sealed;
+  Bytes frame;
+  frame.reserve(kLengthBytes + payload.size());
+  for (std::size_t i = 0; i < kLengthBytes; ++i) {
+    frame.push_back(static_cast<std::byte>((payload.size() >> (8 * i)) & 0xff));
   }
-  return std::nullopt;
+  frame.insert(frame.end(), payload.begin(), payload.end());
+  return frame;
+}
+
+tl::expected<std::optional<Bytes>, std::string> FrameReader::read(int descriptor) {
+  while (true) {
+    std::size_t whole = kLengthBytes;
+    if (filled_ >= kLengthBytes) {
+      std::size_t length = 0;
+      for (std::size_t i = 0; i < kLengthBytes; ++i) {
+        length |= std::to_integer<std::size_t>(bytes_[i]) << (8 * i);
+      }
+      if (length == 0 || length > longest_) {
+        return tl::unexpected(
+            fmt::format("it has sent something else than messages: one of {} bytes; the most is {}",
+                        length, longest_));
+      }
+      whole += length;
+      if (filled_ == whole) {
+        filled_ = 0;
+        return Bytes(bytes_.begin() + kLengthBytes,
+                     bytes_.begin() + static_cast<std::ptrdiff_t>(whole));
+      }
+    }
+    bytes_.resize(std::min(whole, filled_ + kReadAtOnce));
+    const ssize_t count = ::read(descriptor, bytes_.data() + filled_, bytes_.size() - filled_);
+    if (count > 0) {
+      filled_ += static_cast<std::size_t>(count);
+    } else if (count == 0) {
+      return tl::unexpected<std::string>("it has closed the connection");
+    } else if (errno == EAGAIN) {
+      return std::nullopt;
+    } else if (errno != EINTR) {
+      return tl::unexpected<std::string>(std::strerror(errno));
+    }
+  }
 }
 
 }  // namespace hora::launch

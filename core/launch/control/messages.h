@@ -1,6 +1,7 @@
-/// What horarun, its agents and its guards tell each other (control.fbs says what each is), and how
-/// it stands in a stream of bytes: as frames (seal.h). Thread rule: one thread for a FrameReader,
-/// the rest is pure.
+/// Messages of horarun, its agents and its guards (control.fbs says what each is), and how they
+/// stand in a stream of bytes: as frames, each the length of what follows (u32, lowest byte first)
+/// and the message, sealed or as it is. Thread rule: one thread for a FrameReader, the rest is
+/// pure.
 #pragma once
 
 #include <control_generated.h>
@@ -13,7 +14,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/launch/control/seal.h"
+#include "core/launch/control/secret.h"
 
 namespace hora::launch {
 
@@ -33,7 +34,6 @@ using RankOutput = wire::RankOutputT;
 using RankStopped = wire::RankStoppedT;
 using RankSignalled = wire::RankSignalledT;
 using RankWaits = wire::RankWaitsT;
-using RankOverdue = wire::RankOverdueT;
 using RankEnded = wire::RankEndedT;
 using RankSeen = wire::RankSeenT;
 using ArrivalsSeen = wire::ArrivalsSeenT;
@@ -41,12 +41,16 @@ using TellNetwork = wire::TellNetworkT;
 using TryNetwork = wire::TryNetworkT;
 using NetworkTold = wire::NetworkToldT;
 using NetworkTried = wire::NetworkTriedT;
+using Join = wire::JoinT;
+using JoinWait = wire::JoinWaitT;
+using JoinGo = wire::JoinGoT;
+using JoinEnd = wire::JoinEndT;
 
 using Message =
     std::variant<Prepare, Start, SignalRanks, EndAll, Heartbeat, Hello, Prepared, ProcessEnded,
                  ProcessOutput, StartRemote, ProcessStopped, RankStarted, RankOutput, RankStopped,
                  RankSignalled, RankEnded, TellNetwork, TryNetwork, NetworkTold, NetworkTried,
-                 RankWaits, RankSeen, ArrivalsSeen, RankOverdue>;
+                 RankWaits, RankSeen, ArrivalsSeen, Join, JoinWait, JoinGo, JoinEnd>;
 
 /// Longest message, in bytes. Those from guards are at most PIPE_BUF with their frame, so that the
 /// kernel writes each as one (pipe(7)).
@@ -54,30 +58,31 @@ inline constexpr std::size_t kMostMessageBytes = std::size_t{1} << 20;
 /// Most bytes of output or of a text in a message from a guard.
 inline constexpr std::size_t kMostOutputBytes = 3000;
 
-std::vector<std::byte> encode(const Message& message);
+Bytes encode(const Message& message);
 
-/// Of bytes from another process, aligned as memory of operator new is; an error says what is wrong
-/// with them.
+/// Reads bytes from another process, aligned as memory of operator new is; an error says what is
+/// wrong with them.
 tl::expected<Message, std::string> decode(std::span<const std::byte> bytes);
 
-/// One message as a frame.
-std::vector<std::byte> frame(const Message& message, Seal* seal = nullptr);
+/// The bytes to send for this payload; without a seal as it is.
+Bytes frame_of(std::span<const std::byte> payload, Seal* seal = nullptr);
 
-/// Takes bytes as they come, and gives whole messages.
+/// Reads frames from a descriptor, each exactly to its end: what follows stays there for the next
+/// reader.
 class FrameReader {
  public:
-  /// With a seal every message has to be sealed.
-  explicit FrameReader(std::optional<Seal> seal = std::nullopt) : seal_(std::move(seal)) {}
+  /// Longer payloads are refused before memory is taken for them.
+  explicit FrameReader(std::size_t longest = kMostMessageBytes)
+      : longest_(longest + Seal::kMoreBytes) {}
 
-  void append(std::span<const std::byte> bytes);
-  /// The next message; none where it is not complete. After an error nothing more can be read.
-  tl::expected<std::optional<Message>, std::string> next();
+  /// The next payload; none where it has not come whole, and the descriptor does not wait. An error
+  /// says why none can follow: the other side has closed the connection, or sent no frame.
+  tl::expected<std::optional<Bytes>, std::string> read(int descriptor);
 
  private:
-  std::optional<Seal> seal_;
-  FrameParser parser_{kMostMessageBytes};
-  std::vector<std::byte> buffer_;
-  std::size_t position_ = 0;  ///< read before it
+  std::size_t longest_;  ///< with its seal
+  Bytes bytes_;          ///< of the frame, and room for more of it
+  std::size_t filled_ = 0;
 };
 
 }  // namespace hora::launch

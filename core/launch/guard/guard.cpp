@@ -1,23 +1,28 @@
 #include "core/launch/guard/guard.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <optional>
+#include <vector>
 
 #include "core/flight/record_reader.h"
 #include "core/flight/record_writer.h"
-#include "core/launch/agent/preparation.h"
+#include "core/launch/agent/agent.h"
 #include "core/launch/command/command.h"
 #include "core/launch/command/cores.h"
 #include "core/launch/command/environment.h"
@@ -25,11 +30,99 @@
 #include "core/launch/control/channel.h"
 #include "core/launch/control/child_process.h"
 #include "core/launch/control/event_loop.h"
-#include "core/launch/guard/rank_evidence.h"
 #include "core/launch/options/text.h"
 #include "core/launch/watch/ending.h"
 
 namespace hora::launch {
+namespace {
+
+/// Escapes of what is not printable make a text longer.
+constexpr std::size_t kMostName = 100, kMostPhaseName = 64;
+
+bool is_of_signal_handler(std::string_view line) {
+  const auto colon = line.find(':');
+  const auto end = line.find("] ");
+  if (!line.starts_with('[') || colon == line.npos || end == line.npos || colon >= end)
+    return false;
+  for (const char character : line.substr(colon + 1, end - colon - 1)) {
+    if (std::isdigit(static_cast<unsigned char>(character)) == 0) return false;
+  }
+  return true;
+}
+
+std::string last_of(const std::vector<std::string_view>& lines, std::size_t count) {
+  std::string text;
+  for (std::size_t i = lines.size() - std::min(count, lines.size()); i < lines.size(); ++i) {
+    text.append(text.empty() ? "" : "\n").append(lines[i]);
+  }
+  return text;
+}
+
+}  // namespace
+
+void LastWords::append(std::string_view bytes) {
+  text_.append(bytes);
+  if (text_.size() > most_) text_.erase(0, text_.size() - most_);
+}
+
+std::string LastWords::lines(std::size_t count) const {
+  std::vector<std::string_view> all, own;
+  std::string_view rest = text_;
+  while (!rest.empty()) {
+    const std::string_view line = rest.substr(0, rest.find_first_of("\r\n"));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    if (line.find_first_not_of(" \t") == line.npos) continue;
+    all.push_back(line);
+    if (!is_of_signal_handler(line)) own.push_back(line);
+  }
+  return last_of(own.empty() ? all : own, count);
+}
+
+std::optional<int> status_of_abort(std::string_view last_words) {
+  constexpr std::string_view kStart = "Abort(";
+  const auto said = last_words.find("): application called MPI_Abort(");
+  const auto start = last_words.substr(0, said).rfind(kStart);
+  if (said == last_words.npos || start == last_words.npos) return std::nullopt;
+  const std::string_view number = last_words.substr(start + kStart.size());
+  int status = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), status);
+  if (error != std::errc()) return std::nullopt;
+  return (status & 0xff) == 0 ? 1 : status & 0xff;
+}
+
+using internal::RecordTime;
+
+RankSeen rank_seen(const internal::RecordLayout& memory, int rank, RecordTime now) {
+  const internal::RecordGlance glance = internal::glance_at(memory);
+  RankSeen seen;
+  seen.rank = rank;
+  seen.state = glance.has_begun ? static_cast<std::uint8_t>(glance.state) : kNotBegun;
+  seen.waits = glance.waits;
+  seen.submitted = glance.submitted;
+  seen.collective = glance.last_collective.substr(0, kMostName);
+  seen.phase = glance.phase.substr(0, kMostName);
+  const RecordTime idle = std::max(now - glance.last_activity, RecordTime(0));
+  seen.idle_ms = static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(idle).count());
+  return seen;
+}
+
+std::optional<ArrivalsSeen> arrivals_seen(const internal::RecordLayout& memory, RecordTime& after) {
+  const auto arrivals = internal::read_arrivals(memory.arrivals);
+  if (!arrivals || arrivals->at <= after) return std::nullopt;
+  after = arrivals->at;
+  ArrivalsSeen seen;
+  seen.decisions = arrivals->decisions;
+  seen.steps = arrivals->steps;
+  for (const std::string& phase : arrivals->phases) {
+    seen.phases.push_back(phase.substr(0, kMostPhaseName));
+  }
+  for (const internal::RecordedArrivalsRow& row : arrivals->rows) {
+    seen.rows.emplace_back(row.last, row.median.count(), row.p99.count(), row.rank, row.phase);
+  }
+  return seen;
+}
+
 namespace {
 
 constexpr int kCannotStart = 127;
@@ -45,9 +138,60 @@ constexpr std::chrono::seconds kOverdue{10};
 constexpr std::chrono::milliseconds kAbortTime{200};
 constexpr char kRecordFolderVariable[] = "HORA_RECORD_DIRECTORY";
 
-int refuse(const std::string& reason) {
+int refuse_to_guard(const std::string& reason) {
   std::fprintf(stderr, "horarun --guard: %s\n", reason.c_str());
   return kCannotStart;
+}
+
+/// sigqueue()'s value with a signal that the stand-in passes on from its parent, which is MPI's.
+constexpr int kSentByMpi = 1;
+
+constexpr int kLongestPoll = 1000;  // ms, where a process cannot be watched
+
+volatile sig_atomic_t guard_process = 0, mpi_process = 0;
+
+void pass_signal_on(int number, siginfo_t* info, void*) {
+  const sigval value{.sival_int = info->si_pid == mpi_process ? kSentByMpi : 0};
+  if (::sigqueue(guard_process, number, value) != 0) ::kill(guard_process, number);
+}
+
+[[noreturn]] void stand_in_for(pid_t guard) {
+  ::prctl(PR_SET_NAME, kStandInName);
+  // hydra takes the end of the connection for the end of the rank.
+  ::close_range(STDERR_FILENO + 1, ~0U, 0);
+  const UniqueFd parent = open_process(::getppid()), child = open_process(guard);
+  guard_process = guard;
+  mpi_process = ::getppid();
+  struct sigaction action {};
+  action.sa_sigaction = pass_signal_on;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+    ::sigaction(number, &action, nullptr);
+  }
+  while (true) {
+    int status = 0;
+    if (::waitpid(guard, &status, WNOHANG) == guard) ::_exit(shell_status(status));
+    std::array<pollfd, 2> entries{pollfd{child.get(), POLLIN, 0}, pollfd{parent.get(), POLLIN, 0}};
+    ::poll(entries.data(), entries.size(), kLongestPoll);
+    // The guard ends its rank when this process ends.
+    if (entries[0].revents == 0 && entries[1].revents != 0) ::_exit(128 + SIGKILL);
+  }
+}
+
+/// Leaves a process that MPI's launcher takes for the rank, in the guard's place: what fails or is
+/// aborted MPI's launchers end by SIGKILL, with its process group: hydra at once, and Open MPI's
+/// mpirun as soon as a first rank has followed its SIGTERM (its wait of a second ends with any
+/// signal). A guard that ended so could neither say how its rank has ended nor write its flight
+/// record.
+///
+/// Returns in a child of this process, which leads a group of its own. The process that was there
+/// before passes on signals to the child, and ends with its exit status (128 + signal), or when its
+/// own parent ends. Does nothing where there is no further process to be had. For a process of one
+/// thread.
+void leave_stand_in() {
+  const pid_t guard = ::fork();
+  if (guard > 0) stand_in_for(guard);
+  if (guard == 0) ::setpgid(0, 0);
 }
 
 /// Gives this process, and so the rank, its share of the host's cores.
@@ -67,7 +211,7 @@ void bind(const RankPlace& place, Binding binding) {
   }
 }
 
-/// What rank 0 reads; empty for the others, whom hydra gives an input without end.
+/// Opens what rank 0 reads; empty for the others, whom hydra gives an input without end.
 UniqueFd open_input(int rank) {
   if (rank != 0) return {};
   const auto path = variable_of_process(kInputVariable);
@@ -83,11 +227,11 @@ bool ends_a_process(int number) {
 class Guard {
  public:
   /// `watch_interval`: between two looks at the rank for `horarun --watch`; 0: there is no watch.
-  Guard(int rank, UniqueFd agent_pipe, pid_t agent, std::chrono::seconds watch_interval)
+  Guard(int rank, ReportPipe agent, std::chrono::seconds watch_interval)
       : rank_(rank),
         watch_interval_(watch_interval),
-        agent_pipe_(std::move(agent_pipe)),
-        agent_(open_process(agent)),
+        agent_pipe_(std::move(agent.pipe)),
+        agent_(open_process(agent.agent)),
         parent_(open_process(::getppid())) {}
 
   int run(const std::vector<std::string>& program);
@@ -111,7 +255,6 @@ class Guard {
 
   void add_record(RankEnded& ended, internal::RecordTime ended_at) const;
   void report_waits();
-  void report_overdue();
   void report_seen();
 
   int rank_;
@@ -127,11 +270,9 @@ class Guard {
   bool asked_by_mpi_ = false;
   bool killed_by_agent_ = false;
   bool has_ended_ = false;
-  bool initializing_ = false;
-  bool in_shutdown_ = false;
-  bool overdue_ = false;
+  RankWaits waits_;  ///< as it was reported last
   bool stopped_ = false;
-  Clock::time_point started_;
+  Clock::time_point started_, next_look_;
   std::uint64_t oom_kills_ = 0;  ///< of its cgroup, at the start
   int exit_status_ = 128 + SIGKILL;
 };
@@ -155,7 +296,7 @@ bool Guard::start(const std::vector<std::string>& program) {
   record_ = internal::RecordMemory::create();
   if (record_) {
     if (watch_interval_.count() > 0) record_->layout().arrivals.wanted.store(1);
-    environment.push_back(std::string(internal::kRecordVariable) + "=" + record_->path());
+    environment.push_back(fmt::format("{}={}", internal::kRecordVariable, record_->path()));
   }
   const UniqueFd input = open_input(rank_);
   const auto child = start_child({.arguments = program,
@@ -216,7 +357,7 @@ void Guard::on_signals() {
       message.number = number;
       report(message);
     } else if (child_ > 0) {
-      // What has ended before it was asked has ended by itself.
+      // A rank that has ended before it was asked has ended by itself.
       int status = 0;
       if (::waitpid(child_, &status, WNOHANG) == child_) return on_ended(status);
       if (asked_ns_ == 0 && ends_a_process(number)) {
@@ -264,11 +405,11 @@ void Guard::on_parent_ended(pid_t parent) {
   }
   if (has_ended) return on_child();
   kill_rank();
-  on_ended(SIGKILL, "MPI's process that started it (pid " + std::to_string(parent) +
-                        " of its host) has ended");
+  on_ended(SIGKILL,
+           fmt::format("MPI's process that started it (pid {} of its host) has ended", parent));
 }
 
-/// What the rank has written is in the pipes; a child of its own may hold them open.
+/// Takes what the rank has written out of the pipes; a child of its own may hold them open.
 void Guard::drain() {
   for (Stream* stream : {&output_, &error_}) {
     ::fcntl(stream->descriptor.get(), F_SETFL, O_NONBLOCK);
@@ -312,32 +453,19 @@ void Guard::report_waits() {
   if (!record_) return;
   const internal::RecordLayout& memory = record_->layout();
   const internal::RecordState state = internal::state_of(memory);
-  const bool initializing = memory.header.pid.load(std::memory_order_relaxed) != 0 &&
-                            state == internal::RecordState::starting;
-  const bool in_shutdown = state == internal::RecordState::in_shutdown;
-  if (initializing == initializing_ && in_shutdown == in_shutdown_) return;
-  initializing_ = initializing;
-  in_shutdown_ = in_shutdown;
-  RankWaits message;
-  message.rank = rank_;
-  message.initializing = initializing;
-  message.in_shutdown = in_shutdown;
-  report(message);
-}
-
-void Guard::report_overdue() {
-  if (!record_) return;
-  const internal::RecordLayout& memory = record_->layout();
-  const bool waits =
-      initializing_ || in_shutdown_ || memory.header.blocked.load(std::memory_order_relaxed) > 0;
-  const bool overdue =
-      waits && internal::record_now() - internal::last_activity_of(memory) >= kOverdue;
-  if (overdue == overdue_) return;
-  overdue_ = overdue;
-  RankOverdue message;
-  message.rank = rank_;
-  message.overdue = overdue;
-  report(message);
+  RankWaits now;
+  now.rank = rank_;
+  now.initializing = memory.header.pid.load(std::memory_order_relaxed) != 0 &&
+                     state == internal::RecordState::starting;
+  now.in_shutdown = state == internal::RecordState::in_shutdown;
+  const bool waits = now.initializing || now.in_shutdown ||
+                     memory.header.blocked.load(std::memory_order_relaxed) > 0;
+  now.overdue = waits && internal::record_now() - internal::last_activity_of(memory) >= kOverdue;
+  const bool is_as_before = now.initializing == waits_.initializing &&
+                            now.in_shutdown == waits_.in_shutdown && now.overdue == waits_.overdue;
+  if (is_as_before) return;
+  waits_ = now;
+  report(now);
 }
 
 void Guard::report_seen() {
@@ -396,9 +524,10 @@ int Guard::run(const std::vector<std::string>& program) {
   }
   loop_.each(kRecordInterval, [this] {
     report_waits();
-    report_overdue();
+    if (watch_interval_.count() == 0 || Clock::now() < next_look_) return;
+    next_look_ = Clock::now() + watch_interval_;
+    report_seen();
   });
-  if (watch_interval_.count() > 0) loop_.each(watch_interval_, [this] { report_seen(); });
   loop_.run();
   return exit_status_;
 }
@@ -411,19 +540,16 @@ int run_guard(std::span<const std::string> arguments) {
   const auto program = decode_words(arguments.empty() ? "" : arguments.back());
   const auto interval = arguments.size() == 3 ? parse_integer(arguments[1], 1, kMostWatchInterval)
                                               : tl::expected<int, std::string>(0);
-  const char* text = std::getenv(kAgentVariable);
-  const auto address = parse_pipe_address(text == nullptr ? "" : text);
-  if (!address || !binding || !program || !interval) {
-    return refuse("it is started by horarun alone, which sets " + std::string(kAgentVariable));
+  if (!binding || !program || !interval) {
+    return refuse_to_guard("it is started by horarun alone, with its own arguments");
   }
   leave_stand_in();
-  auto pipe = open_report_pipe(*address);
-  if (!pipe) return refuse(pipe.error());
+  auto pipe = open_report_pipe();
+  if (!pipe) return refuse_to_guard(pipe.error());
   const auto place = rank_of_environment(variable_of_process);
-  if (!place) return refuse(place.error());
+  if (!place) return refuse_to_guard(place.error());
   bind(*place, *binding);
-  return Guard(place->rank, std::move(*pipe), address->process, std::chrono::seconds(*interval))
-      .run(*program);
+  return Guard(place->rank, std::move(*pipe), std::chrono::seconds(*interval)).run(*program);
 }
 
 }  // namespace hora::launch

@@ -2,8 +2,14 @@
 /// it ended. mpirun starts it in the program's place.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+
+#include "core/flight/record_reader.h"
+#include "core/launch/control/messages.h"
 
 namespace hora::launch {
 
@@ -18,22 +24,42 @@ inline constexpr char kInputVariable[] = "HORARUN_INPUT";
 /// that started the guard ends.
 int run_guard(std::span<const std::string> arguments);
 
-/// sigqueue()'s value with a signal that the stand-in passes on from its parent, which is MPI's.
-inline constexpr int kSentByMpi = 1;
-
-/// What the process is called that stands in for the guard (ps -o comm).
+/// Name of the process that stands in for the guard (ps -o comm): MPI's launcher takes it for the
+/// rank.
 inline constexpr char kStandInName[] = "horarun-standin";
 
-/// Leaves a process that MPI's launcher takes for the rank, in the guard's place: what fails or is
-/// aborted MPI's launchers end by SIGKILL, with its process group: hydra at once, and Open MPI's
-/// mpirun as soon as a first rank has followed its SIGTERM (its wait of a second ends with any
-/// signal). A guard that ended so could neither say how its rank has ended nor write its flight
-/// record.
-///
-/// Returns in a child of this process, which leads a group of its own. The process that was there
-/// before passes on signals to the child, and ends with its exit status (128 + signal), or when its
-/// own parent ends. Does nothing where there is no further process to be had. For a process of one
-/// thread.
-void leave_stand_in();
+/// The end of what a rank has printed.
+class LastWords {
+ public:
+  explicit LastWords(std::size_t most_bytes = 1000) : most_(most_bytes) {}
+  void append(std::string_view bytes);
+  /// The last lines, without those that are empty at the end, and without those that Open MPI's
+  /// handler of signals prints ("[host:4711] ..."), where there are others.
+  std::string lines(std::size_t count) const;
+
+ private:
+  std::size_t most_;
+  std::string text_;
+};
+
+/// The exit status that a rank has given MPICH's MPI_Abort, which returns with MPICH 4.0.2, so that
+/// the rank goes on until it is killed like the others. From the last that it has written:
+/// "Abort(7) on node 2 (rank 2 in comm 0): application called MPI_Abort(...". Empty where it has
+/// called no such.
+std::optional<int> status_of_abort(std::string_view last_words);
+
+/// The longest --watch-interval, in seconds.
+inline constexpr int kMostWatchInterval = 3600;
+
+/// In place of a state: hora::init has not been called yet.
+inline constexpr std::uint8_t kNotBegun = 255;
+
+/// Tells `horarun --watch` of the rank. `now`: of the host's CLOCK_MONOTONIC.
+RankSeen rank_seen(const internal::RecordLayout& memory, int rank, internal::RecordTime now);
+
+/// Tells of the rank that counts arrivals, once there is something newer than `after`, whose time
+/// replaces that. Fits into a message from a guard.
+std::optional<ArrivalsSeen> arrivals_seen(const internal::RecordLayout& memory,
+                                          internal::RecordTime& after);
 
 }  // namespace hora::launch

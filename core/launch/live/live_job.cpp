@@ -10,7 +10,7 @@
 #include <numeric>
 
 #include "core/flight/record.h"
-#include "core/launch/guard/rank_evidence.h"
+#include "core/launch/guard/guard.h"
 
 namespace hora::launch {
 namespace {

@@ -1,17 +1,91 @@
-/// The network interfaces of hosts, the addresses by which others may reach them, and which of
-/// these do, as the probe has found.
+/// Internet addresses and subnets as values; the network interfaces of hosts, the addresses by
+/// which others may reach them, and which of these do, as the probe has found; and which of them
+/// the ranks of a job use: from what each host has and what reaches what, or as the user names
+/// them. Names may differ between hosts. Bridges of containers and of virtual machines (docker0,
+/// virbr0) drop out by themselves: their addresses exist on several hosts, and do not reach the
+/// others.
 #pragma once
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <array>
+#include <compare>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <tl/expected.hpp>
 #include <vector>
 
-#include "core/launch/network/address.h"
-
 namespace hora::launch {
+
+enum class Family : std::uint8_t { ipv4, ipv6 };
+
+/// Without a scope: addresses of one link alone (IPv6's fe80::/10) are of no use to other hosts.
+struct IpAddress {
+  Family family = Family::ipv4;
+  std::array<std::uint8_t, 16> bytes{};  ///< network order; of IPv4 the first 4
+
+  int bits() const { return family == Family::ipv4 ? 32 : 128; }
+  int system_family() const { return family == Family::ipv4 ? AF_INET : AF_INET6; }
+  bool is_loopback() const;
+  bool is_link_local() const;
+  bool is_unspecified() const;  ///< 0.0.0.0 or ::
+  auto operator<=>(const IpAddress&) const = default;
+};
+
+/// "10.77.0.1", "fd00::1".
+std::string to_string(const IpAddress& address);
+/// Reads exactly such a text; without port, brackets or scope.
+std::optional<IpAddress> parse_address(const std::string& text);
+
+/// A place to connect to.
+struct Endpoint {
+  IpAddress address;
+  std::uint16_t port = 0;
+
+  bool operator==(const Endpoint&) const = default;
+};
+/// "10.77.0.1:29500", "[fd00::1]:29500".
+std::string to_string(const Endpoint& endpoint);
+
+/// The addresses whose first bits are those of `base`; the base's other bits are 0.
+struct Subnet {
+  IpAddress base;
+  int prefix = 0;
+
+  bool contains(const IpAddress& address) const;
+  auto operator<=>(const Subnet&) const = default;
+};
+
+/// The subnet in which `address` lies; a prefix outside of 0 .. address.bits() is taken as the
+/// nearest of these.
+Subnet subnet_of(const IpAddress& address, int prefix);
+/// "10.77.0.0/24".
+std::string to_string(const Subnet& subnet);
+/// Reads "ADDRESS/BITS"; bits after the prefix need not be 0.
+std::optional<Subnet> parse_subnet(const std::string& text);
+
+/// An address with a port, as sockets take it.
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof(sockaddr_storage);
+
+  SocketAddress() = default;
+  SocketAddress(const IpAddress& address, std::uint16_t port);
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+
+  /// Nothing for other families than IPv4 and IPv6. IPv4 within IPv6 (::ffff:a.b.c.d) is IPv4.
+  std::optional<IpAddress> address() const;
+  std::uint16_t port() const;
+};
+
+/// Nothing as in SocketAddress::address(), and for null.
+std::optional<IpAddress> address_of(const sockaddr* address);
 
 struct InterfaceAddress {
   IpAddress address;
@@ -34,7 +108,7 @@ struct Interface {
   bool operator==(const Interface&) const = default;
 };
 
-/// What the choice of interfaces knows of one host.
+/// Everything that the choice of interfaces knows of one host.
 struct HostNetwork {
   std::string host;
   /// Equal where two hosts of the job share one network stack: one machine under two names.
@@ -90,5 +164,43 @@ class Reachability {
  private:
   std::set<std::array<std::size_t, 4>> pairs_;
 };
+
+struct NetworkChoice {
+  std::vector<std::vector<std::string>> interfaces;  ///< by host: the names of its interfaces
+  std::vector<IpAddress> addresses;                  ///< by host: the one that peers use first
+  /// "10.77.0.0/24": what Open MPI takes where names differ. They contain the chosen addresses of
+  /// every host, and none of an interface that is not chosen.
+  std::vector<std::string> subnets;
+  std::string line;                    ///< "network: 10.77.0.0/24 (a: eth0, b: ens3)"
+  std::optional<std::string> warning;  ///< where the choice may be wrong, and what to do
+
+  bool operator==(const NetworkChoice&) const = default;
+};
+
+/// "a and b, c and d"; of more than `shown` the first ones, and their number.
+std::string pairs_text(std::vector<std::string> pairs, std::size_t shown);
+
+/// Whether all share one network stack.
+bool are_one_machine(std::span<const HostNetwork> hosts);
+
+/// Chooses addresses, one for each host, that reach each other in both directions: those of the
+/// fastest interfaces; among equals hardware before software, then one subnet before several, the
+/// larger MTU, IPv4 before IPv6, and the order of the first host. Loopback where all hosts are one
+/// machine. Where nothing joins all hosts: every address that no two hosts share, and a warning.
+/// `hosts` is not empty.
+NetworkChoice choose_network(std::span<const HostNetwork> hosts, const Reachability& reachability);
+
+/// The choice that uses these candidates, by host: its names, subnets and line. None of them is
+/// empty.
+NetworkChoice make_choice(std::span<const HostNetwork> hosts,
+                          std::span<const std::vector<Candidate>> used);
+
+/// `named`: the user's --network-interfaces, "eth0", "ens3", or subnets, "10.77.0.0/24". Each host
+/// uses those of its interfaces that are named. An error where a host has none of them
+/// that is up and has an address, or where no host has what is named; it names the host and its
+/// interfaces. `hosts` and `named` are not empty. Pure: known as soon as the hosts have told their
+/// interfaces.
+tl::expected<NetworkChoice, std::string> choose_named(std::span<const HostNetwork> hosts,
+                                                      std::span<const std::string> named);
 
 }  // namespace hora::launch

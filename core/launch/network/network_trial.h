@@ -1,13 +1,15 @@
 /// How launcher and agents find out which networks join a job's hosts: the launcher asks all agents
 /// for their interfaces, has them tried where that is needed, and chooses (NetworkTrial, values in,
-/// values out); an agent tells its host's, and tries them (AgentNetwork); a host's network and the
-/// trial of it as messages between the two.
+/// values out); an agent tells its host's, and tries them (AgentNetwork, Probe).
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <tl/expected.hpp>
 #include <utility>
@@ -15,29 +17,93 @@
 
 #include "core/launch/control/event_loop.h"
 #include "core/launch/control/messages.h"
-#include "core/launch/network/choice.h"
 #include "core/launch/network/interfaces.h"
-#include "core/launch/network/probe.h"
 
 namespace hora::launch {
 
-/// `ports`: where each of candidates_of(network) is asked.
-NetworkTold to_message(const HostNetwork& network, const std::vector<ProbeEndpoint>& endpoints);
-TryNetwork to_message(const std::vector<ProbePeer>& peers);
-NetworkTried to_message(const std::vector<ProbePair>& pairs);
-
-struct ToldNetwork {
-  HostNetwork network;
-  std::vector<ProbeEndpoint> endpoints;  ///< of candidates_of(network)
+/// A host to ask, by its index, and its endpoints in the order of its candidates; port 0 where the
+/// host could not bind one.
+struct ProbePeer {
+  std::size_t host = 0;
+  std::vector<Endpoint> endpoints;
 };
 
-/// Of messages from another process; an error says what is wrong with them.
+/// From `candidate` of this host a question went to a peer's, and its answer came.
+using ProbePair = wire::NetworkPair;
+
+/// Finds out, without a listening socket, which addresses of this host and of others reach each
+/// other.
+///
+/// Each host binds a short-lived UDP socket to each of its candidate addresses and tells the
+/// launcher the ports, over the connection that both have anyway. Then each asks all addresses of
+/// its partners (probe_partners); a host that is asked answers. A question and its answer hold the
+/// job's nonce and both ends' host and candidate, and must come from exactly the address and port
+/// that the launcher has told: an address that exists on several hosts (docker0's) answers for no
+/// other host than its own. After its result a probe still answers others, so it is kept until
+/// every host is done. Thread rule: that of the loop.
+class Probe {
+ public:
+  static constexpr std::chrono::milliseconds kLongest{1000};
+
+  /// Binds the candidates; one that cannot be bound is left out of the trial. `nonce` is random, of
+  /// one start of one job. The loop outlives the probe.
+  Probe(EventLoop& loop, std::size_t host, std::uint64_t nonce,
+        std::span<const IpAddress> candidates);
+  ~Probe();
+  Probe(const Probe&) = delete;
+  Probe& operator=(const Probe&) = delete;
+
+  /// By candidate: what the launcher tells the other hosts.
+  std::vector<Endpoint> endpoints() const;
+  /// Asks these for the first time. What came earlier waits in the sockets. Once.
+  void start(std::vector<ProbePeer> peers, Clock::time_point now);
+  bool started() const { return started_.has_value(); }
+  /// Called at least ten times a second. Asks again.
+  void on_time(Clock::time_point now);
+
+  /// The pairs that were answered, when all were; or each peer has answered one, and no more
+  /// answers have come for a while; or kLongest is over.
+  std::optional<std::vector<ProbePair>> result(Clock::time_point now) const;
+
+ private:
+  struct Socket {
+    Endpoint at;
+    UniqueFd descriptor;
+  };
+  struct Question {
+    ProbePair pair;
+    Endpoint to;
+    bool answered = false;
+  };
+  struct Datagram;
+
+  void on_readable(std::size_t candidate);
+  void on_datagram(const Datagram& datagram, std::size_t candidate, const Endpoint& from);
+  void send(const Datagram& datagram, std::size_t candidate, const Endpoint& to) const;
+
+  EventLoop& loop_;
+  std::size_t host_;
+  std::uint64_t nonce_;
+  std::vector<Socket> sockets_;
+  std::vector<ProbePeer> peers_;
+  std::vector<Question> questions_;
+  std::optional<Clock::time_point> started_;
+  Clock::time_point next_round_, last_answer_;
+};
+
+/// The results of all hosts, by host. Pairs that name no partner or no candidate are left out.
+Reachability merge(std::span<const std::vector<ProbePair>> results,
+                   std::span<const HostNetwork> hosts);
+
+/// An agent's part: its host's network as a message. Errors of from_message() say what is wrong
+/// with a message from another process.
+NetworkTold to_message(const HostNetwork& network, const std::vector<Endpoint>& endpoints);
+struct ToldNetwork {
+  HostNetwork network;
+  std::vector<Endpoint> endpoints;  ///< of candidates_of(network)
+};
 tl::expected<ToldNetwork, std::string> from_message(const NetworkTold& told,
                                                     const std::string& host);
-tl::expected<std::vector<ProbePeer>, std::string> from_message(const TryNetwork& request);
-tl::expected<std::vector<ProbePair>, std::string> from_message(const NetworkTried& tried);
-/// 16 bytes.
-tl::expected<ProbeNonce, std::string> nonce_of(const TellNetwork& request);
 
 /// The launcher's part. Thread rule: one thread.
 class NetworkTrial {
@@ -46,15 +112,14 @@ class NetworkTrial {
   using Messages = std::vector<std::pair<std::size_t, Message>>;
 
   /// `named`: the user's --network-interfaces; empty: found by trying. `nonce` is random.
-  NetworkTrial(std::vector<std::string> hosts, std::vector<std::string> named,
-               const ProbeNonce& nonce);
+  NetworkTrial(std::vector<std::string> hosts, std::vector<std::string> named, std::uint64_t nonce);
 
   /// To be sent first.
   Messages start() const;
   /// An agent's answer, and what to send upon it.
   Messages on(std::size_t host, const NetworkTold& told);
   Messages on(std::size_t host, const NetworkTried& tried);
-  /// What is missing will not come, some 2 s after start(): the choice is made from what there is.
+  /// Makes the choice from what there is: nothing more will come, some 2 s after start().
   Messages give_up();
 
   /// The choice, or what is wrong: with the user's names, or that a host has not told its
@@ -71,10 +136,11 @@ class NetworkTrial {
   Messages conclude(tl::expected<NetworkChoice, std::string> result);
 
   std::vector<std::string> names_, named_;
-  ProbeNonce nonce_;
+  std::uint64_t nonce_;
   std::vector<std::optional<ToldNetwork>> told_;
-  std::vector<std::optional<std::vector<ProbePair>>> tried_;
-  std::vector<HostNetwork> hosts_;  ///< when all have told theirs
+  std::vector<std::vector<ProbePair>> tried_;  ///< by host
+  std::set<std::size_t> silent_;               ///< those that have not tried yet
+  std::vector<HostNetwork> hosts_;             ///< when all have told theirs
   std::optional<tl::expected<NetworkChoice, std::string>> result_;
 };
 
@@ -82,10 +148,8 @@ class NetworkTrial {
 class AgentNetwork {
  public:
   /// `send` takes the answers. The loop outlives it.
-  AgentNetwork(EventLoop& loop, std::function<void(const Message&)> send);
-  ~AgentNetwork();
-  AgentNetwork(const AgentNetwork&) = delete;
-  AgentNetwork& operator=(const AgentNetwork&) = delete;
+  AgentNetwork(EventLoop& loop, std::function<void(const Message&)> send)
+      : loop_(loop), send_(std::move(send)) {}
 
   /// Messages that are none of a launcher are ignored.
   void on(const TellNetwork& request);
@@ -94,9 +158,6 @@ class AgentNetwork {
   void on_time(Clock::time_point now);
 
  private:
-  void forget();
-  void answer_if_done();
-
   EventLoop& loop_;
   std::function<void(const Message&)> send_;
   std::optional<Probe> probe_;

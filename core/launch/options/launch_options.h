@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/launch/command/cores.h"
-#include "core/launch/control/token.h"
+#include "core/launch/control/secret.h"
 #include "core/launch/options/hosts.h"
 #include "core/launch/options/rendezvous.h"
 

@@ -2,7 +2,7 @@
 // one row for each setting of the library.
 #include <algorithm>
 
-#include "core/launch/guard/rank_evidence.h"
+#include "core/launch/guard/guard.h"
 #include "core/launch/options/option_table.h"
 #include "core/launch/options/text.h"
 

@@ -15,7 +15,7 @@
 #include "core/launch/command/program.h"
 #include "core/launch/guard/guard.h"
 #include "core/launch/program/placement.h"
-#include "core/launch/watch/job_ending.h"
+#include "core/launch/watch/ending.h"
 #include "core/rdma_devices.h"
 
 namespace hora::launch {
@@ -238,7 +238,7 @@ tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std:
   plan.network_interfaces = options.network_interfaces;
   plan.ending.waits = wait_limits(options.settings, setting_assignments(environment_of_process()));
   std::random_device random;
-  for (std::byte& byte : plan.nonce) byte = static_cast<std::byte>(random());
+  plan.nonce = std::uint64_t{random()} << 32 | random();
   plan.daemon_environment = [variables = std::move(variables)](std::size_t host,
                                                                const NetworkChoice* network) {
     std::vector<Variable> result = variables;

@@ -101,12 +101,7 @@ void place_on_nodes(NodesMet met, const std::string& self, LauncherOptions& laun
   }
   launcher.plan.launcher_host = 0;
   hosts.front().agent_command = {self, "--agent"};
-  launcher.agents.emplace_back();
-  for (JoinedNode& node : met.joined) {
-    launcher.agents.push_back(
-        {.connection = std::move(node.connection),
-         .seals = SealPair{.send = std::move(node.send), .receive = std::move(node.receive)}});
-  }
+  for (Node& node : met.nodes) launcher.agents.push_back(std::move(node.connection));
 }
 
 }  // namespace hora::launch

@@ -2,27 +2,23 @@
 /// others has one connection to node 0's.
 ///
 /// Node 0 has the only listening socket, at one address, until all have come. Both ends of a
-/// connection prove that they have the same token before anything else is read (admission.h); all
-/// later messages are encrypted (seal.h). A process that waits logs every 5 s for which hosts.
+/// connection prove that they have the same token before anything else is read, and encrypt all
+/// that follows (Channel). A process that waits logs every 5 s for which hosts.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
-#include <tl/expected.hpp>
 #include <vector>
 
-#include "core/launch/control/seal.h"
-#include "core/launch/control/unique_fd.h"
+#include "core/launch/control/channel.h"
 #include "core/launch/options/rendezvous.h"
-#include "core/launch/rendezvous/messages.h"
 
 namespace hora::launch {
 
-inline constexpr int kMostNodes = 65536;
-
-/// What the horarun of one node was told about the rendezvous and the job.
+/// Options of the horarun of one node, about the rendezvous and the job; as its command line allows
+/// them.
 struct RendezvousOptions {
   RendezvousPlace place;
   int nodes = 1;                 ///< --nnodes
@@ -36,33 +32,25 @@ struct RendezvousOptions {
   std::vector<std::string> network_interfaces;   ///< --network-interfaces, for node 0; empty: none
   std::chrono::milliseconds timeout{600'000};    ///< --start-timeout
   std::chrono::milliseconds report_every{5000};  ///< who waits says for whom
-  std::chrono::milliseconds handshake_limit{5000};  ///< how long a stranger may keep a connection
+  std::chrono::milliseconds handshake_limit{5000};  ///< for a connection to say which node it is
   std::chrono::milliseconds silence_limit{30'000};  ///< without a report, node 0 counts as hung
   /// Readable when the user wants to stop (a signalfd, a pipe); -1: none.
   int stop_descriptor = -1;
   /// Takes one line, without its end: who waits for whom, who was refused.
-  std::function<void(const std::string&)> say;
+  std::function<void(const std::string&)> say = [](const std::string&) {};
 };
 
-/// What is wrong with these options alone, if anything is.
-tl::expected<void, std::string> check(const RendezvousOptions& options);
-
-/// A node at the other end of a connection, which is non-blocking; its end (EOF, or an error) is
-/// that of the node. The seals go on where the rendezvous has left them.
-struct JoinedNode {
-  int node_rank = 0;
+struct Node {
   std::string host;
-  std::string address;  ///< an IP address, without port
+  std::string address;  ///< an IP address, without port, as the other side sees it
   int ranks = 1;
-  UniqueFd connection;
-  Seal send;
-  Seal receive;
+  Connection connection = {};  ///< its end is that of the node; none to this node itself
 };
 
 struct NodesMet {
-  int node_rank = 0;               ///< this node's
-  std::vector<Node> nodes;         ///< all, by node rank
-  std::vector<JoinedNode> joined;  ///< on node 0 all others, by node rank; on these node 0 alone
+  int node_rank = 0;  ///< this node's
+  /// On node 0 all, by node rank; on the others node 0 alone, of unknown `ranks`.
+  std::vector<Node> nodes;
 };
 
 /// Returns when all nodes have met. Throws Error: invalid_argument where the nodes contradict each
@@ -70,7 +58,7 @@ struct NodesMet {
 /// is in use; timeout where a node has not come; transport where node 0 has gone; shut_down where
 /// options.stop_descriptor became readable. Nothing is left behind then. `token_variable`: the
 /// value of HORARUN_TOKEN, null where it is not set; the caller takes it out of its ranks'
-/// environment. Thread rule: one thread; blocks.
+/// environment. Ignores SIGPIPE from then on. Thread rule: one thread; blocks.
 NodesMet meet(const RendezvousOptions& options, const char* token_variable);
 
 }  // namespace hora::launch

@@ -1,15 +1,22 @@
 #include "core/launch/supervisor/launcher.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <hora/error.h>
 #include <hora/printable.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <memory>
 #include <system_error>
 
@@ -18,6 +25,101 @@
 #include "core/launch/watch/ending.h"
 
 namespace hora::launch {
+namespace {
+
+constexpr std::chrono::milliseconds kLongestWait{200};
+
+[[noreturn]] void refuse_folder(const std::string& path) {
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("--output-filename: {}: {}; name a folder that can be made or written",
+                          path, std::strerror(errno)));
+}
+
+}  // namespace
+
+RankOutputWriter::RankOutputWriter(RankOutputOptions options) : options_(std::move(options)) {
+  if (options_.folder.empty()) return;
+  const std::filesystem::path folder(options_.folder);
+  std::error_code error;
+  if (folder.has_parent_path()) std::filesystem::create_directories(folder.parent_path(), error);
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) refuse_folder(options_.folder);
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) refuse_folder(options_.folder);
+}
+
+void RankOutputWriter::write(int rank, const std::string& host, bool error,
+                             std::string_view bytes) {
+  if (!options_.folder.empty()) write_all(file_of(rank), path_of(rank), bytes);
+  if (!options_.shown.empty() && !options_.shown.contains(rank)) return;
+  Stream& stream = streams_[{rank, error}];
+  stream.host = host;
+  stream.waits_since.reset();
+  const std::string prefix = options_.prefix ? fmt::format("{}:{}: ", host, rank) : "";
+  std::string lines;
+  for (const char character : bytes) {
+    stream.line += character;
+    if (character != '\n' && character != '\r') continue;
+    lines += prefix + stream.line;
+    stream.line.clear();
+  }
+  show(error, lines);
+}
+
+void RankOutputWriter::on_time(std::chrono::steady_clock::time_point now) {
+  if (options_.prefix) return;
+  for (auto& [key, stream] : streams_) {
+    if (stream.line.empty()) continue;
+    if (!stream.waits_since) stream.waits_since = now;
+    if (now - *stream.waits_since < kLongestWait) continue;
+    show(key.second, stream.line);
+    stream.line.clear();
+    stream.waits_since.reset();
+  }
+}
+
+void RankOutputWriter::finish() {
+  for (auto& [key, stream] : streams_) {
+    if (stream.line.empty()) continue;
+    const auto& [rank, error] = key;
+    show(error, options_.prefix ? fmt::format("{}:{}: {}\n", stream.host, rank, stream.line)
+                                : stream.line);
+    stream.line.clear();
+  }
+}
+
+void RankOutputWriter::show(bool error, std::string_view bytes) {
+  if (bytes.empty()) return;
+  if (options_.before_output) options_.before_output();
+  in_line_ = bytes.back() != '\n';
+  write_all(error ? options_.error : options_.output, error ? "standard error" : "standard output",
+            bytes);
+}
+
+void RankOutputWriter::write_all(int descriptor, const std::string& name, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(descriptor, bytes.data(), bytes.size());
+    if (count >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(count));
+    } else if (errno == EAGAIN) {  // another process has made a terminal or a pipe non-blocking
+      pollfd entry{descriptor, POLLOUT, 0};
+      ::poll(&entry, 1, -1);
+    } else if (errno != EINTR) {
+      const bool reader_is_gone = errno == EPIPE;
+      if (!reader_is_gone && failure_.empty()) failure_ = name + ": " + std::strerror(errno);
+      return;
+    }
+  }
+}
+
+int RankOutputWriter::file_of(int rank) {
+  UniqueFd& file = files_[rank];
+  if (!file) {
+    const std::string path = path_of(rank);
+    file.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!file) refuse_folder(path);
+  }
+  return file.get();
+}
+
 namespace {
 
 constexpr std::chrono::milliseconds kTick{100};
@@ -46,7 +148,7 @@ class Launcher {
   void erase_table();
   void say_lost_output();
   void start_agent(std::size_t host);
-  void connect(std::size_t host, UniqueFd connection);
+  void connect(std::size_t host, Connection connection);
   void on_message(std::size_t host, Message&& message);
   void on_error_output(std::size_t host);
   void on_lost(std::size_t host, const std::string& reason);
@@ -139,9 +241,7 @@ void Launcher::erase_table() {
 }
 
 void Launcher::start_agent(std::size_t host) {
-  if (options_.agents[host].connection) {
-    return connect(host, std::move(options_.agents[host].connection));
-  }
+  if (options_.agents[host].in) return connect(host, std::move(options_.agents[host]));
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     throw std::system_error(errno, std::generic_category(), "socketpair");
@@ -159,16 +259,14 @@ void Launcher::start_agent(std::size_t host) {
   agent.error = std::move(error.read);
   ::fcntl(agent.error.get(), F_SETFL, O_NONBLOCK);
   loop_.watch(agent.error.get(), POLLIN, [this, host](short) { on_error_output(host); });
-  connect(host, std::move(here));
+  connect(host, connection_of(std::move(here)));
 }
 
-void Launcher::connect(std::size_t host, UniqueFd connection) {
-  UniqueFd out(::fcntl(connection.get(), F_DUPFD_CLOEXEC, 3));
+void Launcher::connect(std::size_t host, Connection connection) {
   agents_[host].channel = std::make_unique<Channel>(
-      loop_, std::move(connection), std::move(out),
+      loop_, std::move(connection),
       [this, host](Message&& message) { on_message(host, std::move(message)); },
-      [this, host](const std::string& reason) { on_lost(host, reason); },
-      std::move(options_.agents[host].seals));
+      [this, host](const std::string& reason) { on_lost(host, reason); });
 }
 
 void Launcher::on_message(std::size_t host, Message&& message) {
@@ -241,7 +339,7 @@ void Launcher::carry_out(const Say& action) {
 }
 
 void Launcher::carry_out(const ShowOutput& action) {
-  if (action.verbose && !options_.verbose) return;
+  if (!options_.verbose) return;
   erase_table();
   std::fputs(action.text.c_str(), stderr);
 }

@@ -1,14 +1,189 @@
 #include "core/launch/supervisor/supervisor.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
+#include <sys/wait.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
+#include "core/launch/command/command.h"
 #include "core/launch/watch/ending.h"
 #include "core/process.h"
 
 namespace hora::launch {
+namespace {
+
+constexpr double kClockLimit = 1;        // seconds
+constexpr double kClockMentioned = 0.5;  // seconds: of two that differ by the limit, one has this
+constexpr std::size_t kMostNamedHosts = 8;
+
+std::string in_mib(std::uint64_t bytes) {
+  return fmt::format("{} MiB", bytes >> 20);
+}
+
+/// The first names, and how many more there are.
+std::string names_of(std::vector<std::string> names) {
+  if (names.size() > kMostNamedHosts) {
+    const std::string more = fmt::format("{} more", names.size() - kMostNamedHosts);
+    names.resize(kMostNamedHosts);
+    names.push_back(more);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+/// "its 4 ranks need 32 MiB".
+std::string need_of(const PreparedHost& host, std::uint64_t bytes) {
+  return host.ranks == 1 ? "its rank needs " + in_mib(bytes)
+                         : fmt::format("its {} ranks need {}", host.ranks, in_mib(bytes));
+}
+
+/// A host's clock less the launcher's, in seconds; the latter from any beginning.
+struct ClockOffset {
+  const PreparedHost* host;
+  double offset;
+  double error;  ///< known to within this
+
+  double least() const { return offset - error; }
+  double most() const { return offset + error; }
+};
+
+std::vector<ClockOffset> clock_offsets(std::span<const PreparedHost> hosts) {
+  // Differences of times in nanoseconds since 1970 are exact, the times as `double` are not.
+  const std::int64_t begin = hosts.empty() ? 0 : hosts.front().answer.clock_ns;
+  std::vector<ClockOffset> offsets;
+  for (const PreparedHost& host : hosts) {
+    const double clock = static_cast<double>(host.answer.clock_ns - begin) * 1e-9;
+    const double asked = std::chrono::duration<double>(host.asked).count();
+    const double answered = std::chrono::duration<double>(host.answered).count();
+    offsets.push_back({&host, clock - (asked + answered) / 2, (answered - asked) / 2});
+  }
+  return offsets;
+}
+
+}  // namespace
+
+std::vector<std::string> problems_of(std::span<const PreparedHost> hosts, const RankNeeds& needs) {
+  std::vector<std::string> problems;
+  for (const PreparedHost& host : hosts) {
+    const auto add = [&](const std::string& text) {
+      problems.push_back(fmt::format("host {}: {}", host.name, text));
+    };
+    if (host.version != HORA_VERSION) {
+      add(fmt::format("it has hora {}, this host has {}; install the same version on all hosts",
+                      host.version, HORA_VERSION));
+      continue;  // what it has answered may mean something else
+    }
+    for (const std::string& problem : host.answer.problems) add(problem);
+    if (host.architecture != hosts.front().architecture) {
+      add(fmt::format(
+          "its processors are {}, those of host {} are {}; all hosts of a job have the same",
+          host.architecture, hosts.front().name, hosts.front().architecture));
+    }
+    const auto ranks = static_cast<std::uint64_t>(host.ranks);
+    if (host.answer.shared_memory < ranks * needs.shared_memory) {
+      add(fmt::format(
+          "/dev/shm has {} left, {}; remove what lies there, or make it larger (mount -o "
+          "remount,size=1G /dev/shm; docker run --shm-size=1g)",
+          in_mib(host.answer.shared_memory), need_of(host, ranks * needs.shared_memory)));
+    }
+    if (host.answer.memory != 0 && host.answer.memory < ranks * needs.memory) {
+      add(
+          fmt::format("{} of memory are available, {}; end what else runs there, start fewer ranks "
+                      "on it, or raise its limit (docker run --memory, sbatch --mem)",
+                      in_mib(host.answer.memory), need_of(host, ranks * needs.memory)));
+    }
+  }
+  return problems;
+}
+
+std::optional<std::string> clock_warning(std::span<const PreparedHost> hosts) {
+  std::vector<ClockOffset> offsets = clock_offsets(hosts);
+  if (offsets.empty()) return std::nullopt;
+  const ClockOffset first = offsets.front();
+  const double least = std::ranges::min_element(offsets, {}, &ClockOffset::most)->most();
+  const double most = std::ranges::max_element(offsets, {}, &ClockOffset::least)->least();
+  if (most - least <= kClockLimit) return std::nullopt;
+  std::ranges::stable_sort(offsets, std::ranges::greater(), [&](const ClockOffset& each) {
+    return std::abs(each.offset - first.offset);
+  });
+  std::vector<std::string> differences;
+  double error = first.error;
+  for (const ClockOffset& each : offsets) {
+    const double ahead = each.offset - first.offset;
+    if (std::abs(ahead) < kClockMentioned) break;
+    error = std::max(error, first.error + each.error);
+    differences.push_back(fmt::format("that of host {} is {:.1f} s {}", each.host->name,
+                                      std::abs(ahead), ahead > 0 ? "ahead" : "behind"));
+  }
+  return fmt::format(
+      "the hosts' clocks differ by more than 1 s: compared with host {}, {} (known to within "
+      "{:.2f} "
+      "s); which of several ranks failed first may be said wrongly; let NTP set the clocks "
+      "(chrony, "
+      "systemd-timesyncd)",
+      first.host->name, names_of(std::move(differences)), error);
+}
+
+std::string cores_line(std::span<const PreparedHost> hosts) {
+  struct Group {
+    std::string cores;
+    std::vector<std::string> names = {};
+  };
+  std::vector<Group> groups;
+  for (const PreparedHost& host : hosts) {
+    if (host.ranks == 0) continue;
+    auto group = std::ranges::find(groups, host.answer.cores, &Group::cores);
+    if (group == groups.end()) group = groups.insert(group, {.cores = host.answer.cores});
+    group->names.push_back(host.name);
+  }
+  if (groups.size() == 1) {
+    const std::size_t count = groups.front().names.size();
+    return fmt::format("cores: {}{}", count == 1 ? "" : fmt::format("on each of {} hosts ", count),
+                       groups.front().cores);
+  }
+  std::vector<std::string> texts;
+  for (Group& group : groups)
+    texts.push_back(names_of(std::move(group.names)) + ": " + group.cores);
+  return fmt::format("cores: {}", fmt::join(texts, "; "));
+}
+
+namespace {
+
+std::string what_to_do(const LostAgent& lost, std::span<const std::string> command) {
+  constexpr int kFailureOfSsh = 255, kCannotExecute = 126, kNotFound = 127;
+  const std::string& program = command.front();
+  if (command.size() == 2) return {};  // the agent itself, on this host
+  if (!lost.status) return "install " + program + " on this host";
+  const int status = WIFEXITED(*lost.status) ? WEXITSTATUS(*lost.status) : -1;
+  if (status == kNotFound || status == kCannotExecute) {
+    return "horarun must be there under this very path, with its libraries: install hora on that "
+           "host, too, or in a folder that all hosts share";
+  }
+  if (program == "srun") return "is the node up (sinfo), and is this job's allocation still there?";
+  if (status == kFailureOfSsh) {
+    return "ssh must log in there without a question: is the name right, the host up, its sshd "
+           "reachable, this user's key there? --ssh-port and --ssh-identity-file name others";
+  }
+  return "this command must go through: with --version in place of --agent it prints horarun's "
+         "version";
+}
+
+}  // namespace
+
+std::string tried_text(std::span<const std::string> command) {
+  if (command.empty()) return {};
+  return "; tried: " + as_shell_line({{command.begin(), command.end()}, {}});
+}
+
+std::string start_advice(const LostAgent& lost, std::span<const std::string> command) {
+  if (command.empty()) return {};
+  const std::string advice = what_to_do(lost, command);
+  return tried_text(command) + (advice.empty() ? "" : "; " + advice);
+}
+
 namespace {
 
 constexpr std::uint32_t kMpirun = 0;
@@ -18,7 +193,7 @@ constexpr Moment kStoppedWarning{1000};
 constexpr int kUnavailable = 69;  ///< sysexits.h, EX_UNAVAILABLE
 /// So many checks in which two hosts have not answered mean that the network is cut.
 constexpr int kMissedOfCut = 3;
-constexpr int kMostPairs = 4;  ///< shown
+constexpr std::size_t kMostPairs = 4;  ///< shown
 
 /// Open MPI leaves domains out of host names. An address has no domain.
 bool is_same_host(const std::string& name, const std::string& asked) {
@@ -62,7 +237,7 @@ void Supervisor::on(std::size_t host, const Hello& hello, Moment now) {
                            .asked = now};
   Prepare request = plan_.preparation;
   request.ranks = static_cast<std::uint32_t>(plan_.hosts[host].ranks);
-  actions_.push_back(SendTo{host, request});
+  send_to(host, request);
 }
 
 void Supervisor::on(std::size_t host, const Prepared& prepared, Moment now) {
@@ -76,81 +251,67 @@ void Supervisor::on(std::size_t host, const Prepared& prepared, Moment now) {
 void Supervisor::check_hosts(Moment now) {
   std::vector<PreparedHost> hosts;
   for (const Host& host : hosts_) hosts.push_back(host.prepared);
-  std::string problems;
-  for (const std::string& problem : problems_of(hosts, plan_.needs)) {
-    problems += (problems.empty() ? "" : "\n") + problem;
+  const auto problems = problems_of(hosts, plan_.needs);
+  if (!problems.empty()) {
+    return fail(fmt::format("{}", fmt::join(problems, "\n")), kUnavailable, now);
   }
-  if (!problems.empty()) return fail(problems, kUnavailable, now);
   started_ = true;
-  if (const auto warning = clock_warning(hosts)) actions_.push_back(Say{*warning});
-  if (ranks_.size() > 1) actions_.push_back(Say{cores_line(hosts)});
+  if (const auto warning = clock_warning(hosts)) say("{}", *warning);
+  if (ranks_.size() > 1) say("{}", cores_line(hosts));
   if (hosts_.size() == 1) return start_mpirun(now);
-  try_networks(now);
+  start_trial(plan_.network_interfaces, now);
 }
 
-void Supervisor::try_networks(Moment now) {
-  trial_.emplace(host_names(), plan_.network_interfaces, plan_.nonce);
+void Supervisor::start_trial(std::vector<std::string> named, Moment now) {
+  std::vector<std::string> hosts;
+  for (const JobHost& host : plan_.hosts) hosts.push_back(host.name);
+  trial_.emplace(std::move(hosts), std::move(named), plan_.nonce);
   trial_limit_ = now + plan_.network_trial;
   carry_on_trial(trial_->start(), now);
 }
 
-std::vector<std::string> Supervisor::host_names() const {
-  std::vector<std::string> names;
-  for (const JobHost& host : plan_.hosts) names.push_back(host.name);
-  return names;
-}
-
 template <class Answer>
 void Supervisor::on_trial(std::size_t host, const Answer& answer, Moment now) {
-  if (trial_limit_) return carry_on_trial(trial_->on(host, answer), now);
-  if (check_limit_ && !end_limit_) carry_on_check(check_->on(host, answer), now);
+  if (trial_limit_ && !end_limit_) carry_on_trial(trial_->on(host, answer), now);
 }
 
 void Supervisor::carry_on_trial(NetworkTrial::Messages messages, Moment now) {
-  for (auto& [host, message] : messages) actions_.push_back(SendTo{host, std::move(message)});
-  const auto& result = trial_->result();
-  if (!result) return;
+  for (auto& [host, message] : messages) send_to(host, std::move(message));
+  if (!trial_->result()) return;
   trial_limit_.reset();
-  if (!*result) return fail(result->error(), kUnavailable, now);
-  actions_.push_back(Say{(*result)->line, ranks_.size() == 1});
-  if ((*result)->warning) actions_.push_back(Say{*(*result)->warning});
+  if (network_) return compare_trial(now);
+  const auto& result = *trial_->result();
+  if (!result) return fail(result.error(), kUnavailable, now);
+  network_ = *result;
+  actions_.push_back(Say{network_->line, ranks_.size() == 1});
+  if (network_->warning) say("{}", *network_->warning);
   start_mpirun(now);
 }
 
-const NetworkChoice* Supervisor::network() const {
-  return trial_ && trial_->result() && *trial_->result() ? &**trial_->result() : nullptr;
-}
-
+/// Tries the chosen network again where that is due.
 void Supervisor::check_network(Moment now) {
-  if (check_limit_ && now >= *check_limit_) carry_on_check(check_->give_up(), now);
-  if (check_limit_ || network() == nullptr) return;
+  if (trial_limit_ && now >= *trial_limit_) carry_on_trial(trial_->give_up(), now);
+  if (trial_limit_ || !network_ || end_limit_) return;
   const bool is_due = !last_check_ || (now - *last_check_ >= plan_.network_check &&
                                        std::ranges::any_of(ranks_, &Rank::overdue));
-  if (!is_due) return;
-  check_.emplace(host_names(), std::vector<std::string>(), plan_.nonce);
-  check_limit_ = now + plan_.network_trial;
-  carry_on_check(check_->start(), now);
+  if (is_due) start_trial({}, now);
 }
 
-void Supervisor::carry_on_check(NetworkTrial::Messages messages, Moment now) {
-  for (auto& [host, message] : messages) actions_.push_back(SendTo{host, std::move(message)});
-  if (!check_->result()) return;
-  check_limit_.reset();
+/// What has answered once, and then not in several trials while ranks wait, is cut.
+void Supervisor::compare_trial(Moment now) {
   last_check_ = now;
-  if (!check_->all_told()) return;  // check_silence() sees to such a host
-  const auto joined = check_->joined(network()->addresses);
+  if (!trial_->all_told()) return;  // check_silence() sees to such a host
+  const auto joined = trial_->joined(network_->addresses);
   for (const auto& pair : joined) missed_[pair] = 0;
-  std::string cut;
-  int pairs = 0;
+  std::vector<std::string> cut;
   for (auto& [pair, missed] : missed_) {
-    if (joined.contains(pair) || ++missed < kMissedOfCut || ++pairs > kMostPairs) continue;
-    cut += (cut.empty() ? "" : ", ") + plan_.hosts[pair.first].name + " and " +
-           plan_.hosts[pair.second].name;
+    if (joined.contains(pair) || ++missed < kMissedOfCut) continue;
+    cut.push_back(plan_.hosts[pair.first].name + " and " + plan_.hosts[pair.second].name);
   }
   if (cut.empty()) return;
-  if (pairs > kMostPairs) cut += ", ... (" + std::to_string(pairs) + " pairs)";
-  fail("hosts " + cut + " reach each other no more over the ranks' " + network()->line +
-           ", though their agents answer: is a link, a switch or a firewall between them down?",
+  fail(fmt::format("hosts {} reach each other no more over the ranks' {}, though their agents "
+                   "answer: is a link, a switch or a firewall between them down?",
+                   pairs_text(std::move(cut), kMostPairs), network_->line),
        kUnavailable, now);
 }
 
@@ -161,18 +322,20 @@ void Supervisor::start_mpirun(Moment now) {
 }
 
 void Supervisor::start(std::size_t host, Start request) {
-  request.environment.push_back(std::string(internal::kHostVariable) + "=" +
-                                plan_.hosts[host].name);
-  actions_.push_back(SendTo{host, std::move(request)});
+  request.environment.push_back(
+      fmt::format("{}={}", internal::kHostVariable, plan_.hosts[host].name));
+  send_to(host, std::move(request));
 }
 
 void Supervisor::on(std::size_t, const StartRemote& request, Moment now) {
   const auto found = std::ranges::find_if(
       plan_.hosts, [&](const JobHost& host) { return is_same_host(host.name, request.host); });
   if (found == plan_.hosts.end()) {
-    return fail("mpirun wants to start a daemon on host " + request.host +
-                    ", which is not a host of this job",
-                kUnavailable, now);
+    return fail(
+        fmt::format("mpirun wants to start a daemon on host {}, which is not a host of this "
+                    "job",
+                    request.host),
+        kUnavailable, now);
   }
   Start daemon;
   daemon.process = kMpirun + 1;
@@ -199,10 +362,8 @@ void Supervisor::on(std::size_t host, const ProcessEnded& ended, Moment now) {
 
 void Supervisor::on(std::size_t host, const ProcessStopped& stopped, Moment) {
   if (!stopped.stopped || end_limit_) return;
-  actions_.push_back(Say{"host " + plan_.hosts[host].name + ": process " +
-                         std::to_string(stopped.pid) + " (" + stopped.name +
-                         ") of the job is stopped; kill -CONT " + std::to_string(stopped.pid) +
-                         " lets it go on"});
+  say("host {0}: process {1} ({2}) of the job is stopped; kill -CONT {1} lets it go on",
+      plan_.hosts[host].name, stopped.pid, stopped.name);
 }
 
 void Supervisor::on(std::size_t host, const RankStarted& started, Moment) {
@@ -216,7 +377,7 @@ void Supervisor::on(std::size_t, const RankStopped& stopped, Moment now) {
   ending_.on_rank_stopped(stopped.rank, stopped.stopped, now);
   bool& was_said = ranks_[stopped.rank].stop_was_said;
   if (!stopped.stopped && std::exchange(was_said, false) && !end_limit_) {
-    actions_.push_back(Say{"rank " + std::to_string(stopped.rank) + " runs again"});
+    say("rank {} runs again", stopped.rank);
   }
 }
 
@@ -228,19 +389,17 @@ void Supervisor::on(std::size_t, const RankSignalled& signalled, Moment) {
 }
 
 void Supervisor::on(std::size_t, const RankWaits& waits, Moment now) {
-  if (is_rank(waits.rank)) ending_.on_rank_waits(waits, now);
-}
-
-void Supervisor::on(std::size_t, const RankOverdue& overdue, Moment) {
-  if (is_rank(overdue.rank)) ranks_[overdue.rank].overdue = overdue.overdue;
+  if (!is_rank(waits.rank)) return;
+  ranks_[waits.rank].overdue = waits.overdue;
+  ending_.on_rank_waits(waits, now);
 }
 
 void Supervisor::on(std::size_t host, const RankEnded& ended, Moment now) {
   if (!is_rank(ended.rank)) return;
   ranks_[ended.rank].host = host;
   if (!ended.record_failure.empty() && !std::exchange(lost_record_was_said_, true)) {
-    actions_.push_back(Say{"no flight record of rank " + std::to_string(ended.rank) + " (host " +
-                           plan_.hosts[host].name + "): " + ended.record_failure});
+    say("no flight record of rank {} (host {}): {}", ended.rank, plan_.hosts[host].name,
+        ended.record_failure);
   }
   ending_.on_rank_ended(ended, plan_.hosts[host].name, now);
 }
@@ -250,10 +409,11 @@ std::vector<Instruction> Supervisor::on_lost(std::size_t host, const LostAgent& 
   const bool connected =
       std::exchange(hosts_[host].state, HostState::gone) != HostState::connecting;
   if (!end_limit_) {
-    fail("host " + plan_.hosts[host].name + ": " +
-             (connected ? "its agent has ended" : "no agent could be started there") +
-             (lost.how.empty() ? "" : " (" + lost.how + ")") + ranks_of(host) +
-             (connected ? "" : start_advice(lost, plan_.hosts[host].agent_command)),
+    const JobHost& plan = plan_.hosts[host];
+    fail(fmt::format("host {}: {}{}{}{}", plan.name,
+                     connected ? "its agent has ended" : "no agent could be started there",
+                     lost.how.empty() ? "" : fmt::format(" ({})", lost.how), ranks_of(host),
+                     connected ? "" : start_advice(lost, plan.agent_command)),
          kUnavailable, now);
   }
   check_end(now);
@@ -271,10 +431,8 @@ std::vector<Instruction> Supervisor::on_signal(int number, Moment now) {
   if (interrupts_ == 1 && !end_limit_) {
     const bool terminated = number == SIGTERM;
     const Moment grace = terminated ? plan_.terminate_grace : plan_.interrupt_grace;
-    const std::string limit =
-        terminated ? ", within " + std::to_string(grace.count() / 1000) + " s" : "";
-    actions_.push_back(Say{"ending the job after " + signal_text(number) + limit +
-                           "; a second one ends it at once"});
+    say("ending the job after {}{}; a second one ends it at once", signal_text(number),
+        terminated ? fmt::format(", within {} s", grace.count() / 1000) : "");
     status_ = 128 + number;
     caused_ = true;
     end_all(grace, number, now);
@@ -290,7 +448,6 @@ std::vector<Instruction> Supervisor::on_time(Moment now) {
     check_silence(now);
     check_stopped(now);
     check_init(now);
-    if (trial_limit_ && now >= *trial_limit_) carry_on_trial(trial_->give_up(), now);
     check_network(now);
   }
   check_end(now);
@@ -299,28 +456,30 @@ std::vector<Instruction> Supervisor::on_time(Moment now) {
 
 void Supervisor::check_start(Moment now) {
   if (now - start_ < plan_.start_timeout || end_limit_) return;
-  std::string missing, tried;
+  std::vector<std::string> missing;
+  std::string tried;
   for (std::size_t host = 0; host < hosts_.size(); ++host) {
     if (hosts_[host].state == HostState::ready) continue;
-    missing += (missing.empty() ? "" : ", ") + plan_.hosts[host].name;
+    missing.push_back(plan_.hosts[host].name);
     const bool is_first = tried.empty() && hosts_[host].state == HostState::connecting;
     if (is_first) tried = tried_text(plan_.hosts[host].agent_command);
   }
-  const std::string limit = std::to_string(plan_.start_timeout.count() / 1000) + " s";
-  const std::string advice = "; --start-timeout gives them more time";
+  const auto limit = plan_.start_timeout.count() / 1000;
   if (!missing.empty()) {
-    return fail("no answer within " + limit + " from " + missing + tried + advice, kUnavailable,
-                now);
+    return fail(fmt::format("no answer within {} s from {}{}; --start-timeout gives them more time",
+                            limit, fmt::join(missing, ", "), tried),
+                kUnavailable, now);
   }
-  std::string ranks;
+  std::vector<int> ranks;
   for (int rank = 0; is_rank(rank); ++rank) {
-    if (!ending_.has_started(rank)) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+    if (!ending_.has_started(rank)) ranks.push_back(rank);
   }
-  if (!ranks.empty()) {
-    fail("mpirun has not started the ranks " + ranks + " within " + limit + advice +
-             (ending_.output().empty() ? "" : "\n" + ending_.output()),
-         kUnavailable, now);
-  }
+  if (ranks.empty()) return;
+  fail(fmt::format(
+           "mpirun has not started the ranks {} within {} s; --start-timeout gives them more "
+           "time{}{}",
+           fmt::join(ranks, ", "), limit, ending_.output().empty() ? "" : "\n", ending_.output()),
+       kUnavailable, now);
 }
 
 void Supervisor::check_silence(Moment now) {
@@ -328,10 +487,11 @@ void Supervisor::check_silence(Moment now) {
     const Host& each = hosts_[host];
     if (each.state != HostState::preparing && each.state != HostState::ready) continue;
     if (now - each.last_heard < plan_.silence) continue;
-    fail("host " + plan_.hosts[host].name + " has not been heard from for " +
-             std::to_string((now - each.last_heard).count() / 1000) +
-             " s: it hangs, or the network to it is cut" + ranks_of(host),
-         kUnavailable, now);
+    fail(
+        fmt::format("host {} has not been heard from for {} s: it hangs, or the network to it is "
+                    "cut{}",
+                    plan_.hosts[host].name, (now - each.last_heard).count() / 1000, ranks_of(host)),
+        kUnavailable, now);
   }
 }
 
@@ -341,15 +501,14 @@ void Supervisor::check_stopped(Moment now) {
     const auto since = ending_.stopped_since(static_cast<int>(i));
     if (!since || rank.stop_was_said || now - *since < kStoppedWarning) continue;
     rank.stop_was_said = true;
-    actions_.push_back(Say{"rank " + std::to_string(i) + " (host " + plan_.hosts[rank.host].name +
-                           ") is stopped (SIGSTOP or SIGTSTP)" +
-                           (ranks_.size() > 1 ? "; the others wait for it" : "")});
+    say("rank {} (host {}) is stopped (SIGSTOP or SIGTSTP){}", i, plan_.hosts[rank.host].name,
+        ranks_.size() > 1 ? "; the others wait for it" : "");
   }
 }
 
 void Supervisor::check_init(Moment now) {
   const auto late = ending_.late_for_init(now);
-  if (late && !init_was_said_) actions_.push_back(Say{*late});
+  if (late && !init_was_said_) say("{}", *late);
   init_was_said_ = late.has_value();
 }
 
@@ -375,7 +534,7 @@ void Supervisor::check_end(Moment now) {
 void Supervisor::fail(const std::string& reason, int status, Moment now) {
   if (!std::exchange(caused_, true)) {
     status_ = status;
-    actions_.push_back(Say{reason});
+    say("{}", reason);
   }
   end_all(plan_.grace, SIGTERM, now);
 }
@@ -392,17 +551,16 @@ void Supervisor::end_all(Moment grace, int signal, Moment now) {
 
 void Supervisor::send_all(const Message& message) {
   for (std::size_t host = 0; host < hosts_.size(); ++host) {
-    if (hosts_[host].state != HostState::gone) actions_.push_back(SendTo{host, message});
+    if (hosts_[host].state != HostState::gone) send_to(host, message);
   }
 }
 
 std::string Supervisor::ranks_of(std::size_t host) const {
-  std::string text;
+  std::vector<int> ranks;
   for (int rank = 0; is_rank(rank); ++rank) {
-    if (ranks_[rank].host != host || ending_.has_ended(rank)) continue;
-    text += (text.empty() ? "; its ranks: " : ", ") + std::to_string(rank);
+    if (ranks_[rank].host == host && !ending_.has_ended(rank)) ranks.push_back(rank);
   }
-  return text;
+  return ranks.empty() ? "" : fmt::format("; its ranks: {}", fmt::join(ranks, ", "));
 }
 
 bool Supervisor::is_rank(int rank) const {

@@ -1,26 +1,73 @@
-/// What horarun does with a job, as a state machine: what happens comes in, with the time; what to
-/// send, to say, and how to end comes out.
-/// Thread rule: pure.
+/// Decides what horarun does with a job, as a state machine: what happens comes in, with the time;
+/// what to send, to say, and how to end comes out. Thread rule: pure.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "core/launch/control/messages.h"
 #include "core/launch/network/network_trial.h"
-#include "core/launch/supervisor/prepared_hosts.h"
-#include "core/launch/watch/job_ending.h"
+#include "core/launch/watch/ending.h"
 
 namespace hora::launch {
+
+struct PreparedHost {
+  std::string name;
+  int ranks = 0;
+  std::string version;       ///< of hora
+  std::string architecture;  ///< as uname() has it
+  Prepared answer;
+  /// When the question was sent and the answer came, since any time that is the same for all hosts.
+  std::chrono::milliseconds asked{0};
+  std::chrono::milliseconds answered{0};
+};
+
+/// Needs of each rank before it has done anything, in bytes.
+struct RankNeeds {
+  std::uint64_t shared_memory = 0;  ///< in /dev/shm
+  std::uint64_t memory = 0;
+};
+
+/// Lists what keeps the job from starting, one line each, which begins with the host: what its
+/// agent has found, another version of hora than this, another architecture than the first host's,
+/// too little memory or shared memory. Each says what was found, what is needed, and what to do.
+std::vector<std::string> problems_of(std::span<const PreparedHost> hosts, const RankNeeds& needs);
+
+/// A warning where clocks certainly differ by more than a second: a host has read its clock
+/// at some time between the question and the answer, so differences are known to within half of
+/// that.
+std::optional<std::string> clock_warning(std::span<const PreparedHost> hosts);
+
+/// One line: which cores the ranks get, hosts of which the same is to be said together.
+std::string cores_line(std::span<const PreparedHost> hosts);
+
+/// How an agent was lost, as far as that is known.
+struct LostAgent {
+  std::string how = {};            ///< "ssh ended with exit status 255: Permission denied"
+  std::optional<int> status = {};  ///< of the command that was to start it, as waitpid() gives it
+};
+
+/// "; tried: " and the command that was to start it, as a shell reads it; nothing where it was not
+/// started by one.
+std::string tried_text(std::span<const std::string> command);
+
+/// tried_text(), and what to do: by how the command ended, as ssh tells its own failure (255) from
+/// the remote shell's (126, 127; POSIX, Exit Status for Commands).
+std::string start_advice(const LostAgent& lost, std::span<const std::string> command);
 
 struct JobHost {
   std::string name;
   int ranks = 0;
-  /// What starts its agent there, and carries its bytes; empty: it has been started, and connects.
+  /// Starts its agent there, and carries its bytes; empty: it has been started, and connects.
   std::vector<std::string> agent_command = {};
 };
 
@@ -36,7 +83,7 @@ struct JobPlan {
   std::function<std::vector<std::string>(std::size_t host, const NetworkChoice*)>
       daemon_environment;
   std::vector<std::string> network_interfaces = {};  ///< as the user has named them; empty: tried
-  ProbeNonce nonce = {};                             ///< random
+  std::uint64_t nonce = 0;                           ///< random
   Moment start_timeout{30000};
   Moment silence{30000};         ///< a host that is not heard from for this long is lost
   Moment grace{2000};            ///< between the first signal and SIGKILL, after a failure
@@ -60,7 +107,6 @@ struct Say {
 /// Output of mpirun or a daemon, which follows from what was said; shown with --verbose.
 struct ShowOutput {
   std::string text;
-  bool verbose = true;
 };
 /// The hosts' agents have ended, or are given up: horarun ends with this status.
 struct Finish {
@@ -104,7 +150,6 @@ class Supervisor {
   void on(std::size_t host, const RankStopped& stopped, Moment now);
   void on(std::size_t host, const RankSignalled& signalled, Moment now);
   void on(std::size_t host, const RankWaits& waits, Moment now);
-  void on(std::size_t host, const RankOverdue& overdue, Moment now);
   void on(std::size_t host, const NetworkTold& told, Moment now) { on_trial(host, told, now); }
   void on(std::size_t host, const NetworkTried& tried, Moment now) { on_trial(host, tried, now); }
   void on(std::size_t host, const RankEnded& ended, Moment now);
@@ -114,14 +159,13 @@ class Supervisor {
   void start_mpirun(Moment now);
   void start(std::size_t host, Start request);
   void check_hosts(Moment now);
-  void try_networks(Moment now);
+  void start_trial(std::vector<std::string> named, Moment now);
   template <class Answer>
   void on_trial(std::size_t host, const Answer& answer, Moment now);
   void carry_on_trial(NetworkTrial::Messages messages, Moment now);
   void check_network(Moment now);
-  void carry_on_check(NetworkTrial::Messages messages, Moment now);
-  std::vector<std::string> host_names() const;
-  const NetworkChoice* network() const;
+  void compare_trial(Moment now);
+  const NetworkChoice* network() const { return network_ ? &*network_ : nullptr; }
   void check_start(Moment now);
   void check_silence(Moment now);
   void check_stopped(Moment now);
@@ -130,7 +174,14 @@ class Supervisor {
   /// The job has failed for a reason that is known at once.
   void fail(const std::string& reason, int status, Moment now);
   void end_all(Moment grace, int signal, Moment now);
+  void send_to(std::size_t host, Message message) {
+    actions_.push_back(SendTo{host, std::move(message)});
+  }
   void send_all(const Message& message);
+  template <class... Arguments>
+  void say(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    actions_.push_back(Say{fmt::format(format, std::forward<Arguments>(arguments)...)});
+  }
   std::string ranks_of(std::size_t host) const;
   bool is_rank(int rank) const;
   std::vector<Instruction> take() { return std::exchange(actions_, {}); }
@@ -140,12 +191,11 @@ class Supervisor {
   std::vector<Host> hosts_;
   std::vector<Rank> ranks_;
   std::vector<Instruction> actions_;
+  /// The one by which the network is chosen; then others of that network, the first when mpirun
+  /// starts.
   std::optional<NetworkTrial> trial_;
-  std::optional<Moment> trial_limit_;
-  /// Trials of the chosen network, the first of them when mpirun starts: what answered once, and
-  /// then not in several while ranks wait, is cut.
-  std::optional<NetworkTrial> check_;
-  std::optional<Moment> check_limit_, last_check_;
+  std::optional<Moment> trial_limit_, last_check_;
+  std::optional<NetworkChoice> network_;
   /// By pair of hosts that have answered: in how many of the last checks they have not.
   std::map<std::pair<std::size_t, std::size_t>, int> missed_;
   JobEnding ending_;

@@ -1,16 +1,18 @@
 #include "core/launch/watch/ending.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <hora/error.h>
 #include <hora/printable.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
-#include <cstdio>
 #include <set>
 #include <tuple>
-#include <vector>
 
 #include "core/launch/control/child_process.h"
 #include "core/tensor_text.h"
@@ -19,6 +21,8 @@ namespace hora::launch {
 namespace {
 
 constexpr int kTemporaryFailure = 75;  // sysexits.h
+constexpr std::size_t kMostOutputKept = 8000;
+constexpr std::size_t kMostNamedRanks = 4;
 
 /// 0 is the likeliest first cause. MPI ends ranks by SIGTERM, or by the end of what has started
 /// their guards, but no guard. SIGPIPE comes from writing to a peer that has gone.
@@ -49,15 +53,9 @@ std::string in_one_line(const std::string& text) {
   return line;
 }
 
-std::string seconds_text(std::uint64_t milliseconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(milliseconds) / 1000);
-  return text;
-}
-
 std::string when_text(const RankEnded& ended) {
-  return ", " + seconds_text(ended.lived_ms) + " after its start" +
-         (ended.phase.empty() ? "" : ", in " + in_one_line(ended.phase));
+  return fmt::format(", {:.1f} s after its start{}", static_cast<double>(ended.lived_ms) / 1000,
+                     ended.phase.empty() ? "" : ", in " + in_one_line(ended.phase));
 }
 
 }  // namespace
@@ -74,23 +72,25 @@ int exit_status(const RankEnded& ended) {
 
 std::string signal_text(int number) {
   const char* name = ::sigabbrev_np(number);
-  return "signal " + std::to_string(number) +
-         (name == nullptr ? "" : " (SIG" + std::string(name) + ")");
+  return fmt::format("signal {}{}", number, name == nullptr ? "" : fmt::format(" (SIG{})", name));
 }
 
 std::string status_text(int status) {
   if (WIFSIGNALED(status)) return "was killed by " + signal_text(WTERMSIG(status));
   const int number = WEXITSTATUS(status);
-  return "ended with exit status " + std::to_string(number) +
-         (number == kTemporaryFailure ? " (EX_TEMPFAIL: it can be started again)" : "");
+  return fmt::format("ended with exit status {}{}", number,
+                     number == kTemporaryFailure ? " (EX_TEMPFAIL: it can be started again)" : "");
 }
 
 std::string ending_text(const RankEnded& ended, const std::string& host, const std::string& where) {
-  std::string text = "rank " + std::to_string(ended.rank) + " (host " + host;
-  if (ended.pid == 0) return text + ") could not be started: " + ended.failure;
-  text += ", pid " + std::to_string(ended.pid) + ") ";
-  text += ended.failure.empty() ? status_text(ended.status) : "was ended: " + ended.failure;
-  text += when_text(ended);
+  if (ended.pid == 0) {
+    return fmt::format("rank {} (host {}) could not be started: {}", ended.rank, host,
+                       ended.failure);
+  }
+  std::string text =
+      fmt::format("rank {} (host {}, pid {}) {}{}", ended.rank, host, ended.pid,
+                  ended.failure.empty() ? status_text(ended.status) : "was ended: " + ended.failure,
+                  when_text(ended));
   if (WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 0 && !ended_well(ended)) {
     text += ended.cause.empty() ? ", without hora::shutdown, in which ranks wait for each other"
                                 : ", after hora had failed";
@@ -120,9 +120,9 @@ std::string first_cause_text(std::span<const RankEnded> ended, const RankEnded& 
   for (const RankEnded& each : ended) {
     if (each.peer_failed && each.asked_ns == 0) ranks.insert(each.rank);
   }
-  return in_one_line(first.cause) + "; " +
-         internal::named_ranks(std::vector<int>(ranks.begin(), ranks.end())) + " ended the job" +
-         when_text(first);
+  return fmt::format("{}; {} ended the job{}", in_one_line(first.cause),
+                     internal::named_ranks(std::vector<int>(ranks.begin(), ranks.end())),
+                     when_text(first));
 }
 
 bool is_likely_consequence(const RankEnded& ended) {
@@ -145,10 +145,11 @@ std::string failed_mpi_init(std::string_view output) {
     const auto start = std::min(output.find(name), output.size() - name.size()) + name.size();
     return printable(output.substr(start, output.find('\n', start) - start));
   };
-  const std::string text = "; MPI did not start: ";
-  if (output.find("\nComponent: ") == output.npos) return text + "--verbose shows why";
-  return text + "it has no component \"" + line_after("\nComponent: ") + "\" (--mca " +
-         line_after("\nFramework: ") + ")";
+  if (output.find("\nComponent: ") == output.npos) {
+    return "; MPI did not start: --verbose shows why";
+  }
+  return fmt::format("; MPI did not start: it has no component \"{}\" (--mca {})",
+                     line_after("\nComponent: "), line_after("\nFramework: "));
 }
 
 std::optional<std::size_t> first_cause(std::span<const RankEnded> ended) {
@@ -158,6 +159,268 @@ std::optional<std::size_t> first_cause(std::span<const RankEnded> ended) {
     if (!ended_well(ended[i]) && (!first || key(i) < key(*first))) first = i;
   }
   return first;
+}
+
+WaitLimits wait_limits(std::span<const SettingAssignment> flags,
+                       std::span<const SettingAssignment> environment) {
+  WaitLimits limits;
+  const auto take = [&](const char* variable, auto Settings::*setting, Moment& limit) {
+    for (const auto assignments : {flags, environment}) {
+      const auto found = std::ranges::find(assignments, variable, &SettingAssignment::variable);
+      if (found == assignments.end()) continue;
+      try {
+        limit = parse_settings(std::span(&*found, 1)).*setting;
+      } catch (const Error&) {  // hora::init says what is wrong
+      }
+      return;
+    }
+  };
+  take("HORA_STALL_WARNING", &Settings::stall_warning, limits.init_warning);
+  take("HORA_INIT_TIMEOUT", &Settings::init_timeout, limits.init);
+  take("HORA_TIMEOUT", &Settings::timeout, limits.stopped);
+  return limits;
+}
+
+JobEnding::JobEnding(std::size_t ranks, EndingLimits limits) : limits_(limits), ranks_(ranks) {}
+
+void JobEnding::on_rank_started(const RankStarted& started, const std::string& host) {
+  Rank& rank = at(started.rank);
+  rank.started = true;
+  rank.pid = started.pid;
+  rank.host = host;
+}
+
+void JobEnding::on_rank_waits(const RankWaits& waits, Moment now) {
+  const auto mark = [now](std::optional<Moment>& since, bool inside) {
+    since = inside ? since.value_or(now) : std::optional<Moment>();
+  };
+  mark(at(waits.rank).initializing_since, waits.initializing);
+  mark(at(waits.rank).in_shutdown_since, waits.in_shutdown);
+}
+
+void JobEnding::on_rank_stopped(int number, bool stopped, Moment now) {
+  Rank& rank = at(number);
+  rank.stopped_since = stopped ? std::optional(now) : std::nullopt;
+  // Where all ranks were stopped, it has waited for none meanwhile.
+  if (!stopped && rank.in_shutdown_since) rank.in_shutdown_since = now;
+}
+
+void JobEnding::on_rank_ended(const RankEnded& ended, const std::string& host, Moment now) {
+  at(ended.rank) = {.started = true, .pid = ended.pid, .ended_at = now, .host = host};
+  ended_.push_back(ended);
+  if (all_ended()) last_rank_ended_ = now;
+  if (!ended_well(ended) && !first_failure_) first_failure_ = now;
+}
+
+void JobEnding::on_output(std::string_view text) {
+  output_ += text;
+  if (output_.size() > kMostOutputKept) output_.erase(0, output_.size() - kMostOutputKept);
+}
+
+void JobEnding::on_mpirun_ended(int status, Moment now) {
+  mpirun_status_ = status;
+  mpirun_ended_ = now;
+  if (!WIFSIGNALED(status) || killed_) return;
+  killed_ = {"mpirun " + status_text(status), status, now};
+}
+
+void JobEnding::on_daemon_ended(int status, const std::string& host, const std::string& ranks,
+                                Moment now) {
+  if (!WIFSIGNALED(status) || killed_) return;
+  killed_ = {"host " + host + ": MPI's daemon there " + status_text(status) + ranks, status, now};
+}
+
+bool JobEnding::all_ended() const {
+  return std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.ended_at.has_value(); });
+}
+
+bool JobEnding::may_be_consequences() const {
+  return std::ranges::all_of(ended_, [](const RankEnded& each) {
+    return ended_well(each) || is_likely_consequence(each);
+  });
+}
+
+/// Whether mpirun or a daemon was; their ranks end with them. After the last rank it means nothing.
+bool JobEnding::was_killed() const {
+  if (!killed_ || (!first_failure_ && all_ended())) return false;
+  return std::ranges::all_of(ended_, [&](const RankEnded& each) {
+    return ended_well(each) || is_likely_consequence(each) || may_follow(each, *killed_);
+  });
+}
+
+/// Inside MPI_Init a rank exits by itself once its daemon is gone, and may be reported before that.
+/// A daemon that crashes, in place of being killed, may do so because of the rank.
+bool JobEnding::may_follow(const RankEnded& ended, const Killed& killed) const {
+  const Moment slack = WIFEXITED(ended.status) ? limits_.gather : Moment(0);
+  return WTERMSIG(killed.status) == SIGKILL && *at(ended.rank).ended_at + slack >= killed.time;
+}
+
+bool JobEnding::is_over(Moment now) const {
+  const bool mpirun_is_late = last_rank_ended_ && now - *last_rank_ended_ >= limits_.mpirun_exit;
+  return !first_failure_ && all_ended() && (mpirun_ended_ || mpirun_is_late);
+}
+
+std::optional<int> JobEnding::common_status() const {
+  std::optional<int> common;
+  for (const RankEnded& ended : ended_) {
+    if (!ended.shut_down) return std::nullopt;
+    if (!WIFEXITED(ended.status) && ended.asked_ns != 0) continue;
+    const int status = shell_status(ended.status);
+    if (status == 0 || status != common.value_or(status)) return std::nullopt;
+    common = status;
+  }
+  return all_ended() ? common : std::nullopt;
+}
+
+std::optional<EndCause> JobEnding::cause(Moment now) const {
+  if (auto found = cause_in_init(now)) return found;
+  if (!was_killed()) {
+    if (auto found = cause_in_ranks(now)) return found;
+    if (auto found = cause_in_shutdown(now)) return found;
+  } else if (now - killed_->time >= limits_.gather) {
+    return EndCause{killed_->text, shell_status(killed_->status)};
+  }
+  return cause_in_mpirun(now);
+}
+
+std::optional<std::string> JobEnding::late_for_init(Moment now) const {
+  if (left_without_init() != nullptr) return std::nullopt;  // the others wait for that one
+  return late_for_init(now, limits_.waits.init_warning);
+}
+
+std::optional<std::string> JobEnding::late_for_init(Moment now, Moment limit) const {
+  std::vector<std::size_t> late, waiting;
+  bool is_overdue = false;
+  for (std::size_t number = 0; number < ranks_.size(); ++number) {
+    const Rank& rank = ranks_[number];
+    if (!rank.started || rank.ended_at) continue;
+    if (rank.initializing_since) {
+      waiting.push_back(number);
+      is_overdue = is_overdue || now - *rank.initializing_since >= limit;
+    } else {
+      late.push_back(number);
+    }
+  }
+  if (!is_overdue || limit.count() == 0) return std::nullopt;
+  if (late.empty()) {
+    return "every rank that runs is still inside hora::init: is one of them stopped, or the "
+           "network between their hosts blocked? --network-interfaces names the one to use";
+  }
+  return fmt::format("{} {} not called hora::init, in which other ranks wait: {}", named(late),
+                     late.size() == 1 ? "has" : "have", fmt::join(waiting, ", "));
+}
+
+/// "rank 3 (host b, pid 4711), rank 5 (host c, pid 4712)"; of many the first ones.
+std::string JobEnding::named(const std::vector<std::size_t>& ranks) const {
+  std::vector<std::string> names;
+  for (const std::size_t rank : std::span(ranks).first(std::min(ranks.size(), kMostNamedRanks))) {
+    names.push_back(
+        fmt::format("rank {} (host {}, pid {})", rank, ranks_[rank].host, ranks_[rank].pid));
+  }
+  const std::size_t more = ranks.size() - names.size();
+  return fmt::format("{}{}", fmt::join(names, ", "),
+                     more == 0 ? "" : fmt::format(" and {} more", more));
+}
+
+std::optional<EndCause> JobEnding::cause_in_init(Moment now) const {
+  if (const RankEnded* left = left_without_init()) {
+    const Moment since = *at(left->rank).ended_at;
+    const auto waits = [&](const Rank& rank) {
+      return rank.initializing_since &&
+             now - std::max(since, *rank.initializing_since) >= limits_.init_alone;
+    };
+    if (std::ranges::none_of(ranks_, waits)) return std::nullopt;
+    return left_before_init(*left);
+  }
+  const Moment timeout = limits_.waits.init;
+  // hora's own error at that time, where it can tell, comes first.
+  const Moment limit = timeout.count() == 0 ? timeout : timeout + limits_.gather_consequences;
+  const auto late = late_for_init(now, limit);
+  if (!late) return std::nullopt;
+  return EndCause{
+      fmt::format("{}; longer than HORA_INIT_TIMEOUT allows, {} s", *late, timeout.count() / 1000),
+      1};
+}
+
+/// A rank that computes may take as long as it likes while others wait there.
+std::optional<EndCause> JobEnding::cause_in_shutdown(Moment now) const {
+  const Moment limit = limits_.waits.stopped;
+  if (limit.count() == 0 || first_failure_) return std::nullopt;
+  std::vector<std::size_t> stopped, waiting;
+  bool is_overdue = false;
+  for (std::size_t number = 0; number < ranks_.size(); ++number) {
+    const Rank& rank = ranks_[number];
+    if (rank.stopped_since) {
+      if (now - *rank.stopped_since >= limit) stopped.push_back(number);
+    } else if (rank.in_shutdown_since) {
+      waiting.push_back(number);
+      is_overdue = is_overdue || now - *rank.in_shutdown_since >= limit;
+    }
+  }
+  if (stopped.empty() || !is_overdue) return std::nullopt;
+  return EndCause{
+      fmt::format("{} {} stopped (SIGSTOP or SIGTSTP), and other ranks wait in shutdown(): {}; "
+                  "longer than HORA_TIMEOUT allows, {} s",
+                  named(stopped), stopped.size() == 1 ? "is" : "are", fmt::join(waiting, ", "),
+                  limit.count() / 1000),
+      1};
+}
+
+/// Null where no rank has ended so.
+const RankEnded* JobEnding::left_without_init() const {
+  const auto left = std::ranges::find_if(
+      ended_, [](const RankEnded& each) { return ended_well(each) && !each.initialized; });
+  return left == ended_.end() ? nullptr : &*left;
+}
+
+std::optional<EndCause> JobEnding::cause_in_ranks(Moment now) const {
+  const bool consequences = may_be_consequences();
+  const Moment gather = consequences ? limits_.gather_consequences : limits_.gather;
+  const bool no_more_comes = all_ended() && mpirun_ended_;
+  if (!first_failure_ || (now - *first_failure_ < gather && !no_more_comes)) return std::nullopt;
+  const RankEnded& culprit = ended_[*first_cause(ended_)];
+  const auto left =
+      std::ranges::find(ended_, rank_that_left_before_init(output_), &RankEnded::rank);
+  if (is_likely_consequence(culprit) && left != ended_.end()) return left_before_init(*left);
+  if (culprit.asked_by_mpi && is_likely_consequence(culprit) && !culprit.peer_failed) {
+    return cause_in_mpis_request();
+  }
+  return cause_of(culprit, culprit.initialized ? "" : failed_mpi_init(output_));
+}
+
+/// mpirun does so at a signal, of which it says nothing, and where it has lost a daemon.
+EndCause JobEnding::cause_in_mpis_request() const {
+  const std::string ranks = "told its ranks to end, none of which had failed";
+  if (output_.find("lost communication") != output_.npos) {
+    return {"mpirun " + ranks + ":\n" + output_, 1};
+  }
+  return {"mpirun was ended by SIGTERM, SIGINT or SIGHUP: it " + ranks, 128 + SIGTERM};
+}
+
+/// It has ended before its ranks, by itself.
+std::optional<EndCause> JobEnding::cause_in_mpirun(Moment now) const {
+  if (!mpirun_ended_ || all_ended()) return std::nullopt;
+  // A rank that has made mpirun end says so itself.
+  const bool any_started = std::ranges::any_of(ranks_, &Rank::started);
+  if (now - *mpirun_ended_ < (any_started ? limits_.gather_consequences : limits_.gather))
+    return std::nullopt;
+  std::string text = "mpirun " + status_text(*mpirun_status_);
+  if (!any_started) {
+    text += " before it started any rank";
+    if (!output_.empty()) text += ":\n" + output_;
+  }
+  return EndCause{text, std::max(1, shell_status(*mpirun_status_))};
+}
+
+EndCause JobEnding::cause_of(const RankEnded& ended, const std::string& where) const {
+  return {first_cause_text(ended_, ended, at(ended.rank).host, where), exit_status(ended)};
+}
+
+EndCause JobEnding::left_before_init(const RankEnded& left) const {
+  EndCause cause =
+      cause_of(left, ", before it called hora::init, in which the others waited for it");
+  cause.status = std::max(1, cause.status);
+  return cause;
 }
 
 }  // namespace hora::launch

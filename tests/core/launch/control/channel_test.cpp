@@ -27,34 +27,27 @@ class ChannelTest : public testing::Test {
     here_ = make(UniqueFd(ends[0]), received_here_, end_here_);
     there_ = make(UniqueFd(ends[1]), received_there_, end_there_);
     loop_.each(std::chrono::milliseconds(10), [this] {
-      if (--turns_ <= 0 && (done_() || Clock::now() > end_of_wait_)) loop_.stop();
+      if (done_() || Clock::now() > end_of_wait_) loop_.stop();
     });
   }
 
-  std::unique_ptr<Channel> make(UniqueFd in, std::vector<Message>& received, std::string& end,
+  std::unique_ptr<Channel> make(UniqueFd socket, std::vector<Message>& received, std::string& end,
                                 std::optional<SealPair> seals = std::nullopt) {
-    UniqueFd out(::fcntl(in.get(), F_DUPFD_CLOEXEC, 3));
+    Connection connection = connection_of(std::move(socket));
+    connection.seals = std::move(seals);
     return std::make_unique<Channel>(
-        loop_, std::move(in), std::move(out),
+        loop_, std::move(connection),
         [&](Message&& message) { received.push_back(std::move(message)); },
-        [&](const std::string& reason) { end = reason; }, std::move(seals));
+        [&](const std::string& reason) { end = reason; });
   }
 
-  /// So many turns, within which nothing more may come.
-  void turn(int turns = 20) {
-    turns_ = turns;
-    done_ = [] { return true; };
-    loop_.run();
-  }
   /// How many turns that takes is the kernel's to decide: it fills buffers as its memory allows.
   void turn_until(std::function<bool()> done) {
-    turns_ = 0;
     done_ = std::move(done);
     end_of_wait_ = Clock::now() + std::chrono::seconds(20);
     loop_.run();
   }
 
-  int turns_ = 0;
   std::function<bool()> done_;
   Clock::time_point end_of_wait_;
   EventLoop loop_;
@@ -89,9 +82,9 @@ TEST(EventLoop, AStopBeforeItRunsHoldsOnce) {
   EXPECT_EQ(turns, 1);
 }
 
-/// Of one end of a sealed connection.
+/// Seals of one end of a connection.
 SealPair seals(int send, int receive) {
-  const auto seal = [](int key) { return Seal(SecretKey::Bytes{static_cast<std::byte>(key)}); };
+  const auto seal = [](int key) { return Seal(SecretKey::Material{static_cast<std::byte>(key)}); };
   return {seal(send), seal(receive)};
 }
 
@@ -115,6 +108,72 @@ TEST_F(SealedChannelTest, CarriesSealedMessages) {
   turn_until([this] { return received_there_.size() == 5 && received_here_.size() == 5; });
   EXPECT_EQ(received_there_.size(), 5U);
   EXPECT_EQ(received_here_.size(), 5U);
+}
+
+/// Two ends that know each other by their tokens alone.
+class UnknownSideTest : public SealedChannelTest {
+ protected:
+  void connect_by(const SecretKey& here, const SecretKey& there) {
+    here_ = make_unknown(here, true, received_here_, end_here_);
+    there_ = make_unknown(there, false, received_there_, end_there_);
+  }
+  std::unique_ptr<Channel> make_unknown(const SecretKey& token, bool connects,
+                                        std::vector<Message>& received, std::string& end) {
+    if (connects) {
+      EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends_), 0);
+    }
+    return std::make_unique<Channel>(
+        loop_, connection_of(UniqueFd(ends_[connects ? 0 : 1])), token, connects, 1000,
+        [&](Message&& message) { received.push_back(std::move(message)); },
+        [&](const std::string& reason) { end = reason; });
+  }
+
+  int ends_[2] = {};
+  SecretKey key_ = *token_from_text("a token of this test"),
+            other_ = *token_from_text("a token of another job");
+};
+
+TEST_F(UnknownSideTest, ProvesItsTokenBeforeAnythingElse) {
+  connect_by(key_, key_);
+  EXPECT_FALSE(here_->authenticated());
+  turn_until([this] { return received_here_.size() == 1 && received_there_.size() == 1; });
+  EXPECT_TRUE(here_->authenticated() && there_->authenticated());
+  there_->send(Hello{});
+  turn_until([this] { return received_here_.size() == 2; });
+  // The connection goes on in other channels.
+  here_->send(EndAll{});
+  ASSERT_TRUE(here_->flush(std::chrono::seconds(5)));
+  Connection here = here_->release(), there = there_->release();
+  here_ = std::make_unique<Channel>(
+      loop_, std::move(here), [](Message&&) {}, [](const std::string&) {});
+  there_ = std::make_unique<Channel>(
+      loop_, std::move(there),
+      [this](Message&& message) { received_there_.push_back(std::move(message)); },
+      [](const std::string&) {});
+  here_->send(Hello{});
+  turn_until([this] { return received_there_.size() == 3; });
+  EXPECT_TRUE(std::holds_alternative<EndAll>(received_there_.at(1)));
+  EXPECT_TRUE(std::holds_alternative<Hello>(received_there_.at(2)));
+}
+
+TEST_F(UnknownSideTest, AnotherTokenIsRefusedOnBothSides) {
+  connect_by(key_, other_);
+  turn_until([this] { return !end_here_.empty() && !end_there_.empty(); });
+  EXPECT_THAT(end_here_, HasSubstr("another token"));
+  EXPECT_THAT(end_there_, HasSubstr("another token"));
+  EXPECT_TRUE(here_->refused() && there_->refused());
+  EXPECT_FALSE(here_->authenticated() || there_->authenticated());
+  EXPECT_TRUE(received_here_.empty() && received_there_.empty());
+}
+
+TEST_F(UnknownSideTest, LongMessagesAreRefused) {
+  connect_by(key_, key_);
+  turn_until([this] { return received_here_.size() == 1; });
+  RankOutput message;
+  message.bytes.assign(2000, 1);
+  here_->send(message);
+  turn_until([this] { return !end_there_.empty(); });
+  EXPECT_THAT(end_there_, HasSubstr("the most is"));
 }
 
 TEST_F(SealedChannelTest, AMessageWithoutTheRightSealEndsIt) {
@@ -171,53 +230,34 @@ TEST_F(ChannelTest, WhatIsNoMessageEndsTheConnection) {
   EXPECT_TRUE(received.empty());
 }
 
-TEST_F(ChannelTest, APausedReceiverIsGivenNothing) {
-  there_->pause(true);
-  here_->send(Heartbeat{});
-  turn();
-  EXPECT_TRUE(received_there_.empty());
-  there_->pause(false);
-  turn_until([this] { return !received_there_.empty(); });
-  EXPECT_EQ(received_there_.size(), 1U);
-}
-
-TEST(ReportPipe, AddressesComeBackAsTheyWere) {
-  const auto address = parse_pipe_address(to_string(PipeAddress{12, 7, 3456}));
-  ASSERT_TRUE(address);
-  EXPECT_EQ(address->process, 12);
-  EXPECT_EQ(address->descriptor, 7);
-  EXPECT_EQ(address->inode, 3456U);
-  for (const char* text : {"", "1", "1:2", "1:2:", "1:2:3:", "a:2:3", "1:-2:3", "1:2:3 "}) {
-    EXPECT_FALSE(parse_pipe_address(text)) << text;
-  }
+/// Opens the pipe of this address.
+tl::expected<ReportPipe, std::string> open_at(const std::string& address) {
+  ::setenv(kAgentVariable, address.c_str(), 1);
+  auto pipe = open_report_pipe();
+  ::unsetenv(kAgentVariable);
+  return pipe;
 }
 
 TEST(ReportPipe, IsOpenedByItsAddress) {
   const Pipe pipe = make_pipe();
-  const auto opened = open_report_pipe(address_of(pipe.write));
+  const auto opened = open_at(address_of(pipe.write));
   ASSERT_TRUE(opened) << opened.error();
-  EXPECT_TRUE(send_report(*opened, Heartbeat{}));
-  std::byte bytes[200];
-  FrameReader reader;
-  const ssize_t count = ::read(pipe.read.get(), bytes, sizeof bytes);
-  ASSERT_GT(count, 0);
-  reader.append(std::span(bytes).first(static_cast<std::size_t>(count)));
-  const auto message = reader.next();
-  ASSERT_TRUE(message && *message);
-  EXPECT_TRUE(std::holds_alternative<Heartbeat>(**message));
+  EXPECT_EQ(opened->agent, ::getpid());
+  EXPECT_TRUE(send_report(opened->pipe, Heartbeat{}));
+  const auto payload = FrameReader().read(pipe.read.get());
+  ASSERT_TRUE(payload && *payload);
+  EXPECT_TRUE(std::holds_alternative<Heartbeat>(decode(**payload).value()));
 }
 
-TEST(ReportPipe, AnotherPipeOfThatNumberIsRefused) {
+TEST(ReportPipe, OtherAddressesAreRefused) {
   const Pipe pipe = make_pipe();
-  PipeAddress address = address_of(pipe.write);
-  ++address.inode;
-  const auto opened = open_report_pipe(address);
-  ASSERT_FALSE(opened);
-  EXPECT_THAT(opened.error(), HasSubstr("is not the agent"));
-  address.descriptor = 1000000;
-  const auto none = open_report_pipe(address);
-  ASSERT_FALSE(none);
-  EXPECT_THAT(none.error(), HasSubstr("cannot be reached"));
+  const std::string address = address_of(pipe.write);
+  EXPECT_THAT(open_at(address + "1").error(), HasSubstr("is not the agent"));
+  EXPECT_THAT(open_at("1:1000000:3").error(), HasSubstr("cannot be reached"));
+  for (const char* text : {"", "1", "1:2", "1:2:", "1:2:3:", "a:2:3", "1:-2:3", "1:2:3 "}) {
+    EXPECT_THAT(open_at(text).error(), HasSubstr("below horarun alone")) << text;
+  }
+  EXPECT_FALSE(open_report_pipe());
 }
 
 TEST(ReportPipe, ALongerReportIsRefused) {

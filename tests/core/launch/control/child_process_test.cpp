@@ -22,7 +22,7 @@ std::string read_all(const UniqueFd& descriptor) {
   return text;
 }
 
-/// What a program prints, its status included.
+/// Returns what a program prints, and its status.
 std::pair<std::string, int> output_of(ChildOptions options) {
   Pipe pipe = make_pipe();
   options.output = pipe.write.get();
@@ -127,7 +127,7 @@ TEST(CapturedOutput, EndsAProgramThatTakesTooLongWithItsChildren) {
 TEST(CapturedOutput, SaysWhyAProgramDoesNotStart) {
   const auto output = captured_output({"/no/such/program"}, 1s);
   ASSERT_FALSE(output);
-  EXPECT_EQ(output.error(), "\"/no/such/program\" cannot be run: No such file or directory");
+  EXPECT_EQ(output.error(), "/no/such/program: No such file or directory");
 }
 
 }  // namespace

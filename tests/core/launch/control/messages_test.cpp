@@ -1,7 +1,9 @@
 #include "core/launch/control/messages.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -9,6 +11,7 @@
 #include <random>
 #include <span>
 
+#include "core/launch/control/child_process.h"
 #include "tests/support/seed.h"
 
 namespace hora::launch {
@@ -60,9 +63,9 @@ TEST(Messages, EveryKindComesBackAsItWas) {
 
 TEST(Messages, BytesThatAreNoneAreRefused) {
   EXPECT_FALSE(decode({}));
-  const std::vector<std::byte> zeros(100);
+  const Bytes zeros(100);
   EXPECT_FALSE(decode(zeros));
-  std::vector<std::byte> cut = encode(output_of(1, 50));
+  Bytes cut = encode(output_of(1, 50));
   cut.resize(cut.size() / 2);
   EXPECT_FALSE(decode(cut));
 }
@@ -74,10 +77,9 @@ TEST(Messages, ChangedBytesAreAMessageOrAnError) {
   arrivals.rows.assign(5, {7, 4000000, 9000000, 2, 1});
   RankSeen seen;
   seen.collective = "gradients";
-  const std::vector<std::vector<std::byte>> good{encode(output_of(1, 50)), encode(arrivals),
-                                                 encode(seen)};
+  const std::vector<Bytes> good{encode(output_of(1, 50)), encode(arrivals), encode(seen)};
   for (int i = 0; i < 20000; ++i) {
-    std::vector<std::byte> bytes = good[static_cast<std::size_t>(i) % good.size()];
+    Bytes bytes = good[static_cast<std::size_t>(i) % good.size()];
     for (int change = 0; change < 3; ++change) {
       bytes[random() % bytes.size()] = static_cast<std::byte>(random());
     }
@@ -89,14 +91,14 @@ TEST(Messages, RowsThatAreNotAlignedAreRefused) {
   constexpr std::uint64_t kMark = 0x1234567890abcdef;
   ArrivalsSeen arrivals;
   arrivals.rows.emplace_back(kMark, 4000000, 9000000, 2, 1);
-  const std::vector<std::byte> good = encode(arrivals);
+  const Bytes good = encode(arrivals);
   const auto mark = std::as_bytes(std::span(&kMark, 1));
   const auto row = std::ranges::search(good, mark).begin();
   // In front of the row is the number of rows, to which one offset in the message leads.
   const auto number = static_cast<std::size_t>(row - good.begin()) - sizeof(std::uint32_t);
   const auto count = sizeof(std::uint32_t) + sizeof(wire::ArrivalsRow);
   for (const std::size_t shift : {0, 4}) {
-    std::vector<std::byte> bytes = good;
+    Bytes bytes = good;
     while (bytes.size() % 8 != (shift + 4) % 8) bytes.push_back({});
     const std::size_t copy = bytes.size();
     bytes.insert(bytes.end(), good.begin() + static_cast<std::ptrdiff_t>(number),
@@ -115,48 +117,75 @@ TEST(Messages, RowsThatAreNotAlignedAreRefused) {
   }
 }
 
-TEST(FrameReader, GivesWholeMessagesHoweverTheyCome) {
-  std::vector<std::byte> bytes;
+/// Reads a stream that comes in pieces.
+class FrameReaderTest : public testing::Test {
+ protected:
+  FrameReaderTest() { ::fcntl(pipe_.read.get(), F_SETFL, O_NONBLOCK); }
+  void give(std::span<const std::byte> bytes) {
+    ASSERT_EQ(::write(pipe_.write.get(), bytes.data(), bytes.size()),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  auto read() { return reader_.read(pipe_.read.get()); }
+
+  Pipe pipe_ = make_pipe();
+  FrameReader reader_;
+};
+
+TEST_F(FrameReaderTest, GivesWholeMessagesHoweverTheyCome) {
+  Bytes bytes;
   for (int rank = 0; rank < 20; ++rank) {
-    const auto framed = frame(output_of(rank, static_cast<std::size_t>(rank) * 100));
+    const auto framed = frame_of(encode(output_of(rank, static_cast<std::size_t>(rank) * 100)));
     bytes.insert(bytes.end(), framed.begin(), framed.end());
   }
   std::mt19937_64 random(internal::test::seed());
-  FrameReader reader;
   int next = 0;
   for (std::size_t i = 0; i < bytes.size();) {
     const std::size_t count = std::min<std::size_t>(1 + random() % 700, bytes.size() - i);
-    reader.append(std::span(bytes).subspan(i, count));
+    give(std::span(bytes).subspan(i, count));
     i += count;
     while (true) {
-      auto message = reader.next();
+      const auto payload = read();
+      ASSERT_TRUE(payload) << payload.error();
+      if (!*payload) break;
+      const auto message = decode(**payload);
       ASSERT_TRUE(message) << message.error();
-      if (!*message) break;
-      EXPECT_EQ(std::get<RankOutput>(**message).rank, next);
-      EXPECT_EQ(std::get<RankOutput>(**message).bytes.size(), static_cast<std::size_t>(next) * 100);
+      EXPECT_EQ(std::get<RankOutput>(*message).rank, next);
+      EXPECT_EQ(std::get<RankOutput>(*message).bytes.size(), static_cast<std::size_t>(next) * 100);
       ++next;
     }
   }
   EXPECT_EQ(next, 20);
 }
 
-TEST(FrameReader, ALengthAboveTheLimitIsAnError) {
-  FrameReader reader;
-  const std::vector<std::byte> bytes(8, std::byte{0xff});
-  reader.append(bytes);
-  const auto message = reader.next();
-  ASSERT_FALSE(message);
-  EXPECT_THAT(message.error(), HasSubstr("the most is"));
+TEST_F(FrameReaderTest, WrongLengthsAndTheEndAreErrors) {
+  for (const char byte : {'\0', '\xff'}) {
+    give(Bytes(4, static_cast<std::byte>(byte)));
+    const auto payload = read();
+    ASSERT_FALSE(payload);
+    EXPECT_THAT(payload.error(), HasSubstr("the most is"));
+    reader_ = FrameReader();
+  }
+  pipe_.write.reset();
+  EXPECT_THAT(read().error(), HasSubstr("closed the connection"));
+}
+
+/// The connection's next bytes belong to the code that takes it over.
+TEST_F(FrameReaderTest, ReadsNothingBeyondAMessage) {
+  give(frame_of(encode(output_of(1, 50))));
+  give(Bytes(3, std::byte{7}));
+  EXPECT_TRUE(read().value().has_value());
+  Bytes rest(100);
+  EXPECT_EQ(::read(pipe_.read.get(), rest.data(), rest.size()), 3);
 }
 
 TEST(Frames, ThoseOfGuardsFitIntoAPipeAtOnce) {
-  EXPECT_LE(frame(output_of(1, kMostOutputBytes)).size(), 4096U);
+  EXPECT_LE(frame_of(encode(output_of(1, kMostOutputBytes))).size(), 4096U);
   RankEnded ended;
   ended.cause.assign(500, 'c');
   ended.phase.assign(128, 'p');
   ended.last_words.assign(1000, 'w');
   ended.failure.assign(500, 'f');
-  EXPECT_LE(frame(ended).size(), 4096U);
+  EXPECT_LE(frame_of(encode(ended)).size(), 4096U);
 }
 
 }  // namespace

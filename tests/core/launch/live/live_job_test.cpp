@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "core/flight/record.h"
-#include "core/launch/guard/rank_evidence.h"
+#include "core/launch/guard/guard.h"
 
 namespace hora::launch {
 namespace {

@@ -1,58 +1,192 @@
+// The nodes of a rendezvous as threads of one process.
 #include "core/launch/rendezvous/rendezvous.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hora/error.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <future>
 #include <list>
+#include <mutex>
+#include <optional>
 #include <set>
+#include <string>
+#include <thread>
+#include <vector>
 
-#include "core/launch/rendezvous/admission.h"
-#include "tests/core/launch/rendezvous/meeting_nodes.h"
+#include "core/launch/rendezvous/store.h"
+#include "tests/support/temporary_folder.h"
 
 namespace hora::launch {
 namespace {
 
+namespace fs = std::filesystem;
 using namespace std::chrono_literals;
-using test::free_port;
-using test::MeetingNode;
-using test::node_options;
+using internal::test::TemporaryFolder;
 using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
 
+constexpr char kToken[] = "the token of this test";
+
+/// The lines of one node.
+class Lines {
+ public:
+  void add(const std::string& line) {
+    const std::lock_guard lock(mutex_);
+    lines_.push_back(line);
+  }
+  bool have(const std::string& part) const {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::any_of(
+        lines_, [&](const std::string& line) { return line.find(part) != std::string::npos; });
+  }
+  /// Waits for it, 20 s at most.
+  bool come_to_have(const std::string& part) const {
+    const auto end = Clock::now() + std::chrono::seconds(20);
+    while (!have(part)) {
+      if (Clock::now() > end) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return true;
+  }
+  std::string text() const {
+    const std::lock_guard lock(mutex_);
+    std::string text;
+    for (const std::string& line : lines_) text += line + "\n";
+    return text;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::string> lines_;
+};
+
+/// How a node's rendezvous ended.
+struct Outcome {
+  std::optional<NodesMet> met;
+  std::string error;
+};
+
+/// One node: meet() in a thread of its own.
+class MeetingNode {
+ public:
+  MeetingNode(RendezvousOptions options, const char* token = kToken) {
+    options.say = [this](const std::string& line) { lines_.add(line); };
+    outcome_ = std::async(std::launch::async, [options, token]() -> Outcome {
+      try {
+        return {meet(options, token), {}};
+      } catch (const Error& error) {
+        return {{}, std::string(name_of(error.code())) + ": " + error.what()};
+      }
+    });
+  }
+  MeetingNode(const MeetingNode&) = delete;
+  MeetingNode& operator=(const MeetingNode&) = delete;
+
+  Outcome outcome() { return outcome_.get(); }
+  /// Where it has failed.
+  std::string error() {
+    Outcome outcome = outcome_.get();
+    EXPECT_FALSE(outcome.met) << "met, where an error was expected";
+    return outcome.error;
+  }
+  NodesMet met() {
+    Outcome outcome = outcome_.get();
+    EXPECT_EQ(outcome.error, "");
+    EXPECT_TRUE(outcome.met);
+    return outcome.met ? std::move(*outcome.met) : NodesMet{};
+  }
+  bool is_waiting() {
+    return outcome_.wait_for(std::chrono::seconds(0)) == std::future_status::timeout;
+  }
+  const Lines& lines() const { return lines_; }
+
+ private:
+  Lines lines_;
+  std::future<Outcome> outcome_;
+};
+
+/// A port of `address` that was free a moment ago.
+std::uint16_t free_port(const std::string& address = "127.0.0.1") {
+  const auto listener = listen_at({*parse_address(address), 0});
+  EXPECT_TRUE(listener);
+  return listener ? listener->at.port : std::uint16_t{1};
+}
+
+/// Options of node `rank`, on the host "host<rank>", with limits for tests.
+RendezvousOptions node_options(const std::string& place, std::optional<int> rank, int nodes) {
+  RendezvousOptions options;
+  const auto parsed = parse_rendezvous(place);
+  EXPECT_TRUE(parsed) << place;
+  options.place = *parsed;
+  options.node_rank = rank;
+  options.nodes = nodes;
+  options.ranks = 2;
+  options.host = rank ? "host" + std::to_string(*rank) : "unranked";
+  options.version = "0.1.0";
+  options.timeout = std::chrono::seconds(20);
+  options.report_every = std::chrono::milliseconds(100);
+  return options;
+}
+
 std::string loopback_place() {
   return "tcp://127.0.0.1:" + std::to_string(free_port());
 }
 
+/// Whether the other side closes the connection in time.
+bool ends_within(const UniqueFd& connection, std::chrono::milliseconds limit) {
+  const auto end = Clock::now() + limit;
+  while (Clock::now() < end) {
+    pollfd entry{connection.get(), POLLIN, 0};
+    std::array<std::byte, 100> bytes;
+    if (::poll(&entry, 1, 100) > 0 && ::read(connection.get(), bytes.data(), bytes.size()) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 /// A message from one end arrives at the other.
-void expect_connected(JoinedNode& from, JoinedNode& to) {
-  const std::vector<std::byte> payload(100, std::byte{7});
-  const std::vector<std::byte> sealed = from.send.seal(payload);
-  ASSERT_TRUE(send_all(from.connection.get(), sealed, Clock::now() + 5s));
-  ASSERT_EQ(wait_for(to.connection.get(), POLLIN, -1, Clock::now() + 5s), Waited::ready);
-  ExactReader reader;
-  ASSERT_EQ(reader.read(to.connection.get(), sealed.size()), ExactReader::State::complete);
-  EXPECT_EQ(to.receive.open(reader.bytes()), payload);
+void expect_connected(Connection from, Connection to) {
+  EventLoop loop;
+  std::vector<Message> received;
+  Channel sender(
+      loop, std::move(from), [](Message&&) {}, [](const std::string&) {});
+  Channel receiver(
+      loop, std::move(to),
+      [&](Message&& message) {
+        received.push_back(std::move(message));
+        loop.stop();
+      },
+      [&](const std::string&) { loop.stop(); });
+  sender.send(Hello{});
+  loop.run();
+  ASSERT_EQ(received.size(), 1U);
+  EXPECT_TRUE(std::holds_alternative<Hello>(received[0]));
 }
 
 void expect_all_connected(std::list<MeetingNode>& nodes) {
   std::vector<NodesMet> met;
   for (MeetingNode& node : nodes) met.push_back(node.met());
   std::ranges::sort(met, {}, &NodesMet::node_rank);
-  ASSERT_EQ(met.size(), met[0].nodes.size());
-  ASSERT_EQ(met[0].joined.size(), met.size() - 1);
-  for (std::size_t rank = 0; rank < met.size(); ++rank) {
+  ASSERT_EQ(met[0].nodes.size(), met.size());
+  for (std::size_t rank = 1; rank < met.size(); ++rank) {
     EXPECT_EQ(met[rank].node_rank, static_cast<int>(rank));
-    if (rank == 0) continue;
-    ASSERT_EQ(met[rank].joined.size(), 1U);
-    EXPECT_EQ(met[0].joined[rank - 1].node_rank, static_cast<int>(rank));
-    EXPECT_EQ(met[rank].nodes[rank], met[0].nodes[rank]);
-    expect_connected(met[0].joined[rank - 1], met[rank].joined[0]);
-    expect_connected(met[rank].joined[0], met[0].joined[rank - 1]);
+    ASSERT_EQ(met[rank].nodes.size(), 1U);
+    EXPECT_EQ(met[rank].nodes[0].host, met[0].nodes[0].host);
+    const bool upwards = rank % 2 == 0;
+    Connection& at_0 = met[0].nodes[rank].connection;
+    Connection& at_other = met[rank].nodes[0].connection;
+    expect_connected(std::move(upwards ? at_other : at_0), std::move(upwards ? at_0 : at_other));
   }
 }
 
@@ -77,7 +211,6 @@ TEST(Rendezvous, OfOneNodeNeedsNoOther) {
   MeetingNode alone(node_options(loopback_place(), 0, 1));
   const NodesMet met = alone.met();
   EXPECT_EQ(met.nodes.size(), 1U);
-  EXPECT_TRUE(met.joined.empty());
 }
 
 TEST(Rendezvous, WhoWaitsSaysForWhom) {
@@ -127,17 +260,43 @@ TEST(Rendezvous, TwoNodesOfOneRankEndAllNodesWithOneText) {
                                     HasSubstr("host host1 (127.0.0.1)")));
 }
 
-TEST(Rendezvous, OtherNumbersOfNodesOrVersionsEndAllNodes) {
-  RendezvousOptions other = node_options(loopback_place(), 1, 3);
-  MeetingNode node0(node_options(to_url(other.place), 0, 2));
-  MeetingNode node1(other);
-  EXPECT_THAT(node1.error(), AllOf(HasSubstr("--nnodes 3"), HasSubstr("--nnodes 2")));
-  EXPECT_THAT(node0.error(), HasSubstr("--nnodes 3"));
-  other = node_options(loopback_place(), 1, 2);
-  other.version = "9.9";
-  MeetingNode newer(other), older(node_options(to_url(other.place), 0, 2));
-  EXPECT_THAT(newer.error(), HasSubstr("has hora 9.9"));
-  EXPECT_THAT(older.error(), HasSubstr("has hora 9.9"));
+/// Nodes that differ end with one text, which names both hosts.
+TEST(Rendezvous, WhatDiffersBetweenNodesIsNamed) {
+  const std::vector<std::pair<std::function<void(RendezvousOptions&)>, std::string>> cases{
+      {[](auto& other) { other.nodes = 4; },
+       "host other (127.0.0.1) was started with --nnodes 4, host host0 with --nnodes 3"},
+      {[](auto& other) { other.version = "9.9"; }, "has hora 9.9, host host0 has 0.1.0"},
+      {[](auto& other) { other.job = "second"; }, "for the job second, host host0 for job"},
+      {[](auto& other) { other.node_rank.reset(); },
+       "host host0 was started with --node-rank, host other (127.0.0.1) without"},
+      {[](auto& other) { other.host = "evil\x1b[2J\nhost", other.nodes = 4; },
+       "host evil\\x1b[2J\\nhost (127.0.0.1)"}};
+  for (const auto& [change, expected] : cases) {
+    RendezvousOptions other = node_options(loopback_place(), 1, 3);
+    MeetingNode node0(node_options(to_url(other.place), 0, 3));
+    ASSERT_TRUE(node0.lines().come_to_have("waits for"));
+    other.host = "other";
+    change(other);
+    MeetingNode node1(other);
+    const std::string why = node0.error();
+    EXPECT_THAT(why, HasSubstr(expected));
+    EXPECT_THAT(node1.error(), HasSubstr(expected));
+  }
+}
+
+/// Node 0 says of whom it waits for.
+TEST(Rendezvous, MissingNodesAreNamed) {
+  for (const auto& [rank, expected] :
+       {std::pair(std::optional(0),
+                  "waits for nodes 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, "
+                  "14, 15, 16 and 83 more of 100 at"),
+        std::pair(std::optional<int>(), "waits for 99 of 100 nodes at")}) {
+    RendezvousOptions options = node_options(loopback_place(), rank, 100);
+    options.timeout = 300ms;
+    MeetingNode node0(options);
+    EXPECT_THAT(node0.error(), HasSubstr("still waits for"));
+    EXPECT_TRUE(node0.lines().have(expected)) << node0.lines().text();
+  }
 }
 
 TEST(Rendezvous, AWrongTokenIsRefusedAndNamedOnBothSides) {
@@ -186,7 +345,7 @@ TEST(Rendezvous, Node0NeedNotHaveTheNameThatOthersUse) {
   ASSERT_TRUE(node0.lines().come_to_have("node 0 listens at ")) << node0.lines().text();
   const auto own = own_address("host0", {});
   ASSERT_TRUE(own);
-  MeetingNode node1(node_options("tcp://" + with_port(*own, port), 1, 2));
+  MeetingNode node1(node_options("tcp://" + to_string(Endpoint{*own, port}), 1, 2));
   node0.met(), node1.met();
 }
 
@@ -211,39 +370,40 @@ TEST(Rendezvous, TheEndOfNode0IsNoticedAtOnce) {
 /// Node 0 as far as "wait for the others"; then it says nothing more.
 class SilentNode0 {
  public:
-  SilentNode0() : key_(*token_from_text(test::kToken)), admission_(key_) {
+  SilentNode0() {
     auto listener = listen_at({*parse_address("127.0.0.1"), 0});
     EXPECT_TRUE(listener);
     listener_ = std::move(*listener);
   }
   std::string place() const { return "tcp://" + to_string(listener_.at); }
   void admit() {
-    ASSERT_EQ(wait_for(listener_.descriptor.get(), POLLIN, -1, Clock::now() + 20s), Waited::ready);
+    pollfd entry{listener_.descriptor.get(), POLLIN, 0};
+    ASSERT_EQ(::poll(&entry, 1, 20000), 1);
     auto accepted = accept_from(listener_);
     ASSERT_TRUE(accepted);
-    connection_ = std::move(accepted->descriptor);
-    ExactReader reader;
-    while (!admission_.request()) {
-      ASSERT_EQ(wait_for(connection_.get(), POLLIN, -1, Clock::now() + 20s), Waited::ready);
-      if (reader.read(connection_.get(), admission_.wants()) != ExactReader::State::complete) {
-        continue;
-      }
-      const auto answer = admission_.take(reader.bytes());
-      ASSERT_TRUE(answer);
-      ASSERT_TRUE(send_all(connection_.get(), *answer, Clock::now() + 5s));
-    }
-    SealPair seals = admission_.take_seals();
-    const JoinReply wait{JoinReply::Kind::wait, "node 2 of 3", 0, {{"host0", "127.0.0.1", 2}}};
-    ASSERT_TRUE(
-        send_all(connection_.get(), frame_of(encode(wait), &seals.send), Clock::now() + 5s));
+    channel_ = std::make_unique<Channel>(
+        loop_, connection_of(std::move(accepted->descriptor)), key_, false, kMostMessageBytes,
+        [this](Message&& message) {
+          if (std::holds_alternative<Join>(message)) loop_.stop();
+        },
+        [this](const std::string& reason) {
+          ADD_FAILURE() << reason;
+          loop_.stop();
+        });
+    loop_.run();
+    JoinWait wait;
+    wait.missing = "node 2 of 3";
+    wait.host = "host0";
+    channel_->send(wait);
+    ASSERT_TRUE(channel_->flush(5s));
   }
-  void close() { connection_.reset(); }
+  void close() { channel_.reset(); }
 
  private:
-  SecretKey key_;
-  Admission admission_;
+  SecretKey key_ = *token_from_text(kToken);
   Listener listener_;
-  UniqueFd connection_;
+  EventLoop loop_;
+  std::unique_ptr<Channel> channel_;
 };
 
 TEST(Rendezvous, ALostNode0IsNamedAtOnce) {
@@ -319,7 +479,7 @@ TEST(Rendezvous, StrangersDoNotDisturb) {
   for (int i = 0; i < 5; ++i) {
     auto connection = connect_to(at, -1, Clock::now() + 5s);
     ASSERT_TRUE(connection);
-    static_cast<void>(send_all(connection->get(), nonsense, Clock::now() + 5s));
+    static_cast<void>(::send(connection->get(), nonsense.data(), nonsense.size(), MSG_NOSIGNAL));
     talking.push_back(std::move(*connection));
   }
   MeetingNode node1(node_options(to_url(options.place), 1, 3));
@@ -354,26 +514,10 @@ TEST(Rendezvous, SilentConnectionsAreClosedInTime) {
       connect_to({*parse_address("127.0.0.1"), static_cast<std::uint16_t>(options.place.port)}, -1,
                  Clock::now() + 5s);
   ASSERT_TRUE(silent);
-  ASSERT_EQ(wait_for(silent->get(), POLLIN, -1, Clock::now() + 10s), Waited::ready);
-  ExactReader reader;
-  EXPECT_EQ(reader.read(silent->get(), 1), ExactReader::State::ended);
+  // After its greeting comes the end.
+  EXPECT_TRUE(ends_within(*silent, 10s));
   MeetingNode node1(node_options(to_url(options.place), 1, 2));
   node0.met(), node1.met();
-}
-
-/// The connection's next bytes belong to the code that takes it over.
-TEST(Rendezvous, ReadsNothingBeyondItsLastMessage) {
-  const std::string place = loopback_place();
-  MeetingNode node0(node_options(place, 0, 2)), node1(node_options(place, 1, 2));
-  NodesMet first = node0.met();
-  const std::vector<std::byte> at_once(1000, std::byte{3});
-  ASSERT_TRUE(send_all(first.joined[0].connection.get(), at_once, Clock::now() + 5s));
-  NodesMet second = node1.met();
-  ASSERT_EQ(wait_for(second.joined[0].connection.get(), POLLIN, -1, Clock::now() + 5s),
-            Waited::ready);
-  ExactReader reader;
-  ASSERT_EQ(reader.read(second.joined[0].connection.get(), 1000), ExactReader::State::complete);
-  EXPECT_TRUE(std::ranges::equal(reader.bytes(), at_once));
 }
 
 TEST(Rendezvous, OfManyNodes) {
@@ -381,6 +525,112 @@ TEST(Rendezvous, OfManyNodes) {
   std::list<MeetingNode> nodes;
   for (int rank = 0; rank < 40; ++rank) nodes.emplace_back(node_options(place, rank, 40));
   expect_all_connected(nodes);
+}
+
+std::string place_of(const TemporaryFolder& folder) {
+  return "file://" + folder.path().string();
+}
+
+TEST(RendezvousInAFolder, NeedsNoTokenWhereTheFolderIsTheUsersAlone) {
+  for (const bool ranked : {true, false}) {
+    const TemporaryFolder folder;
+    std::list<MeetingNode> nodes;
+    for (int rank = 2; rank >= 0; --rank) {
+      const auto node_rank = ranked ? std::optional(rank) : std::nullopt;
+      nodes.emplace_back(node_options(place_of(folder), node_rank, 3), nullptr);
+    }
+    std::set<int> ranks;
+    for (MeetingNode& node : nodes) ranks.insert(node.met().node_rank);
+    EXPECT_THAT(ranks, testing::ElementsAre(0, 1, 2));
+    EXPECT_TRUE(fs::is_empty(folder.path()));
+  }
+}
+
+TEST(RendezvousInAFolder, OthersMayEnterItOnlyWithAToken) {
+  const TemporaryFolder folder;
+  fs::permissions(folder.path(), fs::perms::group_exec | fs::perms::group_read,
+                  fs::perm_options::add);
+  MeetingNode alone(node_options(place_of(folder), 0, 2), nullptr);
+  EXPECT_THAT(alone.error(), AllOf(HasSubstr("chmod 700"), HasSubstr("HORARUN_TOKEN")));
+  MeetingNode node0(node_options(place_of(folder), 0, 2)),
+      node1(node_options(place_of(folder), 1, 2));
+  node0.met(), node1.met();
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+TEST(RendezvousInAFolder, AStaleFileIsWaitedOut) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.file("job.rendezvous")) << "127.0.0.1 " << free_port() << " old";
+  std::ofstream(folder.file("job.token")) << "an old token of that job";
+  fs::permissions(folder.file("job.token"), fs::perms::owner_read);
+  MeetingNode node1(node_options(place_of(folder), 1, 2), nullptr);
+  ASSERT_TRUE(node1.lines().come_to_have("Connection refused")) << node1.lines().text();
+  MeetingNode node0(node_options(place_of(folder), 0, 2), nullptr);
+  node0.met(), node1.met();
+}
+
+TEST(RendezvousInAFolder, TwoNodes0AreNamed) {
+  const TemporaryFolder folder;
+  MeetingNode node0(node_options(place_of(folder), 0, 2));
+  ASSERT_TRUE(node0.lines().come_to_have("waits for"));
+  RendezvousOptions options = node_options(place_of(folder), 0, 2);
+  options.host = "other";
+  MeetingNode second(options);
+  EXPECT_THAT(second.error(), AllOf(HasSubstr("host host0"), HasSubstr("host other"),
+                                    HasSubstr("both meet as node 0")));
+  MeetingNode node1(node_options(place_of(folder), 1, 2));
+  node0.met(), node1.met();
+}
+
+TEST(RendezvousInAFolder, AMissingFolderIsNamed) {
+  RendezvousOptions options = node_options("file:///no/such/folder", 0, 2);
+  options.timeout = std::chrono::milliseconds(300);
+  MeetingNode node0(options);
+  EXPECT_THAT(node0.error(), HasSubstr("No such file or directory"));
+  options.node_rank = 1;
+  MeetingNode node1(options);
+  EXPECT_THAT(node1.error(), HasSubstr("/no/such/folder"));
+}
+
+/// Files that node 0 has written while it waits, and that a killed one has left.
+TEST(RendezvousInAFolder, FilesAreOfOneUserAndReplaceThoseOfAKilledNode0) {
+  const TemporaryFolder folder;
+  for (const char* name : {"job.rendezvous", "job.token", "job.lock"}) {
+    std::ofstream(folder.file(name)) << "an old token of that job";
+  }
+  fs::permissions(folder.file("job.lock"), fs::perms::owner_read | fs::perms::owner_write);
+  MeetingNode node0(node_options(place_of(folder), 0, 2), nullptr);
+  ASSERT_TRUE(node0.lines().come_to_have("waits for"));
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator(folder.path())) {
+    EXPECT_EQ(entry.status().permissions(), fs::perms::owner_read | fs::perms::owner_write);
+    ++files;
+  }
+  EXPECT_EQ(files, 3);
+  MeetingNode node1(node_options(place_of(folder), 1, 2), nullptr);
+  node0.met(), node1.met();
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+TEST(RendezvousInAFolder, WrongFilesAreNamed) {
+  const TemporaryFolder folder;
+  RendezvousOptions options = node_options(place_of(folder), 1, 2);
+  options.timeout = 200ms;
+  const std::string path = folder.file("job.rendezvous");
+  for (const char* text :
+       {"", "{}", "a 1 h", "10.0.0.1 0 h", "10.0.0.1 65536 h", "10.0.0.1 -1 h", "10.0.0.1 1"}) {
+    std::ofstream(path) << text;
+    MeetingNode node1(options);
+    EXPECT_THAT(node1.error(), HasSubstr(path + " is no file of a horarun")) << text;
+  }
+  fs::remove(path);
+  fs::create_symlink("/etc/passwd", path);
+  MeetingNode node1(options);
+  EXPECT_THAT(node1.error(), HasSubstr("symbolic links"));
+  fs::create_symlink(folder.file("elsewhere"), folder.file("job.lock"));
+  MeetingNode node0(node_options(place_of(folder), 0, 2));
+  EXPECT_THAT(node0.error(), HasSubstr("cannot meet in the folder"));
+  EXPECT_FALSE(fs::exists(folder.file("elsewhere")));
 }
 
 }  // namespace

@@ -1,12 +1,10 @@
-#include "core/launch/supervisor/prepared_hosts.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
 #include <vector>
 
-#include "tests/core/launch/watch/wait_status.h"
+#include "core/launch/supervisor/supervisor.h"
 
 namespace hora::launch {
 namespace {
@@ -157,9 +155,9 @@ const std::vector<std::string> kSsh{"ssh",    "-p", "22022", "b", "--", "/opt/my
                                     "--agent"};
 const std::vector<std::string> kSrun{"srun", "--nodelist=b", "/opt/horarun", "--agent"};
 
-/// Of a command that has ended by itself.
+/// Advice upon a command that has ended by itself.
 std::string advice(int status, const std::vector<std::string>& command = kSsh) {
-  return start_advice({.how = {}, .status = exited(status)}, command);
+  return start_advice({.how = {}, .status = status << 8}, command);
 }
 
 TEST(MissingAgent, WhatWasTriedCanBeTyped) {
@@ -202,9 +200,9 @@ TEST(MissingAgent, WhatIsMissingHereIsNamed) {
 }
 
 TEST(MissingAgent, OfThisHostsOwnThereIsNoAdvice) {
-  EXPECT_EQ(start_advice({.how = {}, .status = exited(127)},
-                         std::vector<std::string>{"horarun", "--agent"}),
-            "; tried: horarun --agent");
+  EXPECT_EQ(
+      start_advice({.how = {}, .status = 127 << 8}, std::vector<std::string>{"horarun", "--agent"}),
+      "; tried: horarun --agent");
 }
 
 }  // namespace

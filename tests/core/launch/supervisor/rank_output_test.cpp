@@ -1,5 +1,3 @@
-#include "core/launch/supervisor/rank_output.h"
-
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +11,7 @@
 #include <thread>
 
 #include "core/launch/control/child_process.h"
+#include "core/launch/supervisor/launcher.h"
 #include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"
 

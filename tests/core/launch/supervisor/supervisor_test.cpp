@@ -1,8 +1,16 @@
 #include "core/launch/supervisor/supervisor.h"
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <signal.h>
 
-#include "tests/core/launch/supervisor/supervised_job.h"
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core/launch/network/network_trial.h"
+#include "tests/core/launch/network/hosts_under_test.h"
 
 namespace hora::launch {
 namespace {
@@ -10,8 +18,305 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::StartsWith;
 
-class SupervisorTest : public test::SupervisedJob {};
+/// Two hosts, a and b, with two ranks each.
+class SupervisorTest : public testing::Test {
+ protected:
+  SupervisorTest() {
+    JobPlan plan;
+    plan.hosts = {{"a", 2, {"horarun", "--agent"}},
+                  {"b", 2, {"ssh", "b", "--", "horarun", "--agent"}}};
+    plan.preparation.program = "./train";
+    plan.mpirun = [this](const NetworkChoice* network) {
+      if (network != nullptr) networks_.push_back(network->line);
+      Start start;
+      start.arguments = {"mpirun"};
+      return start;
+    };
+    plan.daemon_environment = [](std::size_t, const NetworkChoice*) {
+      return std::vector<std::string>{"NAME=value"};
+    };
+    supervisor_.emplace(plan, now_);
+  }
+
+  /// The status of a process that has ended by exit(`status`), as waitpid(2) gives it.
+  static constexpr int exited(int status) { return status << 8; }
+
+  void gather(std::vector<Instruction> actions) {
+    for (Instruction& action : actions) {
+      const auto* say = std::get_if<Say>(&action);
+      if (say != nullptr && !say->verbose) {
+        const bool is_remark = say->text.starts_with("cores:") || say->text.starts_with("network:");
+        (is_remark ? remarks_ : said_).push_back(say->text);
+      }
+      if (const auto* finish = std::get_if<Finish>(&action)) finished_ = finish->status;
+      if (auto* send = std::get_if<SendTo>(&action)) sent_.push_back(std::move(*send));
+    }
+  }
+  void message(std::size_t host, const Message& message) {
+    gather(supervisor_->on_message(host, message, now_));
+  }
+  void lost(std::size_t host, const LostAgent& agent = {}) {
+    gather(supervisor_->on_lost(host, agent, now_));
+  }
+  void signal(int number) { gather(supervisor_->on_signal(number, now_)); }
+  void pass(Moment time) {
+    for (const Moment end = now_ + time; now_ < end;) {
+      now_ += Moment(100);
+      gather(supervisor_->on_time(now_));
+    }
+  }
+  void heartbeats(Moment time) {
+    for (const Moment end = now_ + time; now_ < end;) {
+      pass(Moment(5000));
+      for (std::size_t host = 0; host < 2; ++host) message(host, Heartbeat{});
+    }
+  }
+
+  /// Until the networks are to be tried.
+  void prepare() {
+    Hello hello;
+    hello.version = HORA_VERSION;
+    for (std::size_t host = 0; host < 2; ++host) message(host, hello);
+    for (std::size_t host = 0; host < 2; ++host) message(host, Prepared{});
+  }
+  void start() {
+    prepare();
+    try_networks();
+    for (int rank = 0; rank < 4; ++rank) {
+      RankStarted started;
+      started.rank = rank;
+      started.pid = 100 + rank;
+      message(static_cast<std::size_t>(rank / 2), started);
+    }
+  }
+  void tell_networks(bool have_any = true) {
+    std::vector<HostNetwork> networks{
+        test::host("a", {test::docker0(), test::interface("eth0", "10.77.0.1/24")}),
+        test::host("b", {test::docker0(), test::interface("ens3", "10.77.0.2/24")})};
+    for (HostNetwork& each : networks) {
+      if (!have_any) each.interfaces.clear();
+    }
+    for (std::size_t host = 0; host < 2; ++host) {
+      std::vector<Endpoint> endpoints;
+      for (const Candidate& candidate : candidates_of(networks[host])) {
+        endpoints.push_back({candidate.address, 1000});
+      }
+      message(host, to_message(networks[host], endpoints));
+    }
+  }
+  void try_networks() {
+    tell_networks();
+    for (std::uint32_t host = 0; host < 2; ++host) {
+      NetworkTried tried;
+      tried.pairs = {ProbePair(1, 1 - host, 1)};
+      message(host, tried);
+    }
+  }
+  void end(int rank, int status, bool asked = false) {
+    RankEnded ended;
+    ended.rank = rank;
+    ended.pid = 100 + rank;
+    ended.status = status;
+    ended.asked_ns = asked ? 1 : 0;
+    ended.ended_ns = now_.count();
+    message(static_cast<std::size_t>(rank / 2), ended);
+  }
+  /// After hora::shutdown, told to end.
+  void leave(int rank, int status) {
+    RankEnded ended;
+    ended.rank = rank;
+    ended.pid = 100 + rank;
+    ended.status = status;
+    ended.asked_ns = 1;
+    ended.initialized = ended.shut_down = true;
+    message(static_cast<std::size_t>(rank / 2), ended);
+  }
+  void end_mpirun(int status) {
+    ProcessEnded ended;
+    ended.status = status;
+    message(0, ended);
+  }
+  template <class Body>
+  std::vector<std::size_t> hosts_sent() const {
+    std::vector<std::size_t> hosts;
+    for (const SendTo& each : sent_) {
+      if (std::holds_alternative<Body>(each.message)) hosts.push_back(each.host);
+    }
+    return hosts;
+  }
+  const EndAll& last_end() const {
+    for (auto each = sent_.rbegin(); each != sent_.rend(); ++each) {
+      if (const auto* end = std::get_if<EndAll>(&each->message)) return *end;
+    }
+    throw std::logic_error("no EndAll was sent");
+  }
+
+  Moment now_{1000};
+  std::optional<Supervisor> supervisor_;
+  std::vector<std::string> said_;      ///< without what --verbose shows, and without `remarks_`
+  std::vector<std::string> remarks_;   ///< which cores and which network the job gets
+  std::vector<std::string> networks_;  ///< with which mpirun was started
+  std::vector<SendTo> sent_;
+  std::optional<int> finished_;
+};
+
+// Until all ranks run: hosts, networks, mpirun.
+
+TEST_F(SupervisorTest, StartsMpirunOnTheFirstHostWhenAllArePrepared) {
+  Hello hello;
+  hello.version = HORA_VERSION;
+  message(0, hello);
+  message(0, Prepared{});
+  message(1, hello);
+  EXPECT_THAT(hosts_sent<Start>(), IsEmpty());
+  message(1, Prepared{});
+  EXPECT_THAT(hosts_sent<Start>(), IsEmpty());
+  EXPECT_THAT(hosts_sent<TellNetwork>(), ElementsAre(0, 1));
+  try_networks();
+  EXPECT_THAT(hosts_sent<Start>(), ElementsAre(0));
+  EXPECT_THAT(networks_, ElementsAre("network: 10.77.0.0/24 (a: eth0, b: ens3)"));
+  EXPECT_THAT(hosts_sent<Prepare>(), ElementsAre(0, 1));
+}
+
+TEST_F(SupervisorTest, SaysWhichCoresAndWhichNetworkRanksGet) {
+  Hello hello;
+  hello.version = HORA_VERSION;
+  Prepared prepared;
+  prepared.cores = "2 ranks on 4 cores";
+  for (std::size_t host = 0; host < 2; ++host) message(host, hello);
+  for (std::size_t host = 0; host < 2; ++host) message(host, prepared);
+  try_networks();
+  EXPECT_THAT(remarks_, ElementsAre("cores: on each of 2 hosts 2 ranks on 4 cores",
+                                    "network: 10.77.0.0/24 (a: eth0, b: ens3)"));
+  EXPECT_THAT(said_, IsEmpty());
+}
+
+TEST_F(SupervisorTest, DoesNotWarnOfClocksWhoseAnswersCameLate) {
+  Hello hello;
+  hello.version = HORA_VERSION;
+  for (std::size_t host = 0; host < 2; ++host) message(host, hello);
+  Prepared prepared;
+  prepared.clock_ns = 1'000'000'000;
+  message(0, prepared);
+  now_ += Moment(3000);
+  prepared.clock_ns = 4'000'000'000;
+  message(1, prepared);
+  EXPECT_THAT(said_, IsEmpty());
+  EXPECT_THAT(hosts_sent<TellNetwork>(), ElementsAre(0, 1));
+}
+
+TEST_F(SupervisorTest, WarnsOfClocksThatDiffer) {
+  Hello hello;
+  hello.version = HORA_VERSION;
+  for (std::size_t host = 0; host < 2; ++host) message(host, hello);
+  Prepared prepared;
+  prepared.clock_ns = 1'000'000'000;
+  message(0, prepared);
+  prepared.clock_ns = 5'000'000'000;
+  message(1, prepared);
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("that of host b is 4.0 s ahead")));
+  EXPECT_THAT(hosts_sent<TellNetwork>(), ElementsAre(0, 1));
+}
+
+TEST_F(SupervisorTest, NetworksThatAreNotTriedInTimeAreGuessed) {
+  prepare();
+  tell_networks();
+  EXPECT_THAT(hosts_sent<Start>(), IsEmpty());
+  pass(Moment(2500));
+  EXPECT_THAT(hosts_sent<Start>(), ElementsAre(0));
+  EXPECT_EQ(said_.size(), 1U);
+}
+
+TEST_F(SupervisorTest, AHostThatDoesNotTellItsNetworkIsNamed) {
+  prepare();
+  pass(Moment(2500));
+  EXPECT_THAT(hosts_sent<Start>(), IsEmpty());
+  ASSERT_EQ(said_.size(), 1U);
+  EXPECT_THAT(said_[0], HasSubstr("no network interfaces were told by a, b"));
+}
+
+TEST_F(SupervisorTest, ADaemonIsStartedByItsHostsAgent) {
+  start();
+  StartRemote request;
+  request.host = "b";
+  request.text = "orted -mca x y";
+  sent_.clear();
+  message(0, request);
+  ASSERT_THAT(hosts_sent<Start>(), ElementsAre(1));
+  const auto& daemon = std::get<Start>(sent_.back().message);
+  EXPECT_EQ(daemon.text, request.text);
+  EXPECT_THAT(daemon.environment, ElementsAre("NAME=value", "HORARUN_HOST=b"));
+  request.host = "c";
+  message(0, request);
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("host c, which is not a host of this job")));
+}
+
+TEST_F(SupervisorTest, AllProblemsOfAllHostsAreSaidBeforeTheStart) {
+  Hello hello;
+  hello.version = "0.0.1";
+  message(0, hello);
+  hello.version = HORA_VERSION;
+  message(1, hello);
+  message(0, Prepared{});
+  Prepared prepared;
+  prepared.problems = {"the program ./train: No such file or directory"};
+  message(1, prepared);
+  ASSERT_EQ(said_.size(), 1U);
+  EXPECT_THAT(said_[0], HasSubstr("host a: it has hora 0.0.1, this host has"));
+  EXPECT_THAT(said_[0], HasSubstr("host b: the program ./train: No such file"));
+  EXPECT_THAT(hosts_sent<Start>(), IsEmpty());
+  lost(0);
+  lost(1);
+  EXPECT_EQ(finished_, 69);
+}
+
+TEST_F(SupervisorTest, AnMpirunThatStartsNothingIsShown) {
+  prepare();
+  try_networks();
+  ProcessOutput output;
+  const std::string text = "There are not enough slots";
+  output.bytes.assign(text.begin(), text.end());
+  message(0, output);
+  end_mpirun(exited(1));
+  pass(Moment(1000));
+  EXPECT_THAT(said_,
+              ElementsAre("mpirun ended with exit status 1 before it started any rank:\n" + text));
+}
+
+TEST_F(SupervisorTest, AHostThatCannotBeReachedIsNamedWithWhatWasTriedAndWhatToDo) {
+  lost(1, {.how = "ssh ended with exit status 255: No route", .status = exited(255)});
+  ASSERT_EQ(said_.size(), 1U);
+  EXPECT_THAT(
+      said_[0],
+      StartsWith("host b: no agent could be started there (ssh ended with exit status 255: "
+                 "No route); its ranks: 2, 3; tried: ssh b -- horarun --agent; ssh must log "
+                 "in there without a question"));
+}
+
+TEST_F(SupervisorTest, OfAnAgentThatHadBegunNothingIsTried) {
+  prepare();
+  lost(1, {.how = "ssh ended with exit status 255: Connection reset", .status = exited(255)});
+  EXPECT_THAT(said_, ElementsAre("host b: its agent has ended (ssh ended with exit status 255: "
+                                 "Connection reset); its ranks: 2, 3"));
+}
+
+TEST_F(SupervisorTest, WhatDoesNotStartInTimeIsNamed) {
+  Hello hello;
+  hello.version = HORA_VERSION;
+  message(0, hello);
+  message(0, Prepared{});
+  for (int i = 0; i < 7; ++i) {
+    pass(Moment(5000));
+    message(0, Heartbeat{});
+  }
+  ASSERT_FALSE(said_.empty());
+  EXPECT_THAT(said_[0], HasSubstr("no answer within 30 s from b; tried: ssh b -- horarun --agent; "
+                                  "--start-timeout"));
+}
+
+// From then on.
 
 TEST_F(SupervisorTest, WhoLeftForGoodWhileOthersAreInsideInitIsNamed) {
   start();
@@ -65,7 +370,7 @@ class NetworkCheck : public SupervisorTest {
     sent_.clear();
   }
   void wait_long() {
-    RankOverdue overdue;
+    RankWaits overdue;
     overdue.rank = 1;
     overdue.overdue = true;
     message(0, overdue);
@@ -74,8 +379,7 @@ class NetworkCheck : public SupervisorTest {
   void check_cut_network(bool is_up = true) {
     pass(Moment(2500));
     tell_networks(is_up);
-    for (std::size_t host = 0; host < 2; ++host)
-      message(host, to_message(std::vector<ProbePair>()));
+    for (std::size_t host = 0; host < 2; ++host) message(host, NetworkTried());
   }
 };
 

@@ -1,4 +1,4 @@
-#include "core/launch/guard/rank_evidence.h"
+#include "core/launch/guard/guard.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -136,7 +136,7 @@ TEST(ArrivalsSeen, FitsIntoOneReport) {
   const auto seen = arrivals_seen(memory.layout(), after);
   ASSERT_TRUE(seen);
   EXPECT_THAT(seen->rows, SizeIs(internal::kRecordedArrivals));
-  EXPECT_LE(frame(*seen).size(), std::size_t{PIPE_BUF});
+  EXPECT_LE(frame_of(encode(*seen)).size(), std::size_t{PIPE_BUF});
 }
 
 }  // namespace

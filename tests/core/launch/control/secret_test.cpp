@@ -1,4 +1,4 @@
-#include "core/launch/control/token.h"
+#include "core/launch/control/secret.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,8 +29,8 @@ std::string write_token(const TemporaryFolder& folder, const std::string& text,
   return path;
 }
 
-SecretKey::Bytes fingerprint(const SecretKey& key) {
-  return key.authenticate({});
+SecretKey::Material fingerprint(const SecretKey& key) {
+  return key.derive({});
 }
 
 TEST(Token, WhiteSpaceAroundItDoesNotCount) {
@@ -117,20 +117,72 @@ TEST(Token, WithoutAnyItSaysHowToMakeOne) {
   EXPECT_THAT(short_one.error(), AllOf(HasSubstr("HORARUN_TOKEN"), Not(HasSubstr("short\""))));
 }
 
-TEST(SecretKey, AuthenticatesThePartsLaidEndToEnd) {
-  const auto token = token_from_text(kText);
-  ASSERT_TRUE(token);
-  const std::array<std::byte, 3> bytes{std::byte{1}, std::byte{2}, std::byte{3}};
-  const std::array<std::span<const std::byte>, 1> whole{bytes};
-  const std::array<std::span<const std::byte>, 2> parts{std::span(bytes).first(1),
-                                                        std::span(bytes).subspan(1)};
-  SecretKey::Bytes tag = token->authenticate(whole);
-  EXPECT_TRUE(token->verify(parts, tag));
-  for (std::byte& byte : tag) {
-    byte ^= std::byte{1};
-    EXPECT_FALSE(token->verify(parts, tag));
-    byte ^= std::byte{1};
+Bytes bytes(std::string_view text) {
+  const auto view = std::as_bytes(std::span(text.data(), text.size()));
+  return {view.begin(), view.end()};
+}
+
+Seal seal(int key) {
+  return Seal(SecretKey::Material{static_cast<std::byte>(key)});
+}
+
+TEST(Seal, OpensMessagesInTheirOrderOnly) {
+  Seal send = seal(1), receive = seal(1);
+  const Bytes first = send.seal(bytes("value")), second = send.seal(bytes("value"));
+  EXPECT_NE(first, second);
+  EXPECT_TRUE(std::ranges::search(first, bytes("value")).empty());
+  EXPECT_FALSE(receive.open(second)) << "one is left out";
+  EXPECT_EQ(receive.open(first), bytes("value"));
+  EXPECT_FALSE(receive.open(first)) << "repeated";
+  EXPECT_EQ(receive.open(second), bytes("value"));
+  EXPECT_FALSE(seal(2).open(seal(1).seal({})));
+}
+
+TEST(Seal, ChangedAndCutOffMessagesAreRefused) {
+  Seal send = seal(1), receive = seal(1);
+  const Bytes sealed = send.seal(bytes("go on"));
+  EXPECT_FALSE(receive.open(std::span(sealed).first(sealed.size() - 1)));
+  EXPECT_FALSE(receive.open({}));
+  for (std::size_t i = 0; i < sealed.size(); ++i) {
+    Bytes changed = sealed;
+    changed[i] ^= std::byte{1};
+    EXPECT_FALSE(receive.open(changed)) << i;
   }
+  EXPECT_TRUE(receive.open(sealed));
+}
+
+TEST(Greeting, OtherProgramsAndVersionsAreTold) {
+  Greeting greeting = fresh_greeting();
+  EXPECT_EQ(greeting_from(greeting), greeting);
+  EXPECT_NE(fresh_greeting(), greeting);
+  EXPECT_THAT(greeting_from(std::span(greeting).first(43)).error(), HasSubstr("no horarun"));
+  greeting[8] = std::byte{7};
+  EXPECT_THAT(greeting_from(greeting).error(), HasSubstr("version 7"));
+  std::ranges::copy(bytes("GET / HT"), greeting.begin());
+  EXPECT_THAT(greeting_from(greeting).error(), HasSubstr("no horarun"));
+}
+
+/// Whether what the first sends opens at the second.
+bool reaches(SealPair from, SealPair to) {
+  return to.receive.open(from.send.seal(bytes("go"))).has_value();
+}
+
+TEST(Greeting, JoinsTwoSidesOfOneTokenAndOneConnection) {
+  const SecretKey key = *token_from_text(kText), other = *token_from_text("0123456789abcdeF");
+  const Greeting client = fresh_greeting(), server = fresh_greeting(), later = fresh_greeting();
+  const auto at_client = [&] { return seals_of(key, true, client, server); };
+  const auto at_server = [&] { return seals_of(key, false, server, client); };
+  EXPECT_TRUE(reaches(at_client(), at_server()));
+  EXPECT_TRUE(reaches(at_server(), at_client()));
+  EXPECT_FALSE(reaches(seals_of(other, true, client, server), at_server()));
+  EXPECT_FALSE(reaches(at_client(), seals_of(key, false, later, client))) << "a recorded client";
+  EXPECT_FALSE(reaches(at_server(), seals_of(key, true, later, server))) << "a recorded server";
+  EXPECT_FALSE(reaches(at_server(), at_server())) << "sent back";
+  EXPECT_FALSE(reaches(at_server(), seals_of(key, false, client, server)))
+      << "passed on to another connection of the same server";
+  Greeting changed = client;
+  changed.back() ^= std::byte{1};
+  EXPECT_FALSE(reaches(at_client(), seals_of(key, false, server, changed)));
 }
 
 }  // namespace

@@ -1,0 +1,113 @@
+/// The secret that all launchers of a job share, by which they recognise each other, and the
+/// encryption of a connection by it.
+///
+/// The token comes from a file (mode 0600 or stricter, the user's own) or from the environment
+/// variable HORARUN_TOKEN; it is never sent, printed or logged, nor does it appear on a command
+/// line. A token should be random: with one that can be guessed, who has seen the begin of a
+/// connection can find it by trial.
+#pragma once
+
+#include <sodium.h>
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <vector>
+
+namespace hora::launch {
+
+inline constexpr const char* kTokenVariable = "HORARUN_TOKEN";
+inline constexpr std::size_t kShortestToken = 16;
+inline constexpr std::size_t kLongestToken = 4096;
+
+using Bytes = std::vector<std::byte>;
+
+/// Memory that is zeroed at its end.
+struct Erase {
+  template <class T>
+  void operator()(T* secret) const {
+    ::sodium_memzero(secret, sizeof *secret);
+    delete secret;
+  }
+};
+template <class T>
+using Secret = std::unique_ptr<T, Erase>;
+
+/// 32 secret bytes. Move-only. Thread rule: one thread at a time.
+class SecretKey {
+ public:
+  using Material = std::array<std::byte, 32>;
+
+  explicit SecretKey(const Material& bytes) : bytes_(new Material(bytes)) {}
+
+  /// A key that only who has this one can make of these parts (keyed BLAKE2b).
+  Material derive(std::span<const std::span<const std::byte>> parts) const;
+
+ private:
+  Secret<Material> bytes_;
+};
+
+/// The key made from a token's text, without white space at its ends: at least kShortestToken
+/// bytes. The error does not contain the text.
+tl::expected<SecretKey, std::string> token_from_text(std::string_view text);
+
+/// The key made from a file's content. The file must be a regular one of this user, unreadable for
+/// others; a link is followed to such a file, as secrets are mounted into containers.
+tl::expected<SecretKey, std::string> token_from_file(const std::string& path);
+
+/// From the file, where one is named, else from the value of HORARUN_TOKEN (null: not set). With
+/// neither, the error says how to make a token.
+tl::expected<SecretKey, std::string> load_token(const std::optional<std::string>& file,
+                                                const char* variable);
+
+/// The text of a new random token: 64 hexadecimal digits.
+std::string new_token_text();
+
+/// One end of a direction of a connection, which either seals or opens: libsodium's secretstream
+/// (XChaCha20 and Poly1305). Who lacks its key can neither read, add, change, reorder, repeat nor
+/// leave out a message unnoticed; that the last ones are missing shows only by the connection's
+/// end. Move-only. Thread rule: one thread at a time.
+class Seal {
+ public:
+  /// By which a sealed payload is longer.
+  static constexpr std::size_t kMoreBytes = crypto_secretstream_xchacha20poly1305_ABYTES;
+
+  /// The key is of this direction of this connection alone.
+  explicit Seal(const SecretKey::Material& key);
+
+  /// The payload to send next, encrypted.
+  Bytes seal(std::span<const std::byte> payload);
+  /// The next payload; nothing where it was changed, or sealed by another key.
+  std::optional<Bytes> open(std::span<const std::byte> sealed);
+
+ private:
+  using State = crypto_secretstream_xchacha20poly1305_state;
+  Secret<State> state_;
+};
+
+/// One side's part of one connection.
+struct SealPair {
+  Seal send;
+  Seal receive;
+};
+
+/// The first bytes of each side of a connection: "hora-run", the version of this protocol (u32,
+/// lowest byte first), and 32 random bytes.
+using Greeting = std::array<std::byte, 44>;
+Greeting fresh_greeting();
+/// Returns the other side's; the error says why it is no horarun's of this version.
+tl::expected<Greeting, std::string> greeting_from(std::span<const std::byte> bytes);
+
+/// The seals of one side of a connection. Both keys depend on the token, on the direction, and on
+/// what both sides have just made up: a side that opens the other's first message knows that this
+/// has the token, and nothing recorded can be repeated, or sent back to its sender. `connects`:
+/// whether this side has connected to the other.
+SealPair seals_of(const SecretKey& token, bool connects, const Greeting& own,
+                  const Greeting& other);
+
+}  // namespace hora::launch
