@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "core/launch/network/address.h"
-#include "core/launch/options/rendezvous.h"
+#include "core/launch/options/hosts.h"
 #include "core/launch/rendezvous/admission.h"
 #include "core/launch/rendezvous/roster.h"
 #include "tests/fuzz/require.h"

@@ -15,7 +15,7 @@
 
 #include "core/launch/control/seal.h"
 #include "core/launch/control/unique_fd.h"
-#include "core/launch/options/rendezvous.h"
+#include "core/launch/options/hosts.h"
 #include "core/launch/rendezvous/messages.h"
 
 namespace hora::launch {

@@ -1,0 +1,107 @@
+/// Everything that the command line, the config file and the environment say about a job, checked;
+/// and what horarun prints of its flags.
+#pragma once
+
+#include <hora/settings.h>
+
+#include <chrono>
+#include <optional>
+#include <span>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "core/launch/command/cores.h"
+#include "core/launch/options/hosts.h"
+
+namespace hora::launch {
+
+/// Starts a job, or prints something and ends.
+enum class Action { run, help, man, completion, version, check_build, diagnose };
+
+enum class Switch { automatic, off, on };
+
+/// One -x. Ranks get it by its name: a value is put into the environment that is passed on, and
+/// never printed or put on a command line.
+struct ForwardedVariable {
+  std::string name;
+  std::optional<std::string> value;  ///< none: the value that it has in horarun's environment
+  bool operator==(const ForwardedVariable&) const = default;
+};
+
+struct LaunchOptions {
+  Action action = Action::run;
+  std::vector<std::string> program;  ///< with its arguments; not empty where action is `run`
+
+  std::optional<int> np;
+  std::vector<HostSlots> hosts;  ///< from -H or a hostfile; empty: this host, or an allocation's
+  std::string hostfile;          ///< that `hosts` are from; empty: none
+  std::optional<int> ranks_per_host;  ///< --nproc-per-node: this many on every host or node
+  bool oversubscribe = false;
+  std::string folder;  ///< in which the ranks start, on every host; empty: horarun's
+  std::string mpirun;  ///< a path or a name on PATH; empty: that with which hora was built
+
+  std::optional<RendezvousPlace> rendezvous;
+  int nnodes = 1;
+  std::optional<int> node_rank;       ///< below nnodes; none where the command does not say it
+  std::string token_file;             ///< empty: the variable kTokenVariable
+  std::string rendezvous_id = "job";  ///< tells jobs apart that meet in one folder
+
+  std::vector<std::string> network_interfaces;  ///< empty: found by trying
+  std::optional<int> ssh_port;
+  std::string ssh_identity_file;
+  std::chrono::seconds start_timeout{30};
+  bool allow_run_as_root = false;
+
+  Binding binding = Binding::automatic;
+  std::vector<std::string> mpi_args;  ///< arguments of mpirun, in order, as they are
+  std::vector<ForwardedVariable> variables;
+  /// The library's, from flags and config file, each checked; they win over the environment.
+  std::vector<SettingAssignment> settings;
+
+  std::string output_folder;  ///< --output-filename: one file a rank in exactly this folder
+  Switch prefix_output = Switch::automatic;
+  std::vector<int> shown_ranks;  ///< ascending; empty: the output of all ranks is shown
+  bool verbose = false;
+  bool dry_run = false;
+  bool watch = false;                 ///< live table while the job runs
+  std::optional<int> watch_interval;  ///< seconds
+  std::string diagnose_folder;
+
+  /// One line for each flag that was accepted and changes nothing, or means something else here.
+  std::vector<std::string> notices;
+};
+
+/// From horarun's arguments, config file and environment to checked options. `arguments` without
+/// the program's own name; `environment` has entries "NAME=VALUE", as `environ`.
+///
+/// The first argument that is neither a flag nor a flag's value is the job's program, also after
+/// `--`; from there on nothing is looked at. Long names are taken after one dash, too (-np,
+/// -hostfile), with `_` for `-`, and values after `=` or as the next argument, whatever it looks
+/// like. The command line wins over the config file, that over the environment. An option of one
+/// value that is given several times has the last one. Reads the hostfile and the config file,
+/// nothing else; has no side effects. With --help, --version, --man, --completion or --check-build
+/// the rest but --mpirun is not looked at.
+///
+/// Afterwards:
+/// - with hosts, np is set and lay_out_ranks() succeeds;
+/// - nnodes is above 1 exactly where a rendezvous is set, then np and ranks_per_host are, too, and
+///   there are no hosts;
+/// - settings of the options together with the environment's are valid.
+///
+/// The error is one line: place "value": problem; advice.
+tl::expected<LaunchOptions, std::string> parse_command_line(
+    std::span<const std::string> arguments, std::span<const char* const> environment);
+
+inline constexpr std::size_t kHelpWidth = 100;
+
+/// --help: at most kHelpWidth columns.
+std::string help_text();
+
+/// --man: the same, as a page of section 1. `version` as in "0.1.0".
+std::string man_page(std::string_view version);
+
+/// --completion bash: a script that completes the flags of `horarun`.
+std::string bash_completion();
+
+}  // namespace hora::launch
