@@ -166,6 +166,11 @@ std::vector<int> allowed_cpus() {
   return cpus;
 }
 
+struct CgroupFolder {
+  std::string path;
+  int version = 2;  ///< of cgroups: 1 or 2
+};
+
 /// `path` below `mount`, and all folders above it.
 void add_with_parents(std::vector<CgroupFolder>& folders, const std::string& mount,
                       std::string_view path, int version) {
@@ -176,6 +181,30 @@ void add_with_parents(std::vector<CgroupFolder>& folders, const std::string& mou
     path = path.substr(0, std::min(path.rfind('/'), path.size()));
     if (path.find('/') == path.npos) path = {};
   }
+}
+
+/// The folders of the cgroups of `controller` ("cpu", "memory") that /proc/self/cgroup names, each
+/// with those above it, up to the root: all of them limit this process. Within a container a path
+/// may not be there.
+std::vector<CgroupFolder> cgroup_folders(const FileReader& read, std::string_view controller) {
+  const std::string text = read("/proc/self/cgroup").value_or("");
+  std::vector<CgroupFolder> folders;
+  for (const std::string_view line : split(text, '\n')) {  // hierarchy:controllers:path
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', std::min(first, line.size() - 1) + 1);
+    if (first == line.npos || second == line.npos) continue;
+    const std::string controllers(line.substr(first + 1, second - first - 1));
+    const std::string_view path = line.substr(second + 1);
+    const auto names = split(controllers, ',');
+    if (line.substr(0, first) == "0" && controllers.empty()) {
+      add_with_parents(folders, "/sys/fs/cgroup", path, 2);
+      add_with_parents(folders, "/sys/fs/cgroup/unified", path, 2);
+    } else if (std::ranges::find(names, controller) != names.end()) {
+      add_with_parents(folders, "/sys/fs/cgroup/" + controllers, path, 1);
+      add_with_parents(folders, "/sys/fs/cgroup/" + std::string(controller), path, 1);
+    }
+  }
+  return folders;
 }
 
 /// The number that the text begins with, after spaces; none: "max".
@@ -204,8 +233,9 @@ double cpu_limit(const FileReader& read, const CgroupFolder& folder) {
   const std::string period = folder.version == 2
                                  ? quota.substr(std::min(quota.find(' '), quota.size()))
                                  : read(folder.path + "/cpu.cfs_period_us").value_or("");
-  const double length = positive_number(trimmed(period));
-  return length > 0 ? positive_number(quota) / length : 0;
+  const auto most = static_cast<double>(number_in(quota).value_or(0));
+  const auto length = static_cast<double>(number_in(period).value_or(0));
+  return length > 0 ? most / length : 0;
 }
 
 std::optional<std::uint64_t> memory_left(const FileReader& read, const CgroupFolder& folder) {
@@ -232,33 +262,6 @@ std::optional<std::string> read_small_file(const std::string& path) {
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
   return text;
-}
-
-std::vector<CgroupFolder> cgroup_folders(const FileReader& read, std::string_view controller) {
-  const std::string text = read("/proc/self/cgroup").value_or("");
-  std::vector<CgroupFolder> folders;
-  for (const std::string_view line : split(text, '\n')) {  // hierarchy:controllers:path
-    const std::size_t first = line.find(':');
-    const std::size_t second = line.find(':', std::min(first, line.size() - 1) + 1);
-    if (first == line.npos || second == line.npos) continue;
-    const std::string controllers(line.substr(first + 1, second - first - 1));
-    const std::string_view path = line.substr(second + 1);
-    const auto names = split(controllers, ',');
-    if (line.substr(0, first) == "0" && controllers.empty()) {
-      add_with_parents(folders, "/sys/fs/cgroup", path, 2);
-      add_with_parents(folders, "/sys/fs/cgroup/unified", path, 2);
-    } else if (std::ranges::find(names, controller) != names.end()) {
-      add_with_parents(folders, "/sys/fs/cgroup/" + controllers, path, 1);
-      add_with_parents(folders, "/sys/fs/cgroup/" + std::string(controller), path, 1);
-    }
-  }
-  return folders;
-}
-
-double positive_number(std::string_view text) noexcept {
-  long long number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end != text.data() && number > 0 ? static_cast<double>(number) : 0;
 }
 
 double cgroup_cpu_limit(const FileReader& read) {
@@ -312,7 +315,7 @@ GrantedCores granted_cores() {
   granted.limit = cgroup_cpu_limit(read_small_file);
   if (granted.limit > 0) granted.limited_by = "the cgroup's quota";
   const char* const slurm = std::getenv("SLURM_CPUS_ON_NODE");
-  const double cpus = slurm == nullptr ? 0 : positive_number(slurm);
+  const auto cpus = static_cast<double>(number_in(slurm == nullptr ? "" : slurm).value_or(0));
   if (cpus > 0 && (granted.limit <= 0 || cpus < granted.limit)) {
     granted.limit = cpus;
     granted.limited_by = "Slurm's allocation";

@@ -84,22 +84,8 @@ using FileReader = std::function<std::optional<std::string>(const std::string& p
 /// The first 64 KiB of a file. Any thread.
 std::optional<std::string> read_small_file(const std::string& path);
 
-struct CgroupFolder {
-  std::string path;
-  int version = 2;  ///< of cgroups: 1 or 2
-
-  bool operator==(const CgroupFolder&) const = default;
-};
-
-/// 0 where the text is no positive number ("max", "-1").
-double positive_number(std::string_view text) noexcept;
-
-/// The folders of the cgroups of `controller` ("cpu", "memory") that /proc/self/cgroup names, each
-/// with those above it, up to the root: all of them limit this process. Within a container a path
-/// may not be there. Pure but for `read`.
-std::vector<CgroupFolder> cgroup_folders(const FileReader& read, std::string_view controller);
-
-/// The least quota of the folders of "cpu", in CPUs' worth of time; 0: none. Pure but for `read`.
+/// The least quota of this process's "cpu" cgroup and those above it, in CPUs' worth of time; 0:
+/// none. Pure but for `read`.
 double cgroup_cpu_limit(const FileReader& read);
 
 /// Bytes: the least of MemAvailable (/proc/meminfo) and of what the memory cgroups leave, whose

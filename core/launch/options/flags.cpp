@@ -15,6 +15,8 @@
 namespace hora::launch {
 namespace {
 
+constexpr char kHostsTwice[] = "-H and --hostfile exclude each other";
+
 /// "-H", "-np" or "--hosts": one dash before one or two letters.
 std::string with_dashes(std::string_view spelling) {
   return fmt::format("{}{}", spelling.size() <= 2 ? "-" : "--", spelling);
@@ -91,10 +93,6 @@ std::string level(const std::string& text) {
   const std::string name = lower(text);
   if (name == "trace") return "debug";
   return name == "fatal" || name == "critical" ? "error" : name;
-}
-
-void refuse_hosts_and_hostfile() {
-  throw Refused{"-H and --hostfile exclude each other"};
 }
 
 /// Adds "0,3,8-11" to ascending ranks. Ranges that overlap are joined before they become ranks:
@@ -317,12 +315,12 @@ void Flags::add_hosts() {
       "Hosts, and how many ranks each may take: a:2,b:2. Filled in this order (default: this "
       "host).",
       [this](const Values& values) {
-        if (!options_.hostfile.empty()) refuse_hosts_and_hostfile();
+        if (!options_.hostfile.empty()) throw Refused{kHostsTwice};
         options_.hosts = or_refuse(parse_host_list(values[0]));
       });
   add(Takes::value, "hostfile machinefile default-hostfile f =hosts", "FILE",
       "Hosts from a file, one a line: \"a slots=2\" or \"a:2\".", [this](const Values& values) {
-        if (options_.hostfile.empty() && !options_.hosts.empty()) refuse_hosts_and_hostfile();
+        if (options_.hostfile.empty() && !options_.hosts.empty()) throw Refused{kHostsTwice};
         if (values[0].empty()) throw Refused{"the path is empty"};
         const auto text = read_input_file(values[0]);
         if (!text) throw Refused{"the hostfile " + text.error()};
