@@ -23,8 +23,7 @@
 #include "core/launch/control/secret.h"
 #include "core/launch/diagnose/diagnosis.h"
 #include "core/launch/guard/guard.h"
-#include "core/launch/options/help.h"
-#include "core/launch/options/launch_options.h"
+#include "core/launch/options/options.h"
 #include "core/launch/program/check_build.h"
 #include "core/launch/program/job.h"
 #include "core/launch/rendezvous/rendezvous.h"
@@ -45,7 +44,7 @@ int refuse(const std::string& text) {
   return kUsage;
 }
 
-/// Of this program.
+/// This program's.
 std::string own_path() {
   return std::filesystem::read_symlink("/proc/self/exe");
 }
@@ -135,45 +134,37 @@ int run(const LaunchOptions& options) {
   return run_launcher(std::move(job->launcher));
 }
 
-int diagnose_folder(const std::string& folder) {
-  const auto diagnosis = diagnose(folder);
-  if (!diagnosis) return refuse(diagnosis.error());
-  std::fputs(to_text(*diagnosis).c_str(), stdout);
-  return 0;
-}
-
-int check_build(const LaunchOptions& options) {
-  const BuildFacts build = this_build();
-  const HostFacts host = this_hosts_facts(build, own_path(), options.mpirun);
-  std::fputs(check_build_text(build, host).c_str(), stdout);
-  return 0;
-}
-
 int run_user_command(std::span<const std::string> arguments) {
   ::unsetenv(internal::kHostVariable);  // of a job in which this one is started
   const auto options = parse_command_line(arguments, environment_of_process());
-  if (!options) return refuse(to_text(options.error()));
+  if (!options) return refuse(options.error());
+  std::string text;
   switch (options->action) {
     case Action::run:
       return run(*options);
     case Action::help:
-      std::fputs(help_text().c_str(), stdout);
-      return 0;
+      text = help_text();
+      break;
     case Action::version:
-      std::printf("horarun %s\n", HORA_VERSION);
-      return 0;
+      text = std::string("horarun ") + HORA_VERSION + "\n";
+      break;
     case Action::man:
-      std::fputs(man_page(HORA_VERSION).c_str(), stdout);
-      return 0;
+      text = man_page(HORA_VERSION);
+      break;
     case Action::completion:
-      std::fputs(bash_completion().c_str(), stdout);
-      return 0;
-    case Action::diagnose:
-      return diagnose_folder(options->diagnose_folder);
+      text = bash_completion();
+      break;
     case Action::check_build:
-      return check_build(*options);
+      text = check_build(own_path(), options->mpirun);
+      break;
+    case Action::diagnose:
+      const auto diagnosis = diagnose(options->diagnose_folder);
+      if (!diagnosis) return refuse(diagnosis.error());
+      text = to_text(*diagnosis);
+      break;
   }
-  return kUsage;
+  std::fputs(text.c_str(), stdout);
+  return 0;
 }
 
 int run_as(std::span<const std::string> arguments) {

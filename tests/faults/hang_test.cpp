@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include "core/launch/options/text.h"
+#include "core/launch/text.h"
 #include "tests/faults/fault_test.h"
 
 namespace hora::launch::test {

@@ -1,7 +1,5 @@
 // Jobs inside a Slurm allocation of two nodes, both of them this machine. srun is a script that
 // takes no other options than those of srun_prefix().
-#include "core/launch/command/slurm.h"
-
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <sstream>
 #include <thread>
 
+#include "core/launch/command/environment.h"
 #include "tests/faults/fault_test.h"
 #include "tests/support/environment_variable.h"
 #include "tests/support/read_file.h"

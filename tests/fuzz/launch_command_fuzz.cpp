@@ -1,15 +1,13 @@
-// What horarun reads of mpirun, Slurm, and program files: refused with a reason, or values within
+// Texts of mpirun, Slurm and cgroups that horarun reads: refused with a reason, or values within
 // their bounds. The first byte chooses the reader.
 #include <algorithm>
-#include <cstring>
 #include <string>
 
 #include "core/launch/command/command.h"
-#include "core/launch/command/mpi_installation.h"
-#include "core/launch/command/program.h"
+#include "core/launch/command/cores.h"
+#include "core/launch/command/environment.h"
+#include "core/launch/command/mpi.h"
 #include "core/launch/command/remote_shell.h"
-#include "core/launch/command/resource_limits.h"
-#include "core/launch/command/slurm.h"
 #include "tests/fuzz/require.h"
 
 namespace {
@@ -57,15 +55,6 @@ void words(const std::string& text) {
   if (decoded) HORA_REQUIRE(*decode_words(encode_words(*decoded)) == *decoded);
 }
 
-void elf(const std::string& file) {
-  const auto libraries = read_elf_libraries([&](std::uint64_t offset, std::span<std::byte> target) {
-    if (offset > file.size() || target.size() > file.size() - offset) return false;
-    std::memcpy(target.data(), file.data() + offset, target.size());
-    return true;
-  });
-  HORA_REQUIRE(!libraries || libraries->needed.size() <= kMostDynamicEntries);
-}
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -87,11 +76,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 'V':
       HORA_REQUIRE(parse_mpi_version("mpirun", text) || true);
       break;
-    case 'G':
+    default:
       HORA_REQUIRE(cgroup_cpu_limit([&](const std::string&) { return text; }) >= 0);
       break;
-    default:
-      elf(text);
   }
   return 0;
 }

@@ -1,7 +1,7 @@
 // The texts that name the place of a rendezvous, its token and networks.
 #include "core/launch/control/secret.h"
 #include "core/launch/network/interfaces.h"
-#include "core/launch/options/rendezvous.h"
+#include "core/launch/options/hosts.h"
 #include "tests/fuzz/require.h"
 
 using namespace hora::launch;

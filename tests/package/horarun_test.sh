@@ -27,7 +27,7 @@ completion=$prefix/share/bash-completion/completions/horarun
 cmp <(horarun --completion bash) "$completion"
 # shellcheck disable=SC2016  # for the other shell to expand
 expect 0 bash -euc 'source "$1" && complete -p horarun' bash "$completion"
-[[ $output == *'-F _horarun horarun' ]] || fail "completion of horarun: $output"
+[[ $output == *' -W '*--hostfile*' horarun' ]] || fail "completion of horarun: $output"
 
 echo "=== a job"
 expect 0 horarun -np 2 "$program"

@@ -1,5 +1,5 @@
-/// A program to start, as values: what a dry run prints and what the agent executes; which names
-/// may stand in it, and how it is written as text. Pure.
+/// A program to start, as values: a dry run prints it, the agent executes it; which names may stand
+/// in it, how it is written as text, and which file it is. Pure, but for the latter.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@ inline bool is_variable_name(std::string_view name) noexcept {
          std::ranges::all_of(name, [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); });
 }
 
-/// What may stand on a command line as a host: a name or an address of [A-Za-z0-9._:-] that is no
-/// option.
+/// True where it may stand on a command line as a host: a name or an address of [A-Za-z0-9._:-]
+/// that is no option.
 inline bool is_host_name(std::string_view name) noexcept {
   constexpr std::size_t kLongest = 255;  // RFC 1035, 2.3.4
   const auto is_allowed = [](char c) {
@@ -66,5 +66,19 @@ std::string encode_words(const std::vector<std::string>& words);
 
 /// The error says at which byte the text is none of encode_words().
 tl::expected<std::vector<std::string>, std::string> decode_words(std::string_view text);
+
+/// The executable file `name` on `search_path`, absolute; `name` itself where it holds a slash.
+/// Empty: none.
+std::string find_program(const std::string& name, std::string_view search_path);
+
+/// A path that is not absolute, from `folder`; a name without a slash, which PATH is searched for,
+/// as it is. Pure.
+std::string program_from(const std::string& folder, const std::string& program);
+
+/// The path of `program`, a path or a name on `search_path`, as execvp finds it. Nothing of it is
+/// executed. The error says what is wrong: not there, a folder, not executable by this user,
+/// neither a program nor a script, for another processor.
+tl::expected<std::string, std::string> inspect_program(const std::string& program,
+                                                       std::string_view search_path);
 
 }  // namespace hora::launch

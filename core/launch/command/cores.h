@@ -1,7 +1,9 @@
-/// A job's cores on one host: which this process was granted, and each rank's share of them. Pure,
-/// but for granted_cores().
+/// A job's share of one host: which cores this process was granted, each rank's share of them, and
+/// how much memory cgroups (version 1 or 2) leave. Pure, but for what is named of this process.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -65,9 +67,9 @@ CoreShare share_of_cores(const GrantedCores& granted, int local_rank, int local_
 std::string describe_cores(const GrantedCores& granted, int local_size, Binding binding,
                            int world_size, const std::string& omp_num_threads);
 
-/// Of a rank with this share, but for those that the user has set: OMP_NUM_THREADS, which MKL and
-/// OpenBLAS follow; and where cores are shared Open MPI's mpi_yield_when_idle, without which ranks
-/// that wait in MPI keep the others from what they wait for.
+/// Variables of a rank with this share, but for those that the user has set: OMP_NUM_THREADS, which
+/// MKL and OpenBLAS follow; and where cores are shared Open MPI's mpi_yield_when_idle, without
+/// which ranks that wait in MPI keep the others from what they wait for.
 std::vector<Variable> rank_variables(const CoreShare& share);
 
 /// The affinity mask, its cores and NUMA nodes as hwloc finds them, and the lesser of the cgroup's
@@ -75,5 +77,23 @@ std::vector<Variable> rank_variables(const CoreShare& share);
 /// unenforced). Where hwloc finds nothing each CPU counts as a core. Some milliseconds. Any thread;
 /// the mask is the calling thread's.
 GrantedCores granted_cores();
+
+/// A file's contents, where it can be read.
+using FileReader = std::function<std::optional<std::string>(const std::string& path)>;
+
+/// The first 64 KiB of a file. Any thread.
+std::optional<std::string> read_small_file(const std::string& path);
+
+/// The least quota of this process's "cpu" cgroup and those above it, in CPUs' worth of time; 0:
+/// none. Pure but for `read`.
+double cgroup_cpu_limit(const FileReader& read);
+
+/// Bytes: the least of MemAvailable (/proc/meminfo) and of what the memory cgroups leave, whose
+/// page cache counts as available; 0: unknown. Pure but for `read`.
+std::uint64_t available_memory(const FileReader& read);
+
+/// Processes of this one's memory cgroup that the kernel has killed for lack of memory, so far; 0:
+/// none, or unknown. Pure but for `read`.
+std::uint64_t oom_kills(const FileReader& read);
 
 }  // namespace hora::launch

@@ -2,15 +2,15 @@
 
 #include <hora/printable.h>
 #include <signal.h>
+#include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <optional>
 
-#include "core/launch/command/command.h"
 #include "core/launch/control/channel.h"
+#include "core/launch/text.h"
 
 namespace hora::launch {
 namespace {
@@ -22,66 +22,54 @@ bool is_blank(char c) {
   return c == ' ' || c == '\t';
 }
 
-/// Reads words and ends of statements from left to right.
+/// Reads words and ends of statements from left to right. Throws Refused.
 class Reader {
  public:
   Reader(std::string_view text, const Lookup& lookup) : text_(text), lookup_(lookup) {}
 
-  tl::expected<Command, std::string> command() {
-    std::vector<std::string> words;
-    while (!failed_) {
-      skip_blanks();
-      const bool ends = text_.empty();
-      if (!ends && text_.front() != ';') {
+  Command command() {
+    while (command_.arguments.empty()) {
+      std::vector<std::string> words;
+      for (skip_blanks(); !text_.empty() && text_.front() != ';'; skip_blanks()) {
         words.push_back(word());
-        continue;
       }
+      const bool ends = text_.empty();
       if (!ends) text_.remove_prefix(1);
-      if (take_statement(words) || ends) break;
-      words.clear();
+      take_statement(words);
+      if (ends && command_.arguments.empty()) fail("no command");
     }
-    if (!failed_ && !text_.empty()) fail("a second command");
-    if (!failed_ && command_.arguments.empty()) fail("no command");
-    if (failed_) return tl::unexpected(*failed_);
+    skip_blanks();
+    if (!text_.empty()) fail("a second command");
     return std::move(command_);
   }
 
  private:
-  void fail(std::string_view found) {
-    if (failed_) return;
-    failed_ = "mpirun asks for a remote command that holds " + std::string(found) + " before " +
-              in_quotes(text_) +
-              "; horarun starts daemons without a shell and reads only words, quotes and "
-              "assignments";
+  [[noreturn]] void fail(std::string_view found) const {
+    throw Refused{fmt::format(
+        "mpirun asks for a remote command that holds {} before {}; horarun starts daemons without "
+        "a shell and reads only words, quotes and assignments",
+        found, in_quotes(text_))};
   }
 
   void skip_blanks() {
     while (!text_.empty() && is_blank(text_.front())) text_.remove_prefix(1);
   }
 
-  /// True after the command itself, which is the last statement.
-  bool take_statement(std::vector<std::string>& words) {
-    if (words.empty() || words.front() == "export") return false;
-    const std::size_t equals = words.front().find('=');
-    const std::string_view first = words.front();
-    if (equals == std::string_view::npos || !is_variable_name(first.substr(0, equals))) {
-      command_.arguments = std::move(words);
-      skip_blanks();
-      return true;
+  /// Assignments, or the command itself.
+  void take_statement(std::vector<std::string>& words) {
+    if (words.empty() || words.front() == "export") return;
+    for (const std::string& assignment : words) {
+      const std::size_t equals = assignment.find('=');
+      const std::string name = assignment.substr(0, equals);
+      if (equals == assignment.npos || !is_variable_name(name)) {
+        if (&assignment != &words.front()) fail("a command after assignments");
+        command_.arguments = std::move(words);
+        return;
+      }
+      auto& known = command_.environment;
+      std::erase_if(known, [&](const Variable& variable) { return variable.name == name; });
+      known.push_back({name, assignment.substr(equals + 1)});
     }
-    for (const std::string_view assignment : words) {
-      const std::size_t end = std::min(assignment.find('='), assignment.size());
-      const std::string_view name = assignment.substr(0, end);
-      if (end == assignment.size() || !is_variable_name(name)) fail("a command after assignments");
-      if (failed_) return true;
-      assign(std::string(name), std::string(assignment.substr(end + 1)));
-    }
-    return false;
-  }
-
-  void assign(std::string name, std::string value) {
-    std::erase_if(command_.environment, [&](const Variable& known) { return known.name == name; });
-    command_.environment.push_back({std::move(name), std::move(value)});
   }
 
   std::string value_of(std::string_view name) const {
@@ -91,9 +79,9 @@ class Reader {
 
   std::string word() {
     std::string result;
-    while (!failed_ && !text_.empty() && !is_blank(text_.front()) && text_.front() != ';') {
+    while (!text_.empty() && !is_blank(text_.front()) && text_.front() != ';') {
       const char c = text_.front();
-      if (kRefused.find(c) != std::string_view::npos || c == '\0') {
+      if (kRefused.find(c) != kRefused.npos || c == '\0') {
         fail("the character " + in_quotes(std::string(1, c)));
       } else if (c == '\'') {
         single_quoted(result);
@@ -101,11 +89,9 @@ class Reader {
         double_quoted(result);
       } else if (c == '$') {
         expand(result);
-      } else if (c == '\\') {
-        text_.remove_prefix(1);
-        if (text_.empty()) fail("a backslash at its end");
-        take(result);
       } else {
+        if (c == '\\') text_.remove_prefix(1);
+        if (text_.empty()) fail("a backslash at its end");
         take(result);
       }
     }
@@ -113,33 +99,32 @@ class Reader {
   }
 
   void take(std::string& result) {
-    if (text_.empty()) return;
     result += text_.front();
     text_.remove_prefix(1);
   }
 
   void single_quoted(std::string& result) {
     const std::size_t end = text_.find('\'', 1);
-    if (end == std::string_view::npos) return fail("a quotation that does not end");
+    if (end == text_.npos) fail("a quotation that does not end");
     result += text_.substr(1, end - 1);
     text_.remove_prefix(end + 1);
   }
 
   void double_quoted(std::string& result) {
     text_.remove_prefix(1);
-    while (!failed_ && !text_.empty() && text_.front() != '"') {
+    while (!text_.empty() && text_.front() != '"') {
       if (text_.front() == '$') {
         expand(result);
         continue;
       }
-      if (text_.front() == '`') return fail("a command within a quotation");
+      if (text_.front() == '`') fail("a command within a quotation");
       const bool escapes = text_.front() == '\\' && text_.size() > 1 &&
                            std::string_view("$`\"\\").find(text_[1]) != std::string_view::npos;
       if (escapes) text_.remove_prefix(1);
       take(result);
     }
-    if (text_.empty()) return fail("a quotation that does not end");
-    text_.remove_prefix(failed_ ? 0 : 1);
+    if (text_.empty()) fail("a quotation that does not end");
+    text_.remove_prefix(1);
   }
 
   /// $NAME, ${NAME} and ${NAME:-}.
@@ -154,7 +139,7 @@ class Reader {
     rest.remove_prefix(name.size());
     if (braces && rest.starts_with(":-}")) rest.remove_prefix(2);
     if (!is_variable_name(name) || (braces && !rest.starts_with('}'))) {
-      return fail("an expansion other than $NAME");
+      fail("an expansion other than $NAME");
     }
     if (braces) rest.remove_prefix(1);
     result += value_of(name);
@@ -167,7 +152,6 @@ class Reader {
   const Lookup& lookup_;
   Command command_;
   std::size_t expanded_ = 0;  ///< bytes, an upper bound of the work that expansions make
-  std::optional<std::string> failed_;
 };
 
 }  // namespace
@@ -180,34 +164,24 @@ tl::expected<RemoteShellCall, std::string> parse_remote_shell_call(
     return tl::unexpected(std::string(
         "--remote-shell is for mpirun, which adds a host and a command: give it neither by hand"));
   }
-  RemoteShellCall call{*host, {}};
-  for (auto word = host + 1; word != arguments.end(); ++word) {
-    if (!call.text.empty()) call.text += ' ';
-    call.text += *word;
-  }
-  return call;
+  return RemoteShellCall{*host, fmt::format("{}", fmt::join(host + 1, arguments.end(), " "))};
 }
 
 tl::expected<Command, std::string> parse_remote_command(std::string_view text,
                                                         const Lookup& lookup) {
   if (text.size() > kLongestRemoteText) {
-    return tl::unexpected("mpirun asks for a remote command of " + std::to_string(text.size()) +
-                          " bytes, more than " + std::to_string(kLongestRemoteText));
+    return tl::unexpected(fmt::format("mpirun asks for a remote command of {} bytes, more than {}",
+                                      text.size(), kLongestRemoteText));
   }
-  return Reader(text, lookup).command();
+  return expected_of([&] { return Reader(text, lookup).command(); });
 }
-
-namespace {
-
-int refuse(const std::string& reason) {
-  std::fprintf(stderr, "horarun --remote-shell: %s\n", reason.c_str());
-  return 1;
-}
-
-}  // namespace
 
 int run_remote_shell(std::span<const std::string> arguments) {
   ::signal(SIGPIPE, SIG_IGN);
+  const auto refuse = [](const std::string& reason) {
+    std::fprintf(stderr, "horarun --remote-shell: %s\n", reason.c_str());
+    return 1;
+  };
   const auto pipe = open_report_pipe();
   if (!pipe) return refuse(pipe.error());
   const auto call = parse_remote_shell_call(arguments);

@@ -1,4 +1,4 @@
-/// What mpirun starts in the place of ssh: a process that asks the launcher, through this host's
+/// The process that mpirun starts in the place of ssh: it asks the launcher, through this host's
 /// agent, to start a daemon on another host.
 ///
 /// mpirun calls its remote shell as it would call ssh: [options] host word... The words, joined by

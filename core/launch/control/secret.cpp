@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "core/launch/control/event_loop.h"
+#include "core/launch/text.h"
 
 namespace hora::launch {
 namespace {
@@ -37,13 +38,6 @@ void start_sodium() {
     throw Error(ErrorCode::transport,
                 "libsodium cannot start: this host gives no random numbers (/dev/urandom)");
   }
-}
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kWhite = " \t\r\n";
-  const std::size_t first = text.find_first_not_of(kWhite);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kWhite) - first + 1);
 }
 
 tl::unexpected<std::string> refuse(const std::string& path, const std::string& why) {

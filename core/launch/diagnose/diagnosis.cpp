@@ -1,22 +1,417 @@
 #include "core/launch/diagnose/diagnosis.h"
 
 #include <hora/error.h>
+#include <hora/printable.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
+#include <functional>
+#include <iterator>
 #include <optional>
+#include <set>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
-#include "core/launch/diagnose/diagnosis_text.h"
-#include "core/launch/diagnose/meetings.h"
+#include "core/flight/record_json.h"
+#include "core/launch/text.h"
+#include "core/launch/watch/ending.h"
 #include "core/tensor_text.h"
 
 namespace hora::launch {
 namespace {
 
 using internal::FlightRecord;
+using internal::OperationKind;
 using internal::RecordedCollective;
+using internal::RecordOutcome;
+using internal::RecordState;
 using internal::RecordTime;
+
+// Records, and one clock for all of them.
+
+/// More ranks are not looked for.
+constexpr int kMostRecords = 65536;
+
+/// The rank of "hora-record.<rank>.json"; none: another file.
+std::optional<int> rank_of_file(std::string_view name) {
+  constexpr std::string_view kBefore = "hora-record.";
+  constexpr std::string_view kAfter = ".json";
+  if (!name.starts_with(kBefore) || !name.ends_with(kAfter)) return std::nullopt;
+  if (name.size() < kBefore.size() + kAfter.size()) return std::nullopt;
+  name.remove_prefix(kBefore.size());
+  name.remove_suffix(kAfter.size());
+  const auto rank = parse_integer(name, 0, kMostRecords - 1);
+  return rank ? std::optional(*rank) : std::nullopt;
+}
+
+void read_one(const std::string& path, int rank, JobRecords& job) {
+  const auto refuse = [&](const std::string& why) {
+    job.problems.push_back(fmt::format("{} cannot be used: {}", in_quotes(path), why));
+  };
+  const auto text = read_input_file(path, internal::kLongestRecordFile);
+  if (!text) return refuse(text.error());
+  auto record = internal::record_from_json(*text);
+  if (!record) return refuse(record.error());
+  if (record->rank < 0) record->rank = rank;
+  if (record->rank != rank) return refuse(fmt::format("it is rank {}'s", record->rank));
+  job.size = std::max({job.size, std::min(record->size, kMostRecords), rank + 1});
+  job.of_rank.emplace(rank, std::move(*record));
+}
+
+/// Ranks that share a clock.
+using HostClock = std::pair<std::string, int>;
+
+HostClock clock_of(const FlightRecord& record) {
+  return {record.host, record.node};
+}
+
+using Ends = std::map<std::pair<std::uint32_t, std::uint64_t>, RecordTime>;
+
+/// When collectives were done, by set and number.
+Ends ends_of(const FlightRecord& record) {
+  Ends ends;
+  for (const RecordedCollective& one : record.collectives) {
+    if (one.number > 0 && one.outcome == RecordOutcome::done) {
+      ends[{one.set, one.number}] = one.done;
+    }
+  }
+  return ends;
+}
+
+RecordTime median(std::vector<RecordTime> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+void move_back(RecordTime& time, RecordTime by) {
+  // 0 stays: it has not happened.
+  if (time.count() != 0) time -= by;
+}
+
+void move_back(FlightRecord& record, RecordTime by) {
+  for (RecordTime* time : {&record.begin, &record.last_activity, &record.taken, &record.phase_at}) {
+    move_back(*time, by);
+  }
+  if (record.cause) move_back(record.cause->time, by);
+  if (record.ended) move_back(record.ended->time, by);
+  for (RecordedCollective& one : record.collectives) {
+    for (RecordTime* time : {&one.submitted, &one.ready, &one.started, &one.done}) {
+      move_back(*time, by);
+    }
+  }
+}
+
+/// Wall clocks that differ by more say nothing.
+constexpr RecordTime kMostBetweenWalls = std::chrono::hours(24 * 366);
+
+/// By how much `other`'s clock is ahead of `reference`'s, by their wall clocks; none: unknown.
+std::optional<RecordTime> offset_by_walls(const FlightRecord& reference,
+                                          const FlightRecord& other) {
+  const RecordTime between = other.begin_wall - reference.begin_wall;
+  if (between > kMostBetweenWalls || between < -kMostBetweenWalls) return std::nullopt;
+  return other.begin - reference.begin - between;
+}
+
+/// Puts all times of all records on the clock of the first one's host. Ranks of a node share a
+/// clock. Every rank of a process set finishes a collective at about the same moment, because each
+/// needs all the others': the median of these differences is the difference of two clocks, whatever
+/// their wall clocks say. These are used, and a problem noted, only for nodes that have no
+/// collective in common.
+void use_one_clock(JobRecords& job) {
+  if (job.of_rank.empty()) return;
+  const FlightRecord& first = job.of_rank.begin()->second;
+  const HostClock reference = clock_of(first);
+  Ends of_reference;
+  for (const auto& [rank, record] : job.of_rank) {
+    if (clock_of(record) == reference) of_reference.merge(ends_of(record));
+  }
+  std::map<HostClock, std::vector<RecordTime>> differences;
+  for (const auto& [rank, record] : job.of_rank) {
+    if (clock_of(record) == reference) continue;
+    for (const auto& [collective, time] : ends_of(record)) {
+      const auto same = of_reference.find(collective);
+      if (same == of_reference.end()) continue;
+      differences[clock_of(record)].push_back(time - same->second);
+    }
+  }
+  std::map<HostClock, RecordTime> offsets;
+  for (const auto& [rank, record] : job.of_rank) {
+    const HostClock clock = clock_of(record);
+    if (clock == reference || offsets.contains(clock)) continue;
+    if (!differences[clock].empty()) {
+      offsets[clock] = median(differences[clock]);
+      continue;
+    }
+    const auto offset = offset_by_walls(first, record);
+    offsets[clock] = offset.value_or(RecordTime(0));
+    job.problems.push_back(fmt::format(
+        "the clock of host {} {}: its ranks have no collective in common with those of {}",
+        in_quotes(record.host), offset ? "is compared by the time of day" : "cannot be compared",
+        in_quotes(first.host)));
+  }
+  for (auto& [rank, record] : job.of_rank) {
+    const auto offset = offsets.find(clock_of(record));
+    if (offset != offsets.end()) move_back(record, offset->second);
+  }
+}
+
+// Meetings: which ranks came to which collective, and which did not.
+
+/// A collective that did not come about, or did not finish, and who waits for it.
+struct Meeting {
+  enum class Kind {
+    incomplete,   ///< ranks never came
+    undecided,    ///< all known ranks came, none knows that it was decided
+    undelivered,  ///< decided, which only some ranks know
+    unfinished,   ///< decided on all, and its data did not arrive
+  };
+  Kind kind = Kind::incomplete;
+  std::string name;
+  std::uint32_t set = 0;
+  OperationKind operation = OperationKind::allreduce;
+  std::vector<int> waiting;  ///< ascending
+  /// Who never came (incomplete; ranks without records included), does not know (undelivered), has
+  /// not finished it (unfinished).
+  std::vector<int> behind;
+  internal::RecordTime first{};   ///< of the submissions of those who wait
+  internal::RecordTime waited{};  ///< the longest
+};
+
+/// True where its failure is the rank's: an error of this collective alone came before.
+bool failed_with_rank(const FlightRecord& record, const RecordedCollective& one) {
+  return one.outcome == RecordOutcome::failed && record.cause && one.done >= record.cause->time;
+}
+
+bool unfinished(const FlightRecord& record, const RecordedCollective& one) {
+  return one.number > 0 && (one.outcome == RecordOutcome::open || failed_with_rank(record, one));
+}
+
+/// The last moment that the record knows of the rank: its failure or end, or when it was taken.
+RecordTime end_of(const FlightRecord& record) {
+  if (record.cause) return record.cause->time;
+  return record.ended ? record.ended->time : record.taken;
+}
+
+/// True where the rank waits for this collective to be decided when its record ends: it is open, or
+/// failed because the rank itself had failed.
+bool waits_undecided(const FlightRecord& record, const RecordedCollective& one) {
+  return one.number == 0 && (one.outcome == RecordOutcome::open || failed_with_rank(record, one));
+}
+
+/// One rank's part in a name of a set.
+struct Part {
+  const FlightRecord* record = nullptr;
+  const RecordedCollective* last = nullptr;  ///< its last submission of the name
+};
+
+using Subject = std::pair<std::uint32_t, std::string>;  // set and name
+
+/// By rank.
+using Parts = std::map<int, Part>;
+
+std::map<Subject, Parts> parts_of(const JobRecords& job) {
+  std::map<Subject, Parts> subjects;
+  for (const auto& [rank, record] : job.of_rank) {
+    for (const RecordedCollective& one : record.collectives) {
+      if (one.kind == OperationKind::join) continue;
+      subjects[{one.set, one.name}][rank] = {&record, &one};
+    }
+  }
+  return subjects;
+}
+
+/// The ranks' knowledge of a set.
+struct SetFacts {
+  std::set<int> members;
+  std::map<int, std::uint64_t> decided;  ///< by rank: the last number
+  std::set<int> joined;
+};
+
+std::map<std::uint32_t, SetFacts> sets_of(const JobRecords& job) {
+  std::map<std::uint32_t, SetFacts> sets;
+  for (int rank = 0; rank < job.size; ++rank) sets[0].members.insert(rank);
+  for (const auto& [rank, record] : job.of_rank) {
+    for (const RecordedCollective& one : record.collectives) {
+      SetFacts& facts = sets[one.set];
+      facts.members.insert(rank);
+      facts.decided[rank] = std::max(facts.decided[rank], one.number);
+      const bool is_join = one.kind == OperationKind::join;
+      if (is_join && waits_undecided(record, one)) facts.joined.insert(rank);
+    }
+  }
+  return sets;
+}
+
+/// The collective that `waiting` wait for has been decided on `part`'s rank: it is beyond what they
+/// know.
+bool has_gone_on(const Part& part, const SetFacts& facts, const std::vector<int>& waiting) {
+  return std::ranges::any_of(waiting, [&](int rank) {
+    const auto known = facts.decided.find(rank);
+    return part.last->number > (known == facts.decided.end() ? 0 : known->second);
+  });
+}
+
+RecordTime waited_by(const Part& part) {
+  return std::max(RecordTime(0), end_of(*part.record) - part.last->submitted);
+}
+
+void note_waiting(Meeting& meeting, int rank, const Part& part) {
+  if (meeting.waiting.empty() || part.last->submitted < meeting.first) {
+    meeting.first = part.last->submitted;
+  }
+  meeting.waiting.push_back(rank);
+  meeting.waited = std::max(meeting.waited, waited_by(part));
+  meeting.operation = part.last->kind;
+}
+
+/// None waits: no meeting.
+Meeting undecided_meeting(const Subject& subject, const Parts& parts, const SetFacts& facts) {
+  Meeting meeting{.name = subject.second, .set = subject.first, .waiting = {}, .behind = {}};
+  for (const auto& [rank, part] : parts) {
+    if (waits_undecided(*part.record, *part.last)) note_waiting(meeting, rank, part);
+  }
+  if (meeting.waiting.empty()) return meeting;
+  std::vector<int> gone_on;
+  for (const int rank : facts.members) {
+    if (std::ranges::binary_search(meeting.waiting, rank)) continue;
+    const auto part = parts.find(rank);
+    if (part != parts.end() && has_gone_on(part->second, facts, meeting.waiting)) {
+      gone_on.push_back(rank);
+    } else if (!(allows_joined(meeting.operation) && facts.joined.contains(rank))) {
+      meeting.behind.push_back(rank);
+    }
+  }
+  if (!meeting.behind.empty()) return meeting;
+  meeting.kind = gone_on.empty() ? Meeting::Kind::undecided : Meeting::Kind::undelivered;
+  if (!gone_on.empty()) meeting.behind = meeting.waiting;
+  return meeting;
+}
+
+Meeting unfinished_meeting(const Subject& subject, const Parts& parts) {
+  Meeting meeting{.kind = Meeting::Kind::unfinished,
+                  .name = subject.second,
+                  .set = subject.first,
+                  .waiting = {},
+                  .behind = {}};
+  for (const auto& [rank, part] : parts) {
+    if (unfinished(*part.record, *part.last)) note_waiting(meeting, rank, part);
+  }
+  meeting.behind = meeting.waiting;
+  return meeting;
+}
+
+/// True where this collective, of a rank that has not come to the meeting, follows it in the
+/// program: it was submitted after those who wait had come there, and they had not submitted it
+/// before that.
+bool comes_after(const JobRecords& job, const Meeting& meeting, const RecordedCollective& one) {
+  if (one.submitted <= meeting.first) return false;
+  const auto is_same = [&](const RecordedCollective& other) {
+    if (other.set != one.set || other.number != one.number) return false;
+    return one.number > 0 || other.name == one.name;
+  };
+  return std::ranges::none_of(meeting.waiting, [&](int rank) {
+    const auto& collectives = job.of_rank.at(rank).collectives;
+    const auto waits = std::find_if(collectives.rbegin(), collectives.rend(), [&](const auto& own) {
+      return own.set == meeting.set && own.name == meeting.name;
+    });
+    // From there back to its first.
+    return std::any_of(waits, collectives.rend(), is_same);
+  });
+}
+
+/// The one that has been waited for longest first.
+std::vector<Meeting> open_meetings(const JobRecords& job) {
+  const auto sets = sets_of(job);
+  std::vector<Meeting> meetings;
+  for (const auto& [subject, parts] : parts_of(job)) {
+    Meeting undecided = undecided_meeting(subject, parts, sets.at(subject.first));
+    Meeting open = unfinished_meeting(subject, parts);
+    if (!undecided.waiting.empty()) meetings.push_back(std::move(undecided));
+    if (!open.waiting.empty()) meetings.push_back(std::move(open));
+  }
+  std::ranges::stable_sort(meetings, std::greater(), &Meeting::waited);
+  return meetings;
+}
+
+// Words for ranks, collectives and times.
+
+/// "60.1 s", "12 ms".
+std::string duration_text(RecordTime time) {
+  const double seconds = std::chrono::duration<double>(time).count();
+  return seconds < 0.1 ? fmt::format("{:.1f} ms", seconds * 1e3) : fmt::format("{:.1f} s", seconds);
+}
+
+/// "rank 3 (host b, pid 4711)"; "rank 3" where it has no record.
+std::string rank_text(const JobRecords& job, int rank) {
+  const auto record = job.of_rank.find(rank);
+  if (record == job.of_rank.end() || record->second.pid == 0) return fmt::format("rank {}", rank);
+  return fmt::format("rank {} (host {}, pid {})", rank, record->second.host, record->second.pid);
+}
+
+/// That of one rank; "ranks 0-2" of several.
+std::string ranks_text_of(const JobRecords& job, std::span<const int> ranks) {
+  return ranks.size() == 1 ? rank_text(job, ranks.front()) : internal::named_ranks(ranks);
+}
+
+/// "allreduce \"x\"", "barrier \"y\" (set 2)".
+std::string collective_text(OperationKind kind, const std::string& name, std::uint32_t set) {
+  const std::string of_set = set == 0 ? "" : fmt::format(" (set {})", set);
+  return fmt::format("{} {}{}", name_of(kind), in_quotes(name), of_set);
+}
+
+/// ", in epoch 3, step 120"; empty where the program has noted nothing.
+std::string phase_text(const FlightRecord& record) {
+  return record.phase.empty() ? std::string() : ", in " + record.phase;
+}
+
+/// True where the rank's end was regular, as far as its record says.
+bool shut_down_well(const FlightRecord& record) {
+  const bool used_hora = record.pid != 0;
+  const bool left_hora = !used_hora || record.state == RecordState::shut_down;
+  if (!record.ended) return record.state == RecordState::shut_down;
+  return left_hora && record.ended->signal == 0 && record.ended->status == 0;
+}
+
+/// "was killed by signal 9 (SIGKILL)", "left with exit status 0 without Context::shutdown()"; for a
+/// rank that has not ended, what it was about.
+std::string how_it_ended(const FlightRecord& record) {
+  if (record.ended && record.ended->signal != 0) {
+    const std::string how = signal_text(record.ended->signal);
+    return record.ended->by_launcher ? "was ended by horarun (" + how + ")"
+                                     : "was killed by " + how;
+  }
+  if (record.ended) {
+    const bool in_hora = record.pid != 0 && record.state != RecordState::shut_down;
+    return fmt::format("left with exit status {}{}", record.ended->status,
+                       in_hora ? " without Context::shutdown()" : "");
+  }
+  if (record.stopped) return "was stopped";
+  switch (record.state) {
+    case RecordState::starting:
+      return "was in hora::init";
+    case RecordState::initialised:
+      return "was running";
+    case RecordState::in_shutdown:
+      return "was in shutdown";
+    case RecordState::shut_down:
+      return "had shut hora down";
+    case RecordState::failed:
+      return "had failed";
+  }
+  return {};
+}
+
+std::string name_of(const Meeting& meeting) {
+  return collective_text(meeting.operation, meeting.name, meeting.set);
+}
+
+bool contains(const std::vector<int>& ranks, int rank) {
+  return std::ranges::find(ranks, rank) != ranks.end();
+}
 
 /// Ranks that die this close together have died of one thing. On busy cores guards see it some time
 /// later.
@@ -61,27 +456,258 @@ class Case {
   }
 
  private:
-  void find_failures();
-  std::string headline() const;
-  bool went_well() const;
-  const Meeting* hang() const;
-  std::optional<std::string> died_at_once() const;
-  std::string failure_text(const Failure& failure) const;
-  std::string meeting_text(const Meeting& meeting) const;
-  std::string incomplete_text(const Meeting& meeting) const;
-  std::string absence_text(const Meeting& meeting, int rank) const;
-  bool went_past(const Meeting& meeting, int rank) const;
-  std::optional<std::string> crossed_text(const Meeting& meeting) const;
-  std::string nodes_text(const std::vector<int>& ranks) const;
-  RankFinding finding(int rank, const FlightRecord& record) const;
-  std::string activity_text(const FlightRecord& record) const;
-  std::vector<std::string> notes() const;
-
   const FlightRecord* record_of(int rank) const {
     const auto found = job_.of_rank.find(rank);
     return found == job_.of_rank.end() ? nullptr : &found->second;
   }
   std::string at(RecordTime time) const { return duration_text(time - begin_); }
+
+  void find_failures() {
+    for (const auto& [rank, record] : job_.of_rank) {
+      if (record.cause && !is_consequence(*record.cause)) {
+        failures_.push_back({rank, false, record.cause->time, true});
+      } else if (record.ended && !shut_down_well(record) && !record.ended->by_launcher) {
+        // MPI ends the others by SIGTERM; a rank with an error about others was not the first.
+        const bool is_late = record.ended->signal == SIGTERM || record.cause;
+        failures_.push_back({rank, is_late, record.ended->time, false});
+      }
+    }
+    std::sort(failures_.begin(), failures_.end());
+  }
+
+  bool went_well() const {
+    return static_cast<int>(job_.of_rank.size()) == job_.size &&
+           std::ranges::all_of(job_.of_rank,
+                               [](const auto& one) { return shut_down_well(one.second); });
+  }
+
+  /// The collective that ranks waited for in vain, if that was before anything else: who never came
+  /// has not failed before.
+  const Meeting* hang() const {
+    const auto found = std::ranges::find_if(meetings_, [&](const Meeting& meeting) {
+      if (meeting.waited < kLongWait) return false;
+      if (failures_.empty() || failures_.front().is_late) return true;
+      const Failure& first = failures_.front();
+      return !first.has_cause && !contains(meeting.behind, first.rank) &&
+             first.time - meeting.first >= kLongWait;
+    });
+    return found == meetings_.end() ? nullptr : &*found;
+  }
+
+  std::optional<std::string> died_at_once() const {
+    if (failures_.size() < 2 || static_cast<int>(failures_.size()) != job_.size)
+      return std::nullopt;
+    RecordTime first = failures_.front().time;
+    RecordTime last = first;
+    const std::string how = how_it_ended(*record_of(failures_.front().rank));
+    for (const Failure& failure : failures_) {
+      if (failure.has_cause || how_it_ended(*record_of(failure.rank)) != how) return std::nullopt;
+      first = std::min(first, failure.time);
+      last = std::max(last, failure.time);
+    }
+    if (last - first > kAtOnce) return std::nullopt;
+    // Ranks that horarun ends have not failed; ranks that do the same may well crash together.
+    const bool is_killed = record_of(failures_.front().rank)->ended->signal == SIGKILL;
+    return fmt::format("all {} ranks ended at once, within {}: each {} {} after the start{}",
+                       job_.size, duration_text(last - first), how, at(first),
+                       is_killed ? ", so the reason lies outside of them" : "");
+  }
+
+  std::string failure_text(const Failure& failure) const {
+    const FlightRecord& record = *record_of(failure.rank);
+    const std::string who = rank_text(job_, failure.rank);
+    const std::string when = at(failure.time) + " after the start" + phase_text(record);
+    if (failure.has_cause)
+      return fmt::format("{} failed first, {}: {}", who, when, record.cause->text);
+    const bool alone = job_.of_rank.size() == 1;
+    const std::string text = fmt::format("{} {} {}{}", who, how_it_ended(record), when,
+                                         alone ? "" : ", as the first of all");
+    for (const Meeting& meeting : meetings_) {
+      if (meeting.kind != Meeting::Kind::incomplete || !contains(meeting.behind, failure.rank))
+        continue;
+      return fmt::format("{}; {} waited for it at {} for up to {}", text,
+                         internal::named_ranks(meeting.waiting), name_of(meeting),
+                         duration_text(meeting.waited));
+    }
+    return text;
+  }
+
+  /// "node 1 (host b, ranks 2-3)" where those behind are whole nodes; else their ranks.
+  std::string behind_text(const Meeting& meeting) const {
+    const std::vector<int>& ranks = meeting.behind;
+    std::map<int, std::vector<int>> nodes;
+    for (const auto& [rank, record] : job_.of_rank) nodes[record.node].push_back(rank);
+    std::string text;
+    std::size_t covered = 0;
+    for (const auto& [node, members] : nodes) {
+      if (!std::ranges::includes(ranks, members)) continue;
+      covered += members.size();
+      text += fmt::format("{}node {} (host {}, {})", text.empty() ? "" : " and ", node,
+                          record_of(members.front())->host, internal::named_ranks(members));
+    }
+    return nodes.size() > 1 && covered == ranks.size() ? text : ranks_text_of(job_, ranks);
+  }
+
+  /// Ranks that wait for each other at different collectives.
+  std::optional<std::string> crossed_text(const Meeting& meeting) const {
+    // One that went past it together with the others has skipped it.
+    if (std::ranges::any_of(meeting.behind, [&](int rank) { return went_past(meeting, rank); })) {
+      return std::nullopt;
+    }
+    for (const Meeting& other : meetings_) {
+      if (other.kind != Meeting::Kind::incomplete || &other == &meeting) continue;
+      const auto waits_there = [&](int rank) {
+        return std::ranges::binary_search(other.waiting, rank);
+      };
+      const bool crossed = std::ranges::all_of(meeting.behind, waits_there) &&
+                           std::ranges::any_of(meeting.waiting, [&](int rank) {
+                             return std::ranges::binary_search(other.behind, rank);
+                           });
+      if (!crossed) continue;
+      return fmt::format(
+          "ranks wait for each other at different collectives: {} at {}, {} at {}, for {}; did one "
+          "of "
+          "them skip a call, or do they differ in order?",
+          ranks_text_of(job_, meeting.behind), name_of(other), ranks_text_of(job_, meeting.waiting),
+          name_of(meeting), duration_text(meeting.waited));
+    }
+    return std::nullopt;
+  }
+
+  bool went_past(const Meeting& meeting, int rank) const {
+    const FlightRecord* const record = record_of(rank);
+    return record && std::ranges::any_of(record->collectives, [&](const RecordedCollective& one) {
+             return one.set == meeting.set && one.number > 0 && comes_after(job_, meeting, one);
+           });
+  }
+
+  /// The rank's doings instead of coming; follows "it".
+  std::string absence_text(const Meeting& meeting, int rank) const {
+    const FlightRecord* const record = record_of(rank);
+    if (!record) return "left no record";
+    if (record->stopped) return "was stopped" + phase_text(*record);
+    if (record->pid == 0) return "had not called hora::init";
+    if (record->ended && !record->ended->by_launcher && !record->cause) {
+      return fmt::format("{} {} after the start{}", how_it_ended(*record), at(record->ended->time),
+                         phase_text(*record));
+    }
+    if (record->state == RecordState::in_shutdown || record->state == RecordState::shut_down) {
+      return "had called Context::shutdown()";
+    }
+    if (record->collectives.empty()) return "had submitted nothing at all" + phase_text(*record);
+    for (const RecordedCollective& one : record->collectives) {
+      if (!comes_after(job_, meeting, one)) continue;
+      return "went on to " + collective_text(one.kind, one.name, one.set) + phase_text(*record);
+    }
+    const RecordedCollective& last = record->collectives.back();
+    const RecordTime idle = std::max(RecordTime(0), end_of(*record) - last.submitted);
+    return fmt::format(
+        "{} for {}, after {}{}", waits_undecided(*record, last) ? "waited" : "was in its own code",
+        duration_text(idle), collective_text(last.kind, last.name, last.set), phase_text(*record));
+  }
+
+  std::string incomplete_text(const Meeting& meeting) const {
+    if (auto crossed = crossed_text(meeting)) return *crossed;
+    const std::string text = fmt::format(
+        "{} never came to {}, for which {} waited {}", behind_text(meeting), name_of(meeting),
+        internal::named_ranks(meeting.waiting), duration_text(meeting.waited));
+    std::set<std::string> reasons;
+    for (const int rank : meeting.behind) reasons.insert(absence_text(meeting, rank));
+    // Several ranks that did different things: the table has them.
+    if (reasons.size() > 1) return text;
+    return text + (meeting.behind.size() == 1 ? ": it " : ": each ") + *reasons.begin();
+  }
+
+  std::string meeting_text(const Meeting& meeting) const {
+    const std::string name = name_of(meeting);
+    const std::string waited = duration_text(meeting.waited);
+    switch (meeting.kind) {
+      case Meeting::Kind::incomplete:
+        return incomplete_text(meeting);
+      case Meeting::Kind::undelivered:
+        return fmt::format(
+            "{} never learned that {} was decided, and waited {}: cut off from the others",
+            behind_text(meeting), name, waited);
+      case Meeting::Kind::undecided:
+        return fmt::format(
+            "all ranks came to {}, but they could not agree on it for {}: the nodes are cut off "
+            "from "
+            "each other, or a leader of a node hangs",
+            name, waited);
+      case Meeting::Kind::unfinished:
+        break;
+    }
+    std::vector<int> stopped;
+    for (const int rank : meeting.behind) {
+      if (record_of(rank)->stopped) stopped.push_back(rank);
+    }
+    return fmt::format("{} was decided, but its data did not arrive on {} within {}{}", name,
+                       behind_text(meeting), waited,
+                       stopped.empty() ? "" : ": " + ranks_text_of(job_, stopped) + " was stopped");
+  }
+
+  std::string headline() const {
+    if (went_well()) {
+      return fmt::format("nothing went wrong: all {} ranks shut hora down", job_.size);
+    }
+    if (const Meeting* const meeting = hang()) return meeting_text(*meeting);
+    if (const auto together = died_at_once()) return *together;
+    if (!failures_.empty() && !failures_.front().is_late) return failure_text(failures_.front());
+    const FlightRecord* first = nullptr;
+    for (const auto& [rank, record] : job_.of_rank) {
+      if (record.cause && (!first || record.cause->time < first->cause->time)) first = &record;
+    }
+    if (first) {
+      return fmt::format("{} failed first, {} after the start: {}", rank_text(job_, first->rank),
+                         at(first->cause->time), first->cause->text);
+    }
+    if (!failures_.empty()) return failure_text(failures_.front());
+    if (!meetings_.empty()) return meeting_text(meetings_.front());
+    if (static_cast<int>(job_.of_rank.size()) < job_.size) {
+      return "no rank with a record has failed or waited; the others left none";
+    }
+    return "no rank has failed, and none waits for another";
+  }
+
+  std::string activity_text(const FlightRecord& record) const {
+    const RecordedCollective* waits = nullptr;
+    const RecordedCollective* last = nullptr;
+    for (const RecordedCollective& one : record.collectives) {
+      const bool is_open =
+          one.outcome == RecordOutcome::open || (one.number == 0 && waits_undecided(record, one));
+      if (is_open && (!waits || one.submitted < waits->submitted)) waits = &one;
+      if (!last || one.submitted >= last->submitted) last = &one;
+    }
+    if (waits) {
+      return fmt::format("waits for {} {}", collective_text(waits->kind, waits->name, waits->set),
+                         duration_text(std::max(RecordTime(0), end_of(record) - waits->submitted)));
+    }
+    if (!last) return "none";
+    return fmt::format("last {} at {}", collective_text(last->kind, last->name, last->set),
+                       at(last->submitted));
+  }
+
+  RankFinding finding(int rank, const FlightRecord& record) const {
+    std::string end = how_it_ended(record);
+    if (record.ended) end += " at " + at(record.ended->time);
+    return {rank, record.host, end, activity_text(record), record.phase};
+  }
+
+  std::vector<std::string> notes() const {
+    std::vector<std::string> notes;
+    for (const auto& [rank, record] : job_.of_rank) {
+      if (!record.cause) continue;
+      notes.push_back(
+          fmt::format("rank {} at {}: {}", rank, at(record.cause->time), record.cause->text));
+    }
+    std::vector<int> missing;
+    for (int rank = 0; rank < job_.size; ++rank) {
+      if (!record_of(rank)) missing.push_back(rank);
+    }
+    if (!missing.empty()) notes.push_back(internal::named_ranks(missing) + ": no record");
+    notes.insert(notes.end(), job_.problems.begin(), job_.problems.end());
+    return notes;
+  }
 
   JobRecords job_;
   std::vector<Meeting> meetings_;
@@ -89,271 +715,30 @@ class Case {
   RecordTime begin_{};             ///< of the job
 };
 
-void Case::find_failures() {
-  for (const auto& [rank, record] : job_.of_rank) {
-    if (record.cause && !is_consequence(*record.cause)) {
-      failures_.push_back({rank, false, record.cause->time, true});
-    } else if (record.ended && !ended_well(record) && !record.ended->by_launcher) {
-      // MPI ends the others by SIGTERM; a rank with an error about others was not the first.
-      const bool is_late = record.ended->signal == SIGTERM || record.cause;
-      failures_.push_back({rank, is_late, record.ended->time, false});
-    }
-  }
-  std::sort(failures_.begin(), failures_.end());
-}
-
-bool Case::went_well() const {
-  return static_cast<int>(job_.of_rank.size()) == job_.size &&
-         std::all_of(job_.of_rank.begin(), job_.of_rank.end(),
-                     [](const auto& one) { return ended_well(one.second); });
-}
-
-/// The collective that ranks waited for in vain, if that was before anything else: who never came
-/// has not failed before.
-const Meeting* Case::hang() const {
-  const auto found = std::find_if(meetings_.begin(), meetings_.end(), [&](const Meeting& meeting) {
-    if (meeting.waited < kLongWait) return false;
-    if (failures_.empty() || failures_.front().is_late) return true;
-    const Failure& first = failures_.front();
-    const bool of_absent =
-        std::find(meeting.behind.begin(), meeting.behind.end(), first.rank) != meeting.behind.end();
-    return !first.has_cause && !of_absent && first.time - meeting.first >= kLongWait;
-  });
-  return found == meetings_.end() ? nullptr : &*found;
-}
-
-std::optional<std::string> Case::died_at_once() const {
-  if (failures_.size() < 2 || static_cast<int>(failures_.size()) != job_.size) return std::nullopt;
-  RecordTime first = failures_.front().time;
-  RecordTime last = first;
-  const std::string how = end_text(*record_of(failures_.front().rank));
-  for (const Failure& failure : failures_) {
-    if (failure.has_cause || end_text(*record_of(failure.rank)) != how) return std::nullopt;
-    first = std::min(first, failure.time);
-    last = std::max(last, failure.time);
-  }
-  if (last - first > kAtOnce) return std::nullopt;
-  // What horarun ends is no failure; ranks that do the same may well crash together.
-  const bool is_killed = record_of(failures_.front().rank)->ended->signal == SIGKILL;
-  return "all " + std::to_string(job_.size) + " ranks ended at once, within " +
-         duration_text(last - first) + ": each " + how + " " + at(first) + " after the start" +
-         (is_killed ? ", so the reason lies outside of them" : "");
-}
-
-std::string Case::failure_text(const Failure& failure) const {
-  const FlightRecord& record = *record_of(failure.rank);
-  std::string text = rank_text(job_, failure.rank) + " ";
-  if (failure.has_cause) {
-    text += "failed first, " + at(failure.time) + " after the start" + phase_text(record) + ": " +
-            record.cause->text;
-  } else {
-    text += end_text(record) + " " + at(failure.time) + " after the start" + phase_text(record);
-    if (job_.of_rank.size() > 1) text += ", as the first of all";
-  }
-  for (const Meeting& meeting : meetings_) {
-    if (meeting.kind != Meeting::Kind::incomplete || failure.has_cause) continue;
-    if (std::find(meeting.behind.begin(), meeting.behind.end(), failure.rank) ==
-        meeting.behind.end()) {
-      continue;
-    }
-    return text + "; " + internal::named_ranks(meeting.waiting) + " waited for it at " +
-           collective_text(meeting.operation, meeting.name, meeting.set) + " for up to " +
-           duration_text(meeting.waited);
-  }
-  return text;
-}
-
-/// Of ranks that are whole nodes: "node 1 (host b, ranks 2-3)"; else empty.
-std::string Case::nodes_text(const std::vector<int>& ranks) const {
-  std::map<int, std::vector<int>> nodes;
-  for (const auto& [rank, record] : job_.of_rank) nodes[record.node].push_back(rank);
-  if (nodes.size() < 2) return {};
-  std::string text;
-  std::size_t covered = 0;
-  for (const auto& [node, members] : nodes) {
-    if (!std::includes(ranks.begin(), ranks.end(), members.begin(), members.end())) continue;
-    covered += members.size();
-    text += (text.empty() ? "node " : " and node ") + std::to_string(node) + " (host " +
-            record_of(members.front())->host + ", " + internal::named_ranks(members) + ")";
-  }
-  return covered == ranks.size() ? text : std::string();
-}
-
-/// Ranks that wait for each other at different collectives.
-std::optional<std::string> Case::crossed_text(const Meeting& meeting) const {
-  // One that went past it together with the others has skipped it.
-  if (std::any_of(meeting.behind.begin(), meeting.behind.end(),
-                  [&](int rank) { return went_past(meeting, rank); })) {
-    return std::nullopt;
-  }
-  for (const Meeting& other : meetings_) {
-    if (other.kind != Meeting::Kind::incomplete || &other == &meeting) continue;
-    const auto waits_there = [&](int rank) {
-      return std::binary_search(other.waiting.begin(), other.waiting.end(), rank);
-    };
-    const bool crossed =
-        std::all_of(meeting.behind.begin(), meeting.behind.end(), waits_there) &&
-        std::any_of(meeting.waiting.begin(), meeting.waiting.end(), [&](int rank) {
-          return std::binary_search(other.behind.begin(), other.behind.end(), rank);
-        });
-    if (!crossed) continue;
-    return "ranks wait for each other at different collectives: " +
-           ranks_text_of(job_, meeting.behind) + " at " +
-           collective_text(other.operation, other.name, other.set) + ", " +
-           ranks_text_of(job_, meeting.waiting) + " at " +
-           collective_text(meeting.operation, meeting.name, meeting.set) + ", for " +
-           duration_text(meeting.waited) +
-           "; did one of them skip a call, or do they differ in order?";
-  }
-  return std::nullopt;
-}
-
-bool Case::went_past(const Meeting& meeting, int rank) const {
-  const FlightRecord* const record = record_of(rank);
-  return record && std::any_of(record->collectives.begin(), record->collectives.end(),
-                               [&](const RecordedCollective& one) {
-                                 return one.set == meeting.set && one.number > 0 &&
-                                        comes_after(job_, meeting, one);
-                               });
-}
-
-/// What a rank did instead of coming; what follows "it".
-std::string Case::absence_text(const Meeting& meeting, int rank) const {
-  const FlightRecord* const record = record_of(rank);
-  if (!record) return "left no record";
-  if (record->stopped) return "was stopped" + phase_text(*record);
-  if (record->pid == 0) return "had not called hora::init";
-  if (record->ended && !record->ended->by_launcher && !record->cause) {
-    return end_text(*record) + " " + at(record->ended->time) + " after the start" +
-           phase_text(*record);
-  }
-  if (record->state == internal::RecordState::in_shutdown ||
-      record->state == internal::RecordState::shut_down) {
-    return "had called Context::shutdown()";
-  }
-  if (record->collectives.empty()) return "had submitted nothing at all" + phase_text(*record);
-  for (const RecordedCollective& one : record->collectives) {
-    if (!comes_after(job_, meeting, one)) continue;
-    return "went on to " + collective_text(one.kind, one.name, one.set) + phase_text(*record);
-  }
-  const RecordedCollective& last = record->collectives.back();
-  const RecordTime idle = std::max(RecordTime(0), end_of(*record) - last.submitted);
-  return std::string(waits_undecided(*record, last) ? "waited" : "was in its own code") + " for " +
-         duration_text(idle) + ", after " + collective_text(last.kind, last.name, last.set) +
-         phase_text(*record);
-}
-
-std::string Case::incomplete_text(const Meeting& meeting) const {
-  const std::string name = collective_text(meeting.operation, meeting.name, meeting.set);
-  if (auto crossed = crossed_text(meeting)) return *crossed;
-  const std::string nodes = nodes_text(meeting.behind);
-  std::string text = (nodes.empty() ? ranks_text_of(job_, meeting.behind) : nodes) +
-                     " never came to " + name + ", for which " +
-                     internal::named_ranks(meeting.waiting) + " waited " +
-                     duration_text(meeting.waited);
-  std::vector<std::string> reasons;
-  for (const int rank : meeting.behind) {
-    const std::string reason = absence_text(meeting, rank);
-    if (std::find(reasons.begin(), reasons.end(), reason) == reasons.end()) {
-      reasons.push_back(reason);
-    }
-  }
-  // Several ranks that did different things: the table has them.
-  if (reasons.size() > 1) return text;
-  return text + (meeting.behind.size() == 1 ? ": it " : ": each ") + reasons.front();
-}
-
-std::string Case::meeting_text(const Meeting& meeting) const {
-  const std::string name = collective_text(meeting.operation, meeting.name, meeting.set);
-  const std::string waited = duration_text(meeting.waited);
-  const std::string nodes = nodes_text(meeting.behind);
-  const std::string behind = nodes.empty() ? ranks_text_of(job_, meeting.behind) : nodes;
-  switch (meeting.kind) {
-    case Meeting::Kind::incomplete:
-      return incomplete_text(meeting);
-    case Meeting::Kind::undelivered:
-      return behind + " never learned that " + name + " was decided, and waited " + waited +
-             ": cut off from the others";
-    case Meeting::Kind::undecided:
-      return "all ranks came to " + name + ", but they could not agree on it for " + waited +
-             ": the nodes are cut off from each other, or a leader of a node hangs";
-    case Meeting::Kind::unfinished:
-      break;
-  }
-  std::vector<int> stopped;
-  for (const int rank : meeting.behind) {
-    if (record_of(rank)->stopped) stopped.push_back(rank);
-  }
-  std::string text =
-      name + " was decided, but its data did not arrive on " + behind + " within " + waited;
-  if (!stopped.empty()) text += ": " + ranks_text_of(job_, stopped) + " was stopped";
-  return text;
-}
-
-std::string Case::headline() const {
-  if (went_well()) {
-    return "nothing went wrong: all " + std::to_string(job_.size) + " ranks shut hora down";
-  }
-  if (const Meeting* const meeting = hang()) return meeting_text(*meeting);
-  if (const auto together = died_at_once()) return *together;
-  if (!failures_.empty() && !failures_.front().is_late) return failure_text(failures_.front());
-  const FlightRecord* first = nullptr;
-  for (const auto& [rank, record] : job_.of_rank) {
-    if (record.cause && (!first || record.cause->time < first->cause->time)) first = &record;
-  }
-  if (first) {
-    return rank_text(job_, first->rank) + " failed first, " + at(first->cause->time) +
-           " after the start: " + first->cause->text;
-  }
-  if (!failures_.empty()) return failure_text(failures_.front());
-  if (!meetings_.empty()) return meeting_text(meetings_.front());
-  if (static_cast<int>(job_.of_rank.size()) < job_.size) {
-    return "no rank with a record has failed or waited; the others left none";
-  }
-  return "no rank has failed, and none waits for another";
-}
-
-std::string Case::activity_text(const FlightRecord& record) const {
-  const RecordedCollective* waits = nullptr;
-  const RecordedCollective* last = nullptr;
-  for (const RecordedCollective& one : record.collectives) {
-    const bool is_open = one.outcome == internal::RecordOutcome::open ||
-                         (one.number == 0 && waits_undecided(record, one));
-    if (is_open && (!waits || one.submitted < waits->submitted)) waits = &one;
-    if (!last || one.submitted >= last->submitted) last = &one;
-  }
-  if (waits) {
-    return "waits for " + collective_text(waits->kind, waits->name, waits->set) + " " +
-           duration_text(std::max(RecordTime(0), end_of(record) - waits->submitted));
-  }
-  if (!last) return "none";
-  return "last " + collective_text(last->kind, last->name, last->set) + " at " +
-         at(last->submitted);
-}
-
-RankFinding Case::finding(int rank, const FlightRecord& record) const {
-  std::string end = end_text(record);
-  if (record.ended) end += " at " + at(record.ended->time);
-  return {rank, record.host, end, activity_text(record), record.phase};
-}
-
-std::vector<std::string> Case::notes() const {
-  std::vector<std::string> notes;
-  for (const auto& [rank, record] : job_.of_rank) {
-    if (!record.cause) continue;
-    notes.push_back("rank " + std::to_string(rank) + " at " + at(record.cause->time) + ": " +
-                    record.cause->text);
-  }
-  std::vector<int> missing;
-  for (int rank = 0; rank < job_.size; ++rank) {
-    if (!record_of(rank)) missing.push_back(rank);
-  }
-  if (!missing.empty()) notes.push_back(internal::named_ranks(missing) + ": no record");
-  notes.insert(notes.end(), job_.problems.begin(), job_.problems.end());
-  return notes;
-}
-
 }  // namespace
+
+tl::expected<JobRecords, std::string> read_records(const std::string& folder) {
+  const auto refuse = [&](const std::string& why) {
+    return tl::unexpected(fmt::format(
+        "the folder {} {}; give the folder that HORA_RECORD_DIRECTORY named in the job, with the "
+        "files of all hosts",
+        in_quotes(folder), why));
+  };
+  std::error_code error;
+  std::filesystem::directory_iterator files(folder, error);
+  if (error) return refuse("cannot be read: " + error.message());
+  JobRecords job;
+  std::map<int, std::string> paths;
+  for (const std::filesystem::directory_iterator end; files != end; files.increment(error)) {
+    if (error) return refuse("cannot be read: " + error.message());
+    const auto rank = rank_of_file(files->path().filename().native());
+    if (rank) paths[*rank] = files->path().string();
+  }
+  if (paths.empty()) return refuse("has no hora-record.<rank>.json");
+  for (const auto& [rank, path] : paths) read_one(path, rank, job);
+  if (job.of_rank.empty()) return refuse("has no record that can be used: " + job.problems.front());
+  return job;
+}
 
 Diagnosis diagnose(JobRecords job) {
   return Case(std::move(job)).diagnosis();
@@ -363,6 +748,28 @@ tl::expected<Diagnosis, std::string> diagnose(const std::string& folder) {
   auto job = read_records(folder);
   if (!job) return tl::unexpected(job.error());
   return diagnose(std::move(*job));
+}
+
+std::string to_text(const Diagnosis& diagnosis) {
+  const RankFinding titles{0, "host", "end", "collectives", "phase"};
+  RankFinding widest = titles;
+  for (const RankFinding& one : diagnosis.ranks) {
+    if (one.host.size() > widest.host.size()) widest.host = one.host;
+    if (one.end.size() > widest.end.size()) widest.end = one.end;
+    if (one.collective.size() > widest.collective.size()) widest.collective = one.collective;
+  }
+  const auto line = [&](const std::string& rank, const RankFinding& one) {
+    std::string text = fmt::format("{:>6}  {:<{}}  {:<{}}  {:<{}}  {}", rank, one.host,
+                                   widest.host.size(), one.end, widest.end.size(), one.collective,
+                                   widest.collective.size(), one.phase);
+    text.resize(text.find_last_not_of(' ') + 1);
+    return text + "\n";
+  };
+  std::string text = printable(diagnosis.headline) + "\n\n" + line("rank", titles);
+  for (const RankFinding& one : diagnosis.ranks) text += line(std::to_string(one.rank), one);
+  if (!diagnosis.notes.empty()) text += "\n";
+  for (const std::string& note : diagnosis.notes) text += printable(note) + "\n";
+  return text;
 }
 
 }  // namespace hora::launch

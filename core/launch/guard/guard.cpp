@@ -26,11 +26,10 @@
 #include "core/launch/command/command.h"
 #include "core/launch/command/cores.h"
 #include "core/launch/command/environment.h"
-#include "core/launch/command/resource_limits.h"
 #include "core/launch/control/channel.h"
 #include "core/launch/control/child_process.h"
 #include "core/launch/control/event_loop.h"
-#include "core/launch/options/text.h"
+#include "core/launch/text.h"
 #include "core/launch/watch/ending.h"
 
 namespace hora::launch {

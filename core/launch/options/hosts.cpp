@@ -3,105 +3,90 @@
 #include <arpa/inet.h>
 #include <hora/printable.h>
 #include <netinet/in.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <numeric>
 #include <unordered_map>
 
 #include "core/launch/command/command.h"
-#include "core/launch/options/text.h"
+#include "core/launch/text.h"
 
 namespace hora::launch {
 namespace {
 
-using Unexpected = tl::unexpected<std::string>;
+constexpr std::size_t kLongestHostName = 253;  // RFC 1035, 2.3.4, without the last dot
 
-constexpr std::size_t kLongestName = 253;  // RFC 1035, 2.3.4, without the last dot
+template <class... Values>
+[[noreturn]] void reject(fmt::format_string<Values...> format, Values&&... values) {
+  throw Refused{fmt::format(format, std::forward<Values>(values)...)};
+}
 
 bool is_ipv6(std::string_view text) {
   in6_addr address{};
   return inet_pton(AF_INET6, std::string(text).c_str(), &address) == 1;
 }
 
-tl::expected<int, std::string> parse_slots(std::string_view text, std::string_view host,
-                                           std::string_view what) {
+int read_slots(std::string_view text, std::string_view host, std::string_view what) {
   const auto number = parse_integer(text, 1, kMostRanks);
   if (number) return *number;
-  return Unexpected("host " + in_quotes(host) + ": " + in_quotes(text) + " is no number of " +
-                    std::string(what) + ": " + number.error());
+  reject("host {}: {} is no number of {}: {}", in_quotes(host), in_quotes(text), what,
+         number.error());
+}
+
+struct Address {
+  std::string_view host;                 ///< without brackets
+  std::optional<std::string_view> port;  ///< or slots
+};
+
+/// "host:port", "host", "[::1]:port" or "[::1]".
+Address split_address(std::string_view text) {
+  const std::size_t bracket = text.starts_with('[') ? text.find(']') : text.npos;
+  const std::size_t colon = text.find(':', bracket == text.npos ? 0 : bracket);
+  Address address{text.substr(0, colon), std::nullopt};
+  if (colon != text.npos) address.port = text.substr(colon + 1);
+  if (bracket != text.npos && address.host.ends_with(']')) {
+    address.host = address.host.substr(1, address.host.size() - 2);
+  }
+  return address;
 }
 
 /// "a", "a:2", "[::1]" or "[::1]:2". With `address_alone`, "fe80::1" is an address, too, because
 /// its slots follow elsewhere.
-tl::expected<HostSlots, std::string> parse_host(std::string_view text, bool address_alone) {
-  HostSlots host;
-  host.counted = false;
-  std::string_view slots;
-  if (text.starts_with('[')) {
-    const std::size_t end = text.find(']');
-    if (end == text.npos) {
-      return Unexpected("host " + in_quotes(text) + ": the bracket is not closed; " +
-                        "an IPv6 address is written as [fe80::1] or [fe80::1]:2");
-    }
-    host.name = text.substr(1, end - 1);
-    if (!is_ipv6(host.name)) {
-      return Unexpected("host " + in_quotes(text) + ": " + in_quotes(host.name) +
-                        " is no IPv6 address");
-    }
-    const std::string_view rest = text.substr(end + 1);
-    if (!rest.empty() && !rest.starts_with(':')) {
-      return Unexpected("host " + in_quotes(text) +
-                        ": expected \":\" and a number of slots after "
-                        "the bracket");
-    }
-    host.counted = !rest.empty();
-    slots = rest.substr(rest.empty() ? 0 : 1);
-  } else if (std::ranges::count(text, ':') > 1) {
-    if (!address_alone || !is_ipv6(text)) {
-      return Unexpected("host " + in_quotes(text) +
-                        ": an IPv6 address stands in brackets, as in [fe80::1]:2");
-    }
-    host.name = text;
-  } else {
-    const std::size_t colon = std::min(text.find(':'), text.size());
-    host.name = text.substr(0, colon);
-    host.counted = colon < text.size();
-    slots = text.substr(std::min(colon + 1, text.size()));
+HostSlots read_host(std::string_view text, bool address_alone) {
+  Address address = split_address(text);
+  const std::string quoted = in_quotes(text);
+  if (address_alone && is_ipv6(text)) {
+    address = {text, std::nullopt};
+  } else if (text.starts_with('[') ? !is_ipv6(address.host)
+                                   : address.port.value_or("").find(':') != text.npos) {
+    reject("host {}: an IPv6 address stands in brackets, as in [fe80::1] or [fe80::1]:2", quoted);
   }
-  if (const std::string wrong = wrong_with_host_name(host.name); !wrong.empty()) {
-    return Unexpected("host " + in_quotes(text) + ": " + wrong);
+  if (const std::string wrong = wrong_with_host_name(address.host); !wrong.empty()) {
+    reject("host {}: {}", quoted, wrong);
   }
-  if (host.counted) {
-    const auto number = parse_slots(slots, text, "slots");
-    if (!number) return Unexpected(number.error());
-    host.slots = *number;
-  }
+  HostSlots host{.name = std::string(address.host), .counted = address.port.has_value()};
+  if (address.port) host.slots = read_slots(*address.port, text, "slots");
   return host;
 }
 
 /// Hosts in the order in which they are first named, with the sums of their slots.
 class HostSum {
  public:
-  /// What is wrong with adding it; empty where nothing is.
-  std::string add(HostSlots host) {
+  void add(HostSlots host) {
     if (host.slots > kMostRanks - total_) {
-      return "with host " + in_quotes(host.name) + " there are more than " +
-             std::to_string(kMostRanks) + " slots, which is the limit";
+      reject("with host {} there are more than {} slots, which is the limit", in_quotes(host.name),
+             kMostRanks);
     }
     total_ += host.slots;
     const auto [place, is_new] = places_.try_emplace(host.name, hosts_.size());
-    if (is_new) {
-      hosts_.push_back(std::move(host));
-      return {};
-    }
+    if (is_new) return hosts_.push_back(std::move(host));
     HostSlots& known = hosts_[place->second];
     known.slots += host.slots;
     known.counted = true;
     known.limit = std::max(std::min(known.limit, host.limit), known.slots);
-    return {};
   }
   std::vector<HostSlots> take() { return std::move(hosts_); }
-  bool empty() const { return hosts_.empty(); }
 
  private:
   std::vector<HostSlots> hosts_;
@@ -109,47 +94,46 @@ class HostSum {
   int total_ = 0;
 };
 
-/// "slots=2" or "max_slots=4" of a hostfile's line. What is wrong with it, or empty.
-std::string apply_key(std::string_view word, HostSlots& host) {
+/// "slots=2" or "max_slots=4" of a hostfile's line.
+void apply_key(std::string_view word, HostSlots& host) {
   const std::size_t equals = word.find('=');
   std::string key(word.substr(0, equals));
   std::ranges::replace(key, '-', '_');
   const bool is_slots = key == "slots" || key == "cpu" || key == "cpus" || key == "count";
   const bool is_limit = key == "max_slots" || key == "slots_max";
   if (equals == word.npos || (!is_slots && !is_limit)) {
-    return in_quotes(word) + " after host " + in_quotes(host.name) +
-           " is unknown; expected slots=NUMBER or max_slots=NUMBER (users and ports belong into "
-           "~/.ssh/config)";
+    reject(
+        "{} after host {} is unknown; expected slots=NUMBER or max_slots=NUMBER (users and ports "
+        "belong into ~/.ssh/config)",
+        in_quotes(word), in_quotes(host.name));
   }
-  const auto number = parse_slots(word.substr(equals + 1), host.name, key);
-  if (!number) return number.error();
+  const int number = read_slots(word.substr(equals + 1), host.name, key);
   if (is_limit) {
-    host.limit = *number;
+    host.limit = number;
   } else if (host.counted) {
-    return "host " + in_quotes(host.name) + ": the slots are given twice";
+    reject("host {}: the slots are given twice", in_quotes(host.name));
   } else {
-    host.slots = *number;
+    host.slots = number;
     host.counted = true;
   }
-  return {};
 }
 
-tl::expected<HostSlots, std::string> parse_line(std::string_view line) {
-  const std::string joined = without_spaces_around(line, '=');
+/// "a slots = 2 max_slots=4"
+HostSlots read_line(std::string_view line) {
+  std::string joined;  // without spaces around "="
+  for (const std::string_view part : split(line, '=')) {
+    joined += (joined.empty() ? "" : "=") + std::string(trimmed(part));
+  }
   const std::vector<std::string_view> words = split_at_spaces(joined);
-  auto host = parse_host(words.front(), words.size() > 1);
-  if (!host) return host;
-  for (const std::string_view word : std::span(words).subspan(1)) {
-    if (const std::string wrong = apply_key(word, *host); !wrong.empty()) return Unexpected(wrong);
+  HostSlots host = read_host(words.empty() ? line : words.front(), words.size() > 1);
+  for (const std::string_view word : std::span(words).subspan(1)) apply_key(word, host);
+  if (host.limit < kMostRanks && !host.counted) {  // as Open MPI: max_slots alone is both
+    host.slots = host.limit;
+    host.counted = true;
   }
-  if (host->limit < kMostRanks && !host->counted) {  // as Open MPI: max_slots alone is both
-    host->slots = host->limit;
-    host->counted = true;
-  }
-  if (host->limit < host->slots) {
-    return Unexpected("host " + in_quotes(host->name) +
-                      ": max_slots=" + std::to_string(host->limit) +
-                      " is less than slots=" + std::to_string(host->slots));
+  if (host.limit < host.slots) {
+    reject("host {}: max_slots={} is less than slots={}", in_quotes(host.name), host.limit,
+           host.slots);
   }
   return host;
 }
@@ -158,17 +142,16 @@ std::string slots_of(std::span<const HostSlots> hosts) {
   constexpr std::size_t kMostNamed = 8;
   std::string text;
   for (const HostSlots& host : hosts.first(std::min(hosts.size(), kMostNamed))) {
-    text +=
-        (text.empty() ? "" : ", ") + printable(host.name) + " has " + std::to_string(host.slots);
-    if (host.limit < kMostRanks) text += " (at most " + std::to_string(host.limit) + ")";
+    text += fmt::format("{}{} has {}", text.empty() ? "" : ", ", printable(host.name), host.slots);
+    if (host.limit < kMostRanks) text += fmt::format(" (at most {})", host.limit);
   }
   if (hosts.size() > kMostNamed) {
-    text += ", and " + std::to_string(hosts.size() - kMostNamed) + " more hosts";
+    text += fmt::format(", and {} more hosts", hosts.size() - kMostNamed);
   }
   return text;
 }
 
-/// Adds `rest` ranks in even shares to the hosts that take more; returns what found no place.
+/// Adds `rest` ranks in even shares to the hosts that take more; returns how many found no place.
 int share(std::span<const HostSlots> hosts, bool oversubscribe, int rest, std::vector<int>& ranks) {
   for (bool placed = true; rest > 0 && placed;) {
     placed = false;
@@ -194,8 +177,8 @@ int share(std::span<const HostSlots> hosts, bool oversubscribe, int rest, std::v
 
 std::string wrong_with_host_name(std::string_view name) {
   if (name.empty()) return "the name is empty";
-  if (name.size() > kLongestName) {
-    return "the name is longer than " + std::to_string(kLongestName) + " characters";
+  if (name.size() > kLongestHostName) {
+    return fmt::format("the name is longer than {} characters", kLongestHostName);
   }
   if (name.starts_with('-')) return "a name does not begin with \"-\"";
   if (!is_host_name(name)) {
@@ -205,15 +188,11 @@ std::string wrong_with_host_name(std::string_view name) {
 }
 
 tl::expected<std::vector<HostSlots>, std::string> parse_host_list(std::string_view list) {
-  HostSum sum;
-  for (const std::string_view item : split(list, ',')) {
-    auto host = parse_host(trimmed(item), false);
-    if (!host) return Unexpected(host.error());
-    if (const std::string wrong = sum.add(std::move(*host)); !wrong.empty()) {
-      return Unexpected(wrong);
-    }
-  }
-  return sum.take();
+  return expected_of([&] {
+    HostSum sum;
+    for (const std::string_view item : split(list, ',')) sum.add(read_host(trimmed(item), false));
+    return sum.take();
+  });
 }
 
 tl::expected<std::vector<HostSlots>, std::string> parse_hostfile(std::string_view text,
@@ -221,22 +200,20 @@ tl::expected<std::vector<HostSlots>, std::string> parse_hostfile(std::string_vie
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // byte order mark
   HostSum sum;
   int number = 0;
-  for (const std::string_view whole : split(text, '\n')) {
-    ++number;
-    const std::string_view line = trimmed(whole.substr(0, whole.find('#')));
-    if (line.empty()) continue;
-    auto host = parse_line(line);
-    const std::string wrong = host ? sum.add(std::move(*host)) : host.error();
-    if (!wrong.empty()) {
-      return Unexpected(printable(path) + ":" + std::to_string(number) + ": " + wrong);
+  try {
+    for (const std::string_view whole : split(text, '\n')) {
+      ++number;
+      const std::string_view line = trimmed(whole.substr(0, whole.find('#')));
+      if (!line.empty()) sum.add(read_line(line));
     }
+  } catch (const Refused& refused) {
+    return tl::unexpected(fmt::format("{}:{}: {}", printable(path), number, refused.why));
   }
-  if (sum.empty()) {
-    return Unexpected(printable(path) +
-                      ": no host is named; expected a line such as \"host1 "
-                      "slots=4\" for each host");
-  }
-  return sum.take();
+  std::vector<HostSlots> hosts = sum.take();
+  if (!hosts.empty()) return hosts;
+  return tl::unexpected(printable(path) +
+                        ": no host is named; expected a line such as \"host1 slots=4\" for each "
+                        "host");
 }
 
 int total_slots(std::span<const HostSlots> hosts) {
@@ -253,11 +230,10 @@ tl::expected<std::vector<HostRanks>, std::string> lay_out_ranks(std::span<const 
     rest -= ranks.back();
   }
   if (share(hosts, oversubscribe, rest, ranks) > 0) {
-    return Unexpected(std::to_string(np) + " ranks are more than the hosts have slots: " +
-                      slots_of(hosts) + ", together " + std::to_string(total_slots(hosts)) +
-                      "; take -np " + std::to_string(total_slots(hosts)) +
-                      ", give the hosts more slots (-H host:slots, slots= in a hostfile), or add "
-                      "--oversubscribe");
+    return tl::unexpected(fmt::format(
+        "{} ranks are more than the hosts have slots: {}, together {}; take -np {}, give the hosts "
+        "more slots (-H host:slots, slots= in a hostfile), or add --oversubscribe",
+        np, slots_of(hosts), total_slots(hosts), total_slots(hosts)));
   }
   std::vector<HostRanks> result;
   int first = 0;
@@ -267,6 +243,116 @@ tl::expected<std::vector<HostRanks>, std::string> lay_out_ranks(std::span<const 
     first += ranks[i];
   }
   return result;
+}
+
+namespace {
+
+constexpr std::string_view kEndpointPort = "29400";  // torchrun's --rdzv-endpoint
+constexpr std::string_view kUrls = "expected tcp://host:port or file:///folder";
+
+RendezvousPlace checked(std::string_view host, std::string_view port, int least_port = 1) {
+  if (const std::string wrong = wrong_with_host_name(host); !wrong.empty()) {
+    reject("host {}: {}", in_quotes(host), wrong);
+  }
+  const auto number = parse_integer(port, least_port, 65535);
+  if (!number) reject("port {}: {}", in_quotes(port), number.error());
+  return {.host = std::string(host), .port = static_cast<std::uint16_t>(*number), .folder = {}};
+}
+
+/// The value of the last entry "name=value", as exec's environment may hold several; or nothing.
+std::optional<std::string_view> value_of(std::string_view name,
+                                         std::span<const char* const> environment) {
+  for (const char* const entry : environment) {
+    const std::string_view text(entry == nullptr ? "" : entry);
+    if (text.starts_with(name) && text.substr(name.size()).starts_with('=')) {
+      const std::string_view value = text.substr(name.size() + 1);
+      if (!value.empty()) return value;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+tl::expected<RendezvousPlace, std::string> parse_rendezvous(std::string_view url) {
+  constexpr std::string_view kTcp = "tcp://";
+  constexpr std::string_view kFile = "file://";
+  return expected_of([&]() -> RendezvousPlace {
+    if (url.starts_with(kFile)) {
+      const std::string_view folder = url.substr(kFile.size());
+      if (!folder.starts_with('/') || folder.find('\0') != folder.npos) {
+        reject("expected an absolute path after file://, as in file:///shared/job");
+      }
+      return {.host = {}, .port = 0, .folder = std::string(folder)};
+    }
+    if (!url.starts_with(kTcp)) reject("{}", kUrls);
+    std::string_view address = url.substr(kTcp.size());
+    if (address.ends_with('/')) address.remove_suffix(1);
+    const auto [host, port] = split_address(address);
+    if (!port) reject("the port is missing; {}", kUrls);
+    return checked(host, *port);
+  });
+}
+
+tl::expected<RendezvousPlace, std::string> parse_endpoint(std::string_view endpoint) {
+  if (endpoint.starts_with("tcp://") || endpoint.starts_with("file://")) {
+    return parse_rendezvous(endpoint);
+  }
+  return expected_of([&] {
+    const auto [host, port] = split_address(endpoint);
+    return checked(host, port.value_or("").empty() ? kEndpointPort : *port, 0);
+  });
+}
+
+bool is_rendezvous_id(std::string_view id) noexcept {
+  constexpr std::size_t kLongest = 64;
+  const auto is_letter_or_digit = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+  };
+  return !id.empty() && id.size() <= kLongest && is_letter_or_digit(id.front()) &&
+         std::ranges::all_of(
+             id, [&](char c) { return is_letter_or_digit(c) || c == '.' || c == '_' || c == '-'; });
+}
+
+std::string to_url(const RendezvousPlace& rendezvous) {
+  if (rendezvous.in_folder()) return "file://" + rendezvous.folder;
+  const bool is_address = rendezvous.host.find(':') != std::string::npos;
+  return fmt::format("tcp://{}{}{}:{}", is_address ? "[" : "", rendezvous.host,
+                     is_address ? "]" : "", rendezvous.port);
+}
+
+tl::expected<std::optional<RendezvousPlace>, std::string> master_in_environment(
+    std::span<const char* const> environment) {
+  const auto host = value_of("MASTER_ADDR", environment);
+  if (!host) return std::nullopt;
+  const std::string port(
+      value_of("MASTER_PORT", environment).value_or(std::to_string(kMasterPort)));
+  try {
+    return checked(*host, port);
+  } catch (const Refused& refused) {
+    return tl::unexpected("MASTER_ADDR, MASTER_PORT: " + refused.why);
+  }
+}
+
+tl::expected<std::optional<NodeInEnvironment>, std::string> rendezvous_from_environment(
+    std::span<const char* const> environment) {
+  return expected_of([&]() -> std::optional<NodeInEnvironment> {
+    const auto master = or_refuse(master_in_environment(environment));
+    const char* count_name = "NNODES";
+    const char* rank_name = "NODE_RANK";
+    if (!value_of(count_name, environment) || !value_of(rank_name, environment)) {
+      count_name = "WORLD_SIZE";
+      rank_name = "RANK";
+    }
+    const auto count = value_of(count_name, environment);
+    const auto rank = value_of(rank_name, environment);
+    if (!master || !count || !rank) return std::nullopt;
+    const auto nnodes = parse_integer(*count, 1, kMostRanks);
+    if (!nnodes) reject("{}={}: {}", count_name, in_quotes(*count), nnodes.error());
+    const auto node_rank = parse_integer(*rank, 0, *nnodes - 1);
+    if (node_rank) return NodeInEnvironment{*master, *nnodes, *node_rank};
+    reject("{}={}: {} (one below {})", rank_name, in_quotes(*rank), node_rank.error(), count_name);
+  });
 }
 
 }  // namespace hora::launch

@@ -1,4 +1,5 @@
-/// The hosts of a job, how many ranks each may take, and which ranks run where. Pure.
+/// The hosts of a job, how many ranks each may take, and which ranks run where; and where nodes
+/// meet that are started one by one (--rendezvous, MASTER_ADDR). Pure.
 ///
 /// A list (-H) is "a:2,b:2", "a,b" or "[fe80::1]:2"; a hostfile has one host a line, in the forms
 /// of Horovod and Open MPI ("a slots=2 max_slots=4") and of MPICH ("a:2"), with comments after `#`.
@@ -6,6 +7,8 @@
 /// MPI. A host without a number takes one rank for each time it is named.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,7 +36,7 @@ struct HostRanks {
   bool operator==(const HostRanks&) const = default;
 };
 
-/// What is wrong with the name of a host, or with an address; empty where nothing is. It becomes an
+/// Says why this is no name of a host, and no address; empty where it is one. It becomes an
 /// argument of ssh, so it has letters, digits and `._:-` only, and does not begin with `-`.
 std::string wrong_with_host_name(std::string_view name);
 
@@ -51,5 +54,46 @@ int total_slots(std::span<const HostSlots> hosts);
 /// left out. The error says what the hosts have and what to do.
 tl::expected<std::vector<HostRanks>, std::string> lay_out_ranks(std::span<const HostSlots> hosts,
                                                                 int np, bool oversubscribe);
+
+inline constexpr int kMasterPort = 29500;  ///< torchrun's --master-port
+
+/// An address of node 0, or a folder that all nodes share.
+struct RendezvousPlace {
+  std::string host;        ///< without brackets; empty: a folder
+  std::uint16_t port = 0;  ///< 0, which parse_endpoint() takes, is good for one node only
+  std::string folder;      ///< absolute; empty: an address
+  bool in_folder() const noexcept { return !folder.empty(); }
+  bool operator==(const RendezvousPlace&) const = default;
+};
+
+/// "tcp://host:port" or "file:///folder"; the host of a URL may be an IPv6 address in brackets.
+tl::expected<RendezvousPlace, std::string> parse_rendezvous(std::string_view url);
+
+/// torchrun's "host[:port]"; without a port 29400, as there.
+tl::expected<RendezvousPlace, std::string> parse_endpoint(std::string_view endpoint);
+
+/// Up to 64 letters, digits and `._-`, the first a letter or digit: tells jobs apart that meet in
+/// one folder, and becomes the name of files there.
+bool is_rendezvous_id(std::string_view id) noexcept;
+
+std::string to_url(const RendezvousPlace& rendezvous);
+
+/// As a cluster's tools (Kubernetes operators, sbatch scripts) tell each node's process.
+struct NodeInEnvironment {
+  RendezvousPlace rendezvous;
+  int nnodes = 1;
+  int node_rank = 0;
+  bool operator==(const NodeInEnvironment&) const = default;
+};
+
+/// MASTER_ADDR and MASTER_PORT (29500 where unset); nothing where the former is unset.
+tl::expected<std::optional<RendezvousPlace>, std::string> master_in_environment(
+    std::span<const char* const> environment);
+
+/// From these, and NNODES with NODE_RANK, else WORLD_SIZE with RANK: one process a node, as for
+/// torchrun. Nothing where one of them is unset. `environment` has entries "NAME=VALUE", as
+/// `environ`. Errors name the variable.
+tl::expected<std::optional<NodeInEnvironment>, std::string> rendezvous_from_environment(
+    std::span<const char* const> environment);
 
 }  // namespace hora::launch

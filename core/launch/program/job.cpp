@@ -1,5 +1,6 @@
 #include "core/launch/program/job.h"
 
+#include <spdlog/fmt/fmt.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -8,14 +9,13 @@
 #include <iterator>
 #include <random>
 
-#include "core/launch/command/command.h"
 #include "core/launch/command/cores.h"
 #include "core/launch/command/environment.h"
-#include "core/launch/command/mpi_command.h"
-#include "core/launch/command/program.h"
+#include "core/launch/command/mpi.h"
 #include "core/launch/guard/guard.h"
-#include "core/launch/program/placement.h"
+#include "core/launch/text.h"
 #include "core/launch/watch/ending.h"
+#include "core/process.h"
 #include "core/rdma_devices.h"
 
 namespace hora::launch {
@@ -38,7 +38,7 @@ std::vector<std::string> names_of(const std::vector<Variable>& variables) {
   return result;
 }
 
-/// Of all processes of the job: what horarun's flags say.
+/// Variables of all processes of the job, from horarun's flags.
 std::vector<Variable> variables_of_flags(const LaunchOptions& options) {
   std::vector<Variable> result;
   for (const SettingAssignment& setting : options.settings) {
@@ -57,7 +57,7 @@ std::vector<Variable> variables_of_flags(const LaunchOptions& options) {
   return result;
 }
 
-/// Of the processes on other hosts: those of this process that travel, and the flags'.
+/// Variables of the processes on other hosts: those of this process that travel, and the flags'.
 std::vector<Variable> variables_of_hosts(const LaunchOptions& options) {
   std::vector<std::string> named;
   for (const ForwardedVariable& each : options.variables) named.push_back(each.name);
@@ -73,15 +73,6 @@ void add_unless_set(std::vector<Variable>& variables, std::vector<Variable> more
   more = without_users_own(std::move(more), names_of(variables));
   more = without_users_own(std::move(more), names_of(variables_of(environment_of_process())));
   std::ranges::move(more, std::back_inserter(variables));
-}
-
-/// What is wrong with the program, as far as this host can tell; it may be on other hosts alone.
-std::string wrong_with_program(const std::string& folder, const std::string& program,
-                               const MpiInstallation& mpi) {
-  const auto file =
-      inspect_program(program_from(folder, program), variable_of_process("PATH").value_or(""));
-  if (!file || !file->libraries) return {};
-  return wrong_with_linked_mpi(program, linked_mpi(file->libraries->needed), mpi);
 }
 
 /// For NCCL, UCX and their like, where neither the user's environment nor `variables` has them.
@@ -101,7 +92,6 @@ std::string omp_num_threads(const std::vector<Variable>& flags) {
   return flag == flags.end() ? variable_of_process(kName).value_or("") : flag->value;
 }
 
-/// Of --watch.
 LiveOptions live_options(const LaunchOptions& options) {
   LiveOptions live;
   live.on_terminal = ::isatty(live.descriptor) != 0;
@@ -119,13 +109,13 @@ std::vector<Variable> columns_of_terminal(std::size_t prefix) {
 
 /// Standard input, where it is a file or a pipe: the first rank reads it.
 std::string input_path() {
-  return ::isatty(STDIN_FILENO) != 0 ? "" : "/proc/" + std::to_string(::getpid()) + "/fd/0";
+  return ::isatty(STDIN_FILENO) != 0 ? "" : fmt::format("/proc/{}/fd/0", ::getpid());
 }
 
 /// mpirun's command and environment, when the network is known.
 struct MpirunOfJob {
   MpiCommandInput input;
-  std::vector<Variable> flags;  ///< what horarun's flags say
+  std::vector<Variable> flags;  ///< from horarun's flags
   std::size_t launcher_host = 0;
 
   tl::expected<Command, std::string> command(const NetworkChoice* network) const {
@@ -160,34 +150,109 @@ struct MpirunOfJob {
   }
 };
 
-}  // namespace
+constexpr char kShellVariable[] = "HORARUN_SSH";
 
-tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std::string& self,
-                                        NodesMet met) {
-  const auto mpi = find_mpi(mpi_search(options.mpirun));
-  if (!mpi) return tl::unexpected(mpi.error());
+bool is_this_host(const std::string& name) {
+  const std::string own = internal::host_name();
+  return name == "localhost" || name == "127.0.0.1" || name == "::1" || name == own ||
+         name == own.substr(0, own.find('.')) || own == name.substr(0, name.find('.'));
+}
+
+/// Slurm's, or those of PBS's file, which names a host for each of its slots; none outside of an
+/// allocation.
+std::vector<HostSlots> hosts_of_allocation() {
+  const SlurmVariables variables = slurm_variables();
+  if (!variables.job_nodelist.empty()) return or_refuse(slurm_hosts(variables));
+  const std::string path = variable_of_process("PBS_NODEFILE").value_or("");
+  if (path.empty()) return {};
+  const auto text = read_input_file(path);
+  if (!text) throw Refused{fmt::format("PBS_NODEFILE: the file {} {}", path, text.error())};
+  return or_refuse(parse_hostfile(*text, path));
+}
+
+std::vector<HostRanks> lay_out(const LaunchOptions& options) {
+  std::vector<HostSlots> hosts = options.hosts;
+  if (hosts.empty()) {
+    hosts = hosts_of_allocation();
+    if (hosts.empty()) hosts.push_back({.name = "localhost", .slots = 1, .counted = false});
+    for (HostSlots& host : hosts) {
+      host.slots = options.ranks_per_host.value_or(host.slots);
+      host.counted = host.counted || options.ranks_per_host;
+    }
+  }
+  return or_refuse(
+      lay_out_ranks(hosts, options.np.value_or(total_slots(hosts)), options.oversubscribe));
+}
+
+std::vector<std::string> agent_command(const std::string& host, const LaunchOptions& options,
+                                       const std::string& self) {
+  if (is_this_host(host)) return {self, "--agent"};
+  if (is_allocated(slurm_variables(), host) &&
+      !find_program("srun", variable_of_process("PATH").value_or("")).empty()) {
+    std::vector<std::string> command = srun_prefix("srun", host);
+    command.insert(command.end(), {self, "--agent"});
+    return command;
+  }
+  const std::string replaced = variable_of_process(kShellVariable).value_or("");
+  std::vector<std::string> command{replaced.empty() ? "ssh" : replaced};
+  if (options.ssh_port) command.insert(command.end(), {"-p", std::to_string(*options.ssh_port)});
+  if (!options.ssh_identity_file.empty()) {
+    command.insert(command.end(), {"-i", options.ssh_identity_file});
+  }
+  // A password cannot be asked for: the agent's messages come on standard input.
+  command.insert(command.end(), {"-o", "BatchMode=yes", "-o",
+                                 "ConnectTimeout=" + std::to_string(options.start_timeout.count()),
+                                 host, "--", as_shell_word(self), "--agent"});
+  return command;
+}
+
+/// Sets the hosts of `launcher` with their ranks, from -H, a hostfile, an allocation, or this host
+/// alone, and their agents, started by ssh or srun. This host is among them, for it runs mpirun,
+/// even where it has no ranks.
+void place_on_hosts(const LaunchOptions& options, const std::string& self,
+                    LauncherOptions& launcher) {
+  std::vector<JobHost>& hosts = launcher.plan.hosts;
+  for (const HostRanks& host : lay_out(options)) hosts.push_back({host.name, host.ranks});
+  const auto local = std::ranges::find_if(hosts, is_this_host, &JobHost::name);
+  launcher.plan.launcher_host = static_cast<std::size_t>(local - hosts.begin());
+  if (local == hosts.end()) hosts.push_back({"localhost", 0});
+  for (JobHost& host : hosts) host.agent_command = agent_command(host.name, options, self);
+  launcher.agents.resize(hosts.size());
+}
+
+/// The same for nodes that have met, of which this is node 0. Nodes of one host's name are told
+/// apart by their number.
+void place_on_nodes(NodesMet met, const std::string& self, LauncherOptions& launcher) {
+  std::vector<JobHost>& hosts = launcher.plan.hosts;
+  for (std::size_t node = 0; node < met.nodes.size(); ++node) {
+    const std::string& name = met.nodes[node].host;
+    const bool is_only = std::ranges::count(met.nodes, name, &Node::host) == 1;
+    hosts.push_back({is_only ? name : fmt::format("{}-{}", name, node), met.nodes[node].ranks});
+  }
+  launcher.plan.launcher_host = 0;
+  hosts.front().agent_command = {self, "--agent"};
+  for (Node& node : met.nodes) launcher.agents.push_back(std::move(node.connection));
+}
+
+/// Throws Refused.
+Job planned(const LaunchOptions& options, const std::string& self, NodesMet met) {
+  MpiInstallation mpi = or_refuse(find_mpi(mpi_search(options.mpirun)));
   const std::string folder = options.folder.empty()
                                  ? std::filesystem::current_path()
                                  : std::filesystem::absolute(options.folder).lexically_normal();
-  if (std::string wrong = wrong_with_program(folder, options.program.front(), *mpi);
-      !wrong.empty()) {
-    return tl::unexpected(std::move(wrong));
-  }
   std::vector<Variable> variables = variables_of_hosts(options);
 
   Job job;
   JobPlan& plan = job.launcher.plan;
   if (met.nodes.empty()) {
-    if (auto placed = place_on_hosts(options, self, job.launcher); !placed) {
-      return tl::unexpected(placed.error());
-    }
+    place_on_hosts(options, self, job.launcher);
   } else {
     place_on_nodes(std::move(met), self, job.launcher);
   }
 
   MpirunOfJob mpirun;
   MpiCommandInput& input = mpirun.input;
-  input.mpi = *mpi;
+  input.mpi = std::move(mpi);
   for (std::size_t host = 0; host < plan.hosts.size(); ++host) {
     const JobHost& each = plan.hosts[host];
     if (each.ranks > 0) {
@@ -221,11 +286,7 @@ tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std:
     variables.insert(variables.end(), columns.begin(), columns.end());
   }
   mpirun.launcher_host = plan.launcher_host;
-  if (auto command = mpirun.command(nullptr); command) {
-    job.mpirun = std::move(*command);
-  } else {
-    return tl::unexpected(command.error());
-  }
+  job.mpirun = or_refuse(mpirun.command(nullptr));
 
   plan.preparation.folder = folder;
   plan.preparation.program = options.program.front();
@@ -253,9 +314,17 @@ tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std:
   job.notices = options.notices;
   for (const ForwardedVariable& each : options.variables) {
     if (each.value || variable_of_process(each.name)) continue;
-    job.notices.push_back("-x " + each.name + ": it is not set, so that ranks do not get it");
+    job.notices.push_back(
+        fmt::format("-x {}: it is not set, so that ranks do not get it", each.name));
   }
   return job;
+}
+
+}  // namespace
+
+tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std::string& self,
+                                        NodesMet met) {
+  return expected_of([&] { return planned(options, self, std::move(met)); });
 }
 
 std::string cores_of_this_host(const Job& job) {

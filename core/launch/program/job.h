@@ -5,7 +5,7 @@
 #include <tl/expected.hpp>
 
 #include "core/launch/command/command.h"
-#include "core/launch/options/launch_options.h"
+#include "core/launch/options/options.h"
 #include "core/launch/rendezvous/rendezvous.h"
 #include "core/launch/supervisor/launcher.h"
 
@@ -27,7 +27,7 @@ tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std:
 /// of one rank alone, or of no rank here. Reads what this process was granted.
 std::string cores_of_this_host(const Job& job);
 
-/// What --dry-run prints: one command a line.
+/// Text for --dry-run: one command a line.
 std::string dry_run_text(const Job& job);
 
 }  // namespace hora::launch

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/launch/control/channel.h"
-#include "core/launch/options/rendezvous.h"
+#include "core/launch/options/hosts.h"
 
 namespace hora::launch {
 

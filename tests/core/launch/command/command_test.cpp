@@ -1,12 +1,18 @@
 #include "core/launch/command/command.h"
 
+#include <elf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
 
 #include "core/launch/control/child_process.h"
+#include "tests/support/read_file.h"
 #include "tests/support/seed.h"
+#include "tests/support/temporary_folder.h"
 
 namespace hora::launch {
 namespace {
@@ -77,6 +83,61 @@ TEST(EncodedWords, RefuseOtherTexts) {
     ASSERT_FALSE(words) << text;
     EXPECT_THAT(words.error(), HasSubstr("not encoded: byte "));
   }
+}
+
+class InspectProgram : public testing::Test {
+ protected:
+  std::string file(const std::string& name, const std::string& text, bool executable = true) {
+    std::ofstream(folder_.file(name), std::ios::binary) << text;
+    if (executable) {
+      std::filesystem::permissions(folder_.file(name), std::filesystem::perms::owner_all);
+    }
+    return folder_.file(name);
+  }
+  static std::string refusal(const std::string& program) {
+    const auto inspected = inspect_program(program, "/bin");
+    EXPECT_FALSE(inspected) << program;
+    return inspected ? "" : inspected.error();
+  }
+  internal::test::TemporaryFolder folder_;
+};
+
+TEST(ProgramFrom, IsAPathFromTheFolder) {
+  EXPECT_EQ(program_from("/home/me", "./train"), "/home/me/train");
+  EXPECT_EQ(program_from("/home/me", "bin/train"), "/home/me/bin/train");
+  EXPECT_EQ(program_from("/home/me", "/opt/train"), "/opt/train");
+  EXPECT_EQ(program_from("/home/me", "python3"), "python3");
+}
+
+TEST_F(InspectProgram, FindsProgramsAndScripts) {
+  EXPECT_EQ(inspect_program("/proc/self/exe", ""), "/proc/self/exe");
+  const std::string path = file("train", "#!/usr/bin/python3\n");
+  EXPECT_EQ(inspect_program("train", "/bin:" + folder_.path().string()), path);
+}
+
+TEST_F(InspectProgram, SaysWhyItCannotRun) {
+  EXPECT_THAT(refusal("/no/such"), HasSubstr("\"/no/such\" cannot be run: No such file"));
+  EXPECT_THAT(refusal("nosuch"),
+              testing::AllOf(HasSubstr("PATH (/bin)"), HasSubstr("write \"./nosuch\"")));
+  EXPECT_THAT(refusal(folder_.path()), HasSubstr("it is a folder"));
+  EXPECT_THAT(refusal(file("plain", "#!/bin/sh\n", false)), HasSubstr("chmod +x"));
+  EXPECT_THAT(refusal(file("empty", "")), HasSubstr("it is empty"));
+  EXPECT_THAT(refusal(file("text", "echo hello")), HasSubstr("begins with #!"));
+  EXPECT_THAT(refusal("/dev/null"), HasSubstr("no regular file"));
+  EXPECT_THAT(refusal(file("short",
+                           "\x7f"
+                           "ELF")),
+              HasSubstr("no ELF file"));
+  const std::string self = internal::test::read_file("/proc/self/exe");
+  const auto changed = [&](std::size_t place, int byte) {
+    std::string other = self;
+    other[place] = static_cast<char>(byte);
+    return refusal(file("other", other));
+  };
+  EXPECT_THAT(changed(offsetof(Elf64_Ehdr, e_machine), EM_S390), HasSubstr("(machine 22 of ELF"));
+  EXPECT_THAT(changed(EI_CLASS, ELFCLASS32), HasSubstr("for another processor"));
+  EXPECT_THAT(changed(EI_DATA, ELFDATA2MSB), HasSubstr("for another processor"));
+  EXPECT_THAT(changed(offsetof(Elf64_Ehdr, e_type), ET_REL), HasSubstr("an object file"));
 }
 
 }  // namespace

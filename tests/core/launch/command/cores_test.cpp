@@ -30,19 +30,44 @@ CoreShare share(const GrantedCores& granted, int rank, int ranks,
   return share_of_cores(granted, rank, ranks, binding, ranks);
 }
 
-TEST(ShareOfCores, IsACoreWithItsHyperthreadsForEachRank) {
-  EXPECT_EQ(share(machine(1, 2), 0, 2), (CoreShare{{0}, 1}));
-  EXPECT_EQ(share(machine(1, 2), 1, 2), (CoreShare{{1}, 1}));
-  EXPECT_EQ(share(machine(1, 4, 2), 1, 2), (CoreShare{{2, 3, 6, 7}, 2}));
-  EXPECT_EQ(share(machine(2, 2), 1, 2), (CoreShare{{2, 3}, 2}));
-}
-
-TEST(ShareOfCores, OfOneRankIsAll) {
-  EXPECT_EQ(share(machine(1, 4), 0, 1), (CoreShare{{0, 1, 2, 3}, 4}));
-  EXPECT_EQ(share(machine(1, 16), 0, 1).threads, 16);
+TEST(ShareOfCores, IsAnEqualPieceWithItsHyperthreads) {
+  using enum Binding;
+  const auto limited = [](double limit) {
+    GrantedCores granted = machine(1, 8);
+    granted.limit = limit;
+    return granted;
+  };
+  struct Case {
+    GrantedCores granted;
+    int rank;
+    int ranks;
+    Binding binding;
+    CoreShare share;
+  };
+  for (const Case& each :
+       std::vector<Case>{{machine(1, 2), 0, 2, automatic, {{0}, 1}},
+                         {machine(1, 2), 1, 2, automatic, {{1}, 1}},
+                         {machine(1, 4, 2), 1, 2, automatic, {{2, 3, 6, 7}, 2}},
+                         {machine(2, 2), 1, 2, automatic, {{2, 3}, 2}},
+                         {machine(1, 4), 0, 1, automatic, {{0, 1, 2, 3}, 4}},
+                         {machine(1, 2), 2, 3, automatic, {{}, 1, true}},  // more ranks than cores
+                         {machine(1, 2, 2), 0, 4, automatic, {{}, 1, true}},
+                         {machine(1, 2), 2, 3, cores, {{1}, 1, true}},
+                         {limited(4.5), 0, 2, automatic, {{}, 2}},
+                         {limited(0.5), 0, 1, automatic, {{}, 1}},
+                         {limited(0.5), 0, 2, automatic, {{}, 1, true}},
+                         {limited(8), 0, 2, automatic, {{0, 1, 2, 3}, 4}},
+                         {machine(2, 4), 1, 4, none, {{}, 2}},
+                         {machine(2, 4), 1, 4, numa, {{0, 1, 2, 3}, 2}},
+                         {machine(2, 4), 3, 4, numa, {{4, 5, 6, 7}, 2}},
+                         {{}, 0, 2, automatic, {{}, 1}}}) {
+    EXPECT_EQ(share(each.granted, each.rank, each.ranks, each.binding), each.share)
+        << describe_cores(each.granted, each.ranks, each.binding, each.ranks, "");
+  }
 }
 
 TEST(ShareOfCores, LeavesOneToTheEngineWhereThatIsAnEighthAtMost) {
+  EXPECT_EQ(share(machine(1, 16), 0, 1).threads, 16);
   EXPECT_EQ(share(machine(1, 16), 0, 2).threads, 7);
   EXPECT_EQ(share(machine(1, 14), 0, 2).threads, 7);
   EXPECT_EQ(share(machine(1, 16, 2), 0, 2).threads, 8) << "the engine has hyperthreads";
@@ -50,38 +75,14 @@ TEST(ShareOfCores, LeavesOneToTheEngineWhereThatIsAnEighthAtMost) {
   EXPECT_EQ(share_of_cores(machine(1, 8), 0, 1, Binding::automatic, 2).threads, 7);
 }
 
-TEST(ShareOfCores, OfMoreRanksThanCoresIsUnboundWithOneThread) {
-  EXPECT_EQ(share(machine(1, 2), 2, 3), (CoreShare{{}, 1, true}));
-  EXPECT_EQ(share(machine(1, 2, 2), 0, 4), (CoreShare{{}, 1, true}));
-  EXPECT_EQ(share(machine(1, 2), 2, 3, Binding::cores), (CoreShare{{1}, 1, true}));
-}
-
-TEST(ShareOfCores, OfALimitIsUnbound) {
-  GrantedCores granted = machine(1, 8);
-  granted.limit = 4.5;
-  EXPECT_EQ(share(granted, 0, 2), (CoreShare{{}, 2}));
-  granted.limit = 0.5;
-  EXPECT_EQ(share(granted, 0, 1), (CoreShare{{}, 1}));
-  EXPECT_EQ(share(granted, 0, 2), (CoreShare{{}, 1, true}));
-  granted.limit = 8;
-  EXPECT_EQ(share(granted, 0, 2), (CoreShare{{0, 1, 2, 3}, 4}));
-}
-
-TEST(ShareOfCores, FollowsTheBinding) {
-  EXPECT_EQ(share(machine(2, 4), 1, 4, Binding::none), (CoreShare{{}, 2}));
-  EXPECT_EQ(share(machine(2, 4), 1, 4, Binding::numa), (CoreShare{{0, 1, 2, 3}, 2}));
-  EXPECT_EQ(share(machine(2, 4), 3, 4, Binding::numa), (CoreShare{{4, 5, 6, 7}, 2}));
-}
-
 TEST(ShareOfCores, UsesWhatTheMaskLeaves) {
   GrantedCores granted;
   granted.cpus = {{5, 1, 0}, {13, 5, 1}, {1, 1, 0}, {12, 4, 1}};
   EXPECT_EQ(share(granted, 0, 2), (CoreShare{{1, 5}, 1}));
   EXPECT_EQ(share(granted, 1, 2), (CoreShare{{12, 13}, 1 + 0}));
-  EXPECT_EQ(share({}, 0, 2), (CoreShare{{}, 1}));
 }
 
-/// Of random machines: pieces are disjoint, hold every core, and no rank has more threads than
+/// On random machines: pieces are disjoint, hold every core, and no rank has more threads than
 /// cores.
 TEST(ShareOfCores, GivesEachCoreToOneRankAndEachThreadACore) {
   auto random = internal::test::generator();
@@ -134,16 +135,13 @@ TEST(DescribeCores, InOneLine) {
             "2 ranks on 4 cores, not bound, 2 threads each");
 }
 
-TEST(DescribeCores, SaysWhatLimitsThem) {
+TEST(DescribeCores, SaysLimitsAndTheUsersOwnThreads) {
   GrantedCores limited = machine(1, 8);
   limited.limit = 4;
   limited.limited_by = "the cgroup's quota";
   EXPECT_EQ(
       described(limited, 2),
       "2 ranks on 8 cores with the time of 4 (the cgroup's quota), not bound, 2 threads each");
-}
-
-TEST(DescribeCores, SaysTheUsersOwnNumberOfThreads) {
   EXPECT_EQ(describe_cores(machine(1, 8), 2, Binding::automatic, 2, "3"),
             "2 ranks on 8 cores, bound to 4 cores each, OMP_NUM_THREADS=3");
 }
@@ -168,6 +166,105 @@ TEST(GrantedCores, OfThisMachine) {
   const CoreShare all = share_of_cores(granted, 0, 1, Binding::cores, 1);
   EXPECT_EQ(all.cpus.size(), granted.cpus.size());
   EXPECT_GE(all.threads, 1);
+}
+
+using Files = std::map<std::string, std::string>;
+
+FileReader reader_of(const Files& files) {
+  return [&files](const std::string& path) -> std::optional<std::string> {
+    const auto found = files.find(path);
+    return found == files.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+double limit_of(const Files& files) {
+  return cgroup_cpu_limit(reader_of(files));
+}
+
+TEST(CgroupLimit, OfVersion2IsTheLeastUpToTheRoot) {
+  Files files = {{"/proc/self/cgroup", "0::/a/b/c\n"},
+                 {"/sys/fs/cgroup/a/b/c/cpu.max", "max 100000\n"},
+                 {"/sys/fs/cgroup/a/b/cpu.max", "250000 100000\n"},
+                 {"/sys/fs/cgroup/a/cpu.max", "400000 100000\n"}};
+  EXPECT_EQ(limit_of(files), 2.5);
+  files["/sys/fs/cgroup/cpu.max"] = "50000 100000\n";
+  EXPECT_EQ(limit_of(files), 0.5);
+  EXPECT_EQ(limit_of({{"/proc/self/cgroup", "0::/\n"}, {"/sys/fs/cgroup/cpu.max", "1 2"}}), 0.5);
+}
+
+TEST(CgroupLimit, OfVersion1) {
+  EXPECT_EQ(limit_of({{"/proc/self/cgroup", "3:memory:/x\n4:cpu,cpuacct:/docker/1\n0::/\n"},
+                      {"/sys/fs/cgroup/cpu,cpuacct/docker/1/cpu.cfs_quota_us", "-1\n"},
+                      {"/sys/fs/cgroup/cpu,cpuacct/docker/1/cpu.cfs_period_us", "100000\n"},
+                      {"/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "150000\n"},
+                      {"/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n"}}),
+            1.5);
+}
+
+TEST(CgroupLimit, IsNoneOfOddFiles) {
+  EXPECT_EQ(limit_of({}), 0);
+  for (const char* const text : {"", "\n", ":::", "0::", "x", "0::a", "0::////"}) {
+    EXPECT_EQ(limit_of({{"/proc/self/cgroup", text}, {"/sys/fs/cgroup/cpu.max", "1"}}), 0) << text;
+  }
+  EXPECT_EQ(limit_of({{"/proc/self/cgroup", "0::/"}, {"/sys/fs/cgroup/cpu.max", "1 0"}}), 0);
+}
+
+std::uint64_t memory_of(const Files& files) {
+  return available_memory(reader_of(files));
+}
+
+const std::string kMeminfo =
+    "MemTotal:        2000 kB\nMemFree:          100 kB\nMemAvailable:    1000 kB\n";
+
+TEST(AvailableMemory, IsTheHostsWithoutACgroup) {
+  EXPECT_EQ(memory_of({{"/proc/meminfo", kMeminfo}}), 1024000U);
+  EXPECT_EQ(memory_of({{"/proc/meminfo", "MemTotal: 1 kB\n"}}), 0U);
+  EXPECT_EQ(memory_of({}), 0U);
+}
+
+TEST(AvailableMemory, OfVersion2IsTheLeastUpToTheRoot) {
+  Files files = {{"/proc/meminfo", kMeminfo},
+                 {"/proc/self/cgroup", "0::/a/b\n"},
+                 {"/sys/fs/cgroup/a/b/memory.max", "max\n"},
+                 {"/sys/fs/cgroup/a/b/memory.current", "70000\n"},
+                 {"/sys/fs/cgroup/a/memory.max", "100000\n"},
+                 {"/sys/fs/cgroup/a/memory.current", "90000\n"}};
+  EXPECT_EQ(memory_of(files), 10000U);
+  files["/sys/fs/cgroup/a/memory.stat"] = "anon 5\ninactive_file 20000\n";
+  EXPECT_EQ(memory_of(files), 30000U) << "page cache gives way";
+  files["/sys/fs/cgroup/a/memory.current"] = "200000";
+  EXPECT_EQ(memory_of(files), 1U) << "used up, but known";
+}
+
+TEST(AvailableMemory, OfVersion1) {
+  Files files = {{"/proc/meminfo", kMeminfo},
+                 {"/proc/self/cgroup", "9:memory:/docker/1\n"},
+                 {"/sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes", "9223372036854771712\n"},
+                 {"/sys/fs/cgroup/memory/docker/1/memory.usage_in_bytes", "1000\n"},
+                 {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "500000\n"},
+                 {"/sys/fs/cgroup/memory/memory.usage_in_bytes", "400000\n"},
+                 {"/sys/fs/cgroup/memory/memory.stat", "cache 9\ntotal_inactive_file 1\n"}};
+  EXPECT_EQ(memory_of(files), 100001U);
+  files["/sys/fs/cgroup/memory/memory.usage_in_bytes"] = "many";
+  EXPECT_EQ(memory_of(files), 1024000U);
+}
+
+TEST(OomKills, AreThoseOfTheCgroupItself) {
+  const auto kills = [](const Files& files) { return oom_kills(reader_of(files)); };
+  EXPECT_EQ(kills({{"/proc/self/cgroup", "0::/a/b\n"},
+                   {"/sys/fs/cgroup/a/b/memory.events", "low 0\noom 3\noom_kill 2\n"},
+                   {"/sys/fs/cgroup/a/memory.events", "oom_kill 9\n"}}),
+            2U);
+  EXPECT_EQ(kills({{"/proc/self/cgroup", "9:memory:/docker/1\n0::/\n"},
+                   {"/sys/fs/cgroup/memory/memory.oom_control",
+                    "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n"}}),
+            4U)
+      << "a container sees its own as the root";
+  EXPECT_EQ(kills({}), 0U);
+}
+
+TEST(AvailableMemory, OfThisMachine) {
+  EXPECT_GT(available_memory(read_small_file), 0U);
 }
 
 }  // namespace

@@ -10,10 +10,8 @@
 #include <fstream>
 #include <optional>
 
-#include "core/launch/command/command.h"
 #include "core/launch/command/environment.h"
-#include "core/launch/command/mpi_command.h"
-#include "core/launch/command/mpi_installation.h"
+#include "core/launch/command/mpi.h"
 #include "core/launch/command/remote_shell.h"
 #include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"

@@ -3,23 +3,125 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hora/error.h>
 
 #include <algorithm>
+#include <chrono>
+#include <fstream>
 #include <limits>
 
 #include "core/flight/record_reader.h"
-#include "tests/core/launch/diagnose/constructed_job.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hora::launch {
 namespace {
 
-using internal::RecordState;
-using test::ConstructedJob;
+using internal::test::TemporaryFolder;
 using testing::Contains;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
+
+using internal::FlightRecord;
+using internal::OperationKind;
+using internal::RecordedCause;
+using internal::RecordedCollective;
+using internal::RecordOutcome;
+using internal::RecordState;
+using internal::RecordTime;
+
+RecordTime seconds(double value) {
+  return std::chrono::duration_cast<RecordTime>(std::chrono::duration<double>(value));
+}
+
+/// Times are of one clock, on which the job begins at second 1000.
+class ConstructedJob {
+ public:
+  /// `nodes`: the ranks of each; hosts are a, b, ...
+  explicit ConstructedJob(const std::vector<int>& nodes) {
+    for (std::size_t node = 0; node < nodes.size(); ++node) {
+      for (int local = 0; local < nodes[node]; ++local) add_rank(static_cast<int>(node), local);
+    }
+    for (auto& [rank, record] : job_.of_rank) record.size = job_.size;
+  }
+  FlightRecord& rank(int number) { return job_.of_rank.at(number); }
+
+  /// Rank `number` submits it, `decided` and done 10 ms later where it is; number: of the decision.
+  void submits(int number, const std::string& name, double time, std::uint64_t decided = 0,
+               std::uint32_t set = 0) {
+    RecordedCollective one{.name = name, .set = set, .number = decided};
+    one.peers = static_cast<std::uint32_t>(job_.size);
+    one.submitted = seconds(time);
+    if (decided > 0) {
+      one.ready = one.started = seconds(time + 0.005);
+      one.done = seconds(time + 0.01);
+      one.outcome = RecordOutcome::done;
+    }
+    rank(number).collectives.push_back(one);
+    rank(number).last_activity = seconds(time);
+  }
+  /// Every rank, the same.
+  void all_submit(const std::string& name, double time, std::uint64_t decided = 0) {
+    for (int r = 0; r < job_.size; ++r) submits(r, name, time, decided);
+  }
+  void ended(int number, int signal, int status, double time, bool by_launcher = false) {
+    rank(number).ended = internal::RecordedEnd{signal, status, by_launcher, seconds(time)};
+  }
+  /// Those that have not ended yet are ended by horarun.
+  void horarun_ends_the_rest(double time) {
+    for (auto& [number, record] : job_.of_rank) {
+      if (!record.ended) ended(number, 9, 0, time, true);
+    }
+  }
+  void failed(int number, const std::string& text, ErrorCode code, double time) {
+    rank(number).cause = RecordedCause{text, static_cast<std::uint32_t>(code) + 1, seconds(time)};
+    rank(number).state = RecordState::failed;
+  }
+  void shuts_down(double time) {
+    for (auto& [number, record] : job_.of_rank) {
+      record.state = RecordState::shut_down;
+      ended(number, 0, 0, time);
+    }
+  }
+  void lose(int number) { job_.of_rank.erase(number); }
+  /// The clocks of that node's host show so much more.
+  void advance_clocks(int node, double by);
+
+  JobRecords records() const { return job_; }
+
+ private:
+  void add_rank(int node, int local) {
+    FlightRecord record{.rank = job_.size++, .node = node, .local_rank = local};
+    record.host = std::string(1, static_cast<char>('a' + node));
+    record.pid = 100 + record.rank;
+    record.guard = 50 + record.rank;
+    record.state = RecordState::initialised;
+    record.begin = seconds(1000.0);
+    record.begin_wall = seconds(1.7e9);
+    record.taken = seconds(1100.0);
+    job_.of_rank.emplace(record.rank, record);
+  }
+
+  JobRecords job_;
+};
+
+void ConstructedJob::advance_clocks(int node, double by) {
+  const auto advance = [&](RecordTime& time) {
+    if (time.count() != 0) time += seconds(by);
+  };
+  for (auto& [number, record] : job_.of_rank) {
+    if (record.node != node) continue;
+    for (RecordTime* time : {&record.begin, &record.last_activity, &record.taken}) advance(*time);
+    if (record.cause) advance(record.cause->time);
+    if (record.ended) advance(record.ended->time);
+    for (RecordedCollective& one : record.collectives) {
+      for (RecordTime* time : {&one.submitted, &one.ready, &one.started, &one.done}) {
+        advance(*time);
+      }
+    }
+  }
+}
 
 std::string headline(const ConstructedJob& job) {
   return diagnose(job.records()).headline;
@@ -91,8 +193,8 @@ TEST(Diagnosis, OfRanksThatDiedOneAfterTheOther) {
 
 TEST(Diagnosis, OfAnExceptionThatNobodyCaught) {
   ConstructedJob job = trained({2});
-  job.rank(1).cause = internal::RecordedCause{
-      "uncaught exception of type std::runtime_error: no data", 0, test::seconds(1004.0)};
+  job.rank(1).cause =
+      RecordedCause{"uncaught exception of type std::runtime_error: no data", 0, seconds(1004.0)};
   job.rank(1).phase = "epoch 1";
   job.ended(1, 6, 0, 1004.2);
   job.ended(0, 9, 0, 1004.1, true);
@@ -162,20 +264,20 @@ TEST(Diagnosis, OfARankThatWasStopped) {
             "60.0 s: it was stopped");
 }
 
-// What fails with the rank was waited for until then.
+// A collective that fails with the rank was waited for until then.
 TEST(Diagnosis, OfCollectivesThatFailedWithTheirRank) {
   ConstructedJob job = trained({2});
   job.submits(0, "a", 1004.0);
   job.failed(0, "too late", ErrorCode::timeout, 1014.0);
-  job.rank(0).collectives.back().outcome = internal::RecordOutcome::failed;
-  job.rank(0).collectives.back().done = test::seconds(1014.0);
+  job.rank(0).collectives.back().outcome = RecordOutcome::failed;
+  job.rank(0).collectives.back().done = seconds(1014.0);
   job.ended(0, 0, 1, 1014.5);
   job.horarun_ends_the_rest(1014.6);
   EXPECT_THAT(headline(job),
               HasSubstr("rank 1 (host a, pid 101) never came to allreduce \"a\", for "
                         "which rank 0 waited 10.0 s"));
   // One that had failed by itself before, as ranks disagreed on it, is not waited for.
-  job.rank(0).collectives.back().done = test::seconds(1005.0);
+  job.rank(0).collectives.back().done = seconds(1005.0);
   EXPECT_THAT(headline(job), HasSubstr("rank 0 (host a, pid 100) failed first"));
 }
 
@@ -185,7 +287,7 @@ TEST(Diagnosis, OfANodeThatWasCutOff) {
   // Decided, but node 2 never heard of it.
   for (const int rank : {0, 1, 2, 3}) {
     job.rank(rank).collectives.back().number = 7;
-    job.rank(rank).collectives.back().ready = test::seconds(1004.1);
+    job.rank(rank).collectives.back().ready = seconds(1004.1);
   }
   job.horarun_ends_the_rest(1039.0);
   EXPECT_EQ(
@@ -224,7 +326,7 @@ TEST(Diagnosis, OfDataThatDoesNotArrive) {
   job.all_submit("a", 1004.0, 7);
   for (const int rank : {1, 2}) {
     job.rank(rank).collectives.back().done = {};
-    job.rank(rank).collectives.back().outcome = internal::RecordOutcome::open;
+    job.rank(rank).collectives.back().outcome = RecordOutcome::open;
   }
   job.rank(2).stopped = true;
   job.horarun_ends_the_rest(1064.0);
@@ -245,7 +347,7 @@ TEST(Diagnosis, OfARankThatShutDownWhileOthersWait) {
 TEST(Diagnosis, OfJobsInWhichARankHasJoined) {
   ConstructedJob job = trained({3});
   job.submits(2, "hora.join", 1004.0);
-  job.rank(2).collectives.back().kind = internal::OperationKind::join;
+  job.rank(2).collectives.back().kind = OperationKind::join;
   job.submits(0, "a", 1004.0);
   job.horarun_ends_the_rest(1064.0);
   EXPECT_THAT(headline(job), HasSubstr("rank 1 (host a, pid 101) never came to allreduce \"a\""));
@@ -272,7 +374,7 @@ TEST(Diagnosis, DoesNotDependOnTheClocksOfHosts) {
   EXPECT_THAT(expected, HasSubstr("rank 3 (host b, pid 103) was killed by signal 11"));
   job.advance_clocks(1, 5.0e6);
   EXPECT_EQ(headline(job), expected);
-  for (const int rank : {2, 3}) job.rank(rank).begin_wall += test::seconds(3600);
+  for (const int rank : {2, 3}) job.rank(rank).begin_wall += seconds(3600);
   EXPECT_EQ(headline(job), expected);
   EXPECT_THAT(diagnose(job.records()).notes, Not(Contains(HasSubstr("clock"))));
 }
@@ -323,6 +425,58 @@ TEST(Diagnosis, IsShortWhateverSizeARecordClaims) {
   const std::string text = to_text(diagnose(folder.path().string()).value());
   EXPECT_THAT(text, HasSubstr("ranks 1-65535: no record"));
   EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 10) << text;
+}
+
+TEST(JobRecords, AreReadFromAFolder) {
+  const TemporaryFolder folder;
+  ConstructedJob job({1, 2});
+  job.all_submit("a", 1001.0, 1);
+  for (const auto& [rank, record] : job.records().of_rank) {
+    ASSERT_TRUE(internal::write_record(record, folder.path()));
+  }
+  // Passed over.
+  for (const char* name : {"notes.txt", "hora-record.json", "hora-record.x.json",
+                           "hora-record.-1.json", "hora-record.99999999.json"}) {
+    std::ofstream(folder.file(name)) << "{}";
+  }
+  const JobRecords read = read_records(folder.path()).value();
+  EXPECT_EQ(read.size, 3);
+  EXPECT_EQ(read.of_rank, job.records().of_rank);
+  EXPECT_THAT(read.problems, ElementsAre());
+}
+
+TEST(JobRecords, NameFilesThatCannotBeUsed) {
+  const TemporaryFolder folder;
+  ConstructedJob job({3});
+  ASSERT_TRUE(internal::write_record(job.rank(0), folder.path()));
+  std::ofstream(folder.file("hora-record.1.json")) << "{\"hora_record\":";
+  std::ofstream(folder.file("hora-record.2.json")) << internal::to_json(job.rank(1));
+  const JobRecords read = read_records(folder.path()).value();
+  EXPECT_EQ(read.size, 3);
+  EXPECT_EQ(read.of_rank.size(), 1u);
+  EXPECT_THAT(read.problems,
+              ElementsAre(HasSubstr("hora-record.1.json\" cannot be used: it is no JSON"),
+                          HasSubstr("hora-record.2.json\" cannot be used: it is rank 1's")));
+  EXPECT_THAT(to_text(diagnose(read)), HasSubstr("it is no JSON"));
+}
+
+// The guard of a rank that died before hora::init knows which one it was.
+TEST(JobRecords, TakeTheRankOfTheirFileWhereTheyHaveNone) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.file("hora-record.4.json")) << internal::to_json(internal::FlightRecord{});
+  const JobRecords read = read_records(folder.path()).value();
+  EXPECT_EQ(read.size, 5);
+  EXPECT_EQ(read.of_rank.at(4).rank, 4);
+}
+
+TEST(JobRecords, SayWhyThereAreNone) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(diagnose(folder.file("missing")).error(), HasSubstr("cannot be read: No such file"));
+  EXPECT_THAT(diagnose(folder.path().string()).error(),
+              HasSubstr("has no hora-record.<rank>.json; give the folder"));
+  std::ofstream(folder.file("hora-record.0.json")) << "[]";
+  EXPECT_THAT(diagnose(folder.path().string()).error(),
+              HasSubstr("has no record that can be used: "));
 }
 
 }  // namespace

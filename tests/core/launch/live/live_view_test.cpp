@@ -1,4 +1,4 @@
-// Where the table stands, on a terminal of the test's own.
+// The words for a job that runs; and where its table stands, on a terminal of the test's own.
 #include "core/launch/live/live_view.h"
 
 #include <fcntl.h>
@@ -10,16 +10,199 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <sstream>
+
+#include "core/flight/record.h"
 #include "core/launch/control/child_process.h"
+#include "core/launch/guard/rank_evidence.h"
 
 namespace hora::launch {
 namespace {
 
+using internal::RecordState;
+using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
+using testing::SizeIs;
 using testing::StartsWith;
+
+constexpr TableSize kWide{.rows = 50, .columns = 200};
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+RankStarted started(int rank) {
+  RankStarted message;
+  message.rank = rank;
+  return message;
+}
+
+RankSeen seen(int rank, RecordState state = RecordState::initialised) {
+  RankSeen message;
+  message.rank = rank;
+  message.state = static_cast<std::uint8_t>(state);
+  message.submitted = 40;
+  message.collective = "hora.gradients.0.3";
+  message.phase = "epoch 2";
+  return message;
+}
+
+RankStopped stopped(int rank) {
+  RankStopped message;
+  message.rank = rank;
+  message.stopped = true;
+  return message;
+}
+
+RankEnded ended(int rank) {
+  RankEnded message;
+  message.rank = rank;
+  return message;
+}
+
+ArrivalsSeen arrivals(std::uint64_t steps, int most_often_last = 2) {
+  ArrivalsSeen message;
+  message.decisions = 4 * steps;
+  message.steps = steps;
+  message.phases = {"input and forward", "backward"};
+  message.rows = {{3 * steps, 4'120'000, 9'000'000, most_often_last, 1},
+                  {steps, 100'000, 250'000, 0, 0}};
+  return message;
+}
+
+TEST(LiveJob, ShowsARowForEachRank) {
+  LiveJob job({{"a", 2}, {"b", 1}}, Moment(1000));
+  for (const int rank : {0, 1, 2}) job.on_message(rank / 2, started(rank), Moment(1000));
+  for (const int rank : {0, 1, 2}) job.on_message(rank / 2, seen(rank), Moment(1100));
+  job.on_message(0, arrivals(10), Moment(2000));
+  job.on_message(0, arrivals(30), Moment(4000));
+  EXPECT_THAT(
+      lines_of(job.table(kWide, Moment(5000))),
+      ElementsAre(
+          "4 s: step 30, 10 a second, 120 decisions; most often last: rank 2 (host b), 75 %, "
+          "median "
+          "4.12 ms, p99 9 ms, mostly in \"backward\"",
+          "rank  host  collectives  last collective     last   median      p99  lost in            "
+          "state  doing",
+          "   0  a              40  hora.gradients.0.3  25 %   0.1 ms  0.25 ms  input and forward  "
+          "runs   epoch 2",
+          "   1  a              40  hora.gradients.0.3                                             "
+          "runs   epoch 2",
+          "   2  b              40  hora.gradients.0.3  75 %  4.12 ms     9 ms  backward           "
+          "runs   epoch 2"));
+}
+
+TEST(LiveJob, SaysInWhichStateARankIs) {
+  LiveJob job({{"a", 9}}, Moment(0));
+  const auto tell = [&](const Message& message) { job.on_message(0, message, Moment(1)); };
+  for (int rank = 1; rank < 9; ++rank) tell(started(rank));
+  RankSeen before = seen(2);
+  before.state = kNotBegun;
+  tell(before);
+  tell(seen(3, RecordState::starting));
+  RankSeen waiting = seen(4);
+  waiting.waits = true;
+  waiting.idle_ms = 65000;
+  tell(waiting);
+  tell(seen(5));
+  tell(stopped(5));
+  tell(seen(6, RecordState::failed));
+  tell(ended(7));
+  RankSeen damaged = seen(8);
+  damaged.state = 99;
+  tell(damaged);
+  const auto lines = lines_of(job.table(kWide, Moment(5000)));
+  ASSERT_THAT(lines, SizeIs(11));
+  const std::vector<std::string> states{"not started",
+                                        "started",
+                                        "before hora::init",
+                                        "in hora::init",
+                                        "waits, idle 1 min 5 s",
+                                        "stopped",
+                                        "failed",
+                                        "ended",
+                                        "unknown"};
+  for (std::size_t rank = 0; rank < states.size(); ++rank) {
+    EXPECT_THAT(lines[rank + 2], HasSubstr(" " + states[rank]));
+  }
+  EXPECT_THAT(job.line(Moment(5000)), HasSubstr("; stopped: rank 5"));
+}
+
+TEST(LiveJob, OneLineSaysHowFarItIs) {
+  LiveJob job({{"a", 3}}, Moment(0));
+  EXPECT_EQ(job.line(Moment(61000)), "1 min 1 s; not started: 3 ranks");
+  for (const int rank : {0, 1, 2}) job.on_message(0, seen(rank), Moment(1));
+  job.on_message(0, stopped(1), Moment(1));
+  job.on_message(0, arrivals(10), Moment(2000));
+  EXPECT_EQ(job.line(Moment(3000)),
+            "3 s: step 10, 40 decisions; most often last: rank 2 (host a), 75 %, median 4.12 ms, "
+            "p99 9 ms, mostly in \"backward\"; runs: 2 ranks; stopped: rank 1");
+}
+
+TEST(LiveJob, FitsIntoTheTerminal) {
+  LiveJob job({{"a-host-of-a-very-long-name.example.org", 100}}, Moment(0));
+  for (int rank = 0; rank < 100; ++rank) {
+    RankSeen message = seen(rank);
+    message.collective = std::string(90, 'x') + std::to_string(rank) + "\u00e9\u00e9";
+    message.phase = std::string(60, 'p') + "\u00e9";
+    job.on_message(0, message, Moment(1));
+  }
+  job.on_message(0, arrivals(10, 93), Moment(2));
+  for (const TableSize size : {TableSize{24, 80}, TableSize{10, 40}, TableSize{1, 1},
+                               TableSize{24, 125}, TableSize{24, 133}}) {
+    const std::string table = job.table(size, Moment(5000));
+    const auto lines = lines_of(table);
+    EXPECT_LE(lines.size(), std::max<std::size_t>(size.rows, 5) - 1);
+    for (const std::string& line : lines) {
+      const auto characters = std::ranges::count_if(
+          line, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
+      EXPECT_LE(static_cast<std::size_t>(characters), size.columns) << line;
+    }
+  }
+  const auto lines = lines_of(job.table({24, 80}, Moment(5000)));
+  ASSERT_THAT(lines, SizeIs(23));
+  EXPECT_THAT(lines.back(), "and 80 more ranks");
+  EXPECT_THAT(lines[21], StartsWith("  93  ")) << "it comes last most often";
+  EXPECT_THAT(lines[2], StartsWith("   0  "));
+}
+
+TEST(LiveJob, IgnoresWhatTheJobDoesNotHave) {
+  LiveJob job({{"a", 1}}, Moment(0));
+  const std::string before = job.table(kWide, Moment(0));
+  for (const int rank : {-1, 1, 1 << 30}) {
+    for (const Message& message : {Message(started(rank)), Message(seen(rank)),
+                                   Message(stopped(rank)), Message(ended(rank))}) {
+      job.on_message(0, message, Moment(1));
+    }
+  }
+  job.on_message(7, started(0), Moment(1));
+  EXPECT_EQ(job.table(kWide, Moment(0)), before);
+  ArrivalsSeen strange = arrivals(1, -5);
+  strange.decisions = 0;
+  strange.phases.clear();
+  job.on_message(0, strange, Moment(1));
+  job.on_message(0, arrivals(0), Moment(1));
+  EXPECT_THAT(job.line(Moment(1)), Not(HasSubstr("most often")));
+}
+
+TEST(LiveJob, PrintsNothingThatATerminalActsOn) {
+  LiveJob job({{"a", 1}}, Moment(0));
+  RankSeen message = seen(0);
+  message.collective = message.phase = "x\x1b[2J\n";
+  job.on_message(0, message, Moment(1));
+  ArrivalsSeen late = arrivals(1, 0);
+  late.phases = {"\x1b", "\x1b\n"};
+  job.on_message(0, late, Moment(1));
+  const std::string text = job.table(kWide, Moment(2)) + job.line(Moment(2));
+  EXPECT_EQ(text.find('\x1b'), text.npos);
+  EXPECT_THAT(lines_of(job.table(kWide, Moment(2))), SizeIs(3));
+}
 
 std::string read_from(int descriptor) {
   std::string text;

@@ -13,7 +13,6 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::StartsWith;
 
 HostSlots given(const std::string& name, int slots) {
   return {.name = name, .slots = slots};
@@ -23,100 +22,78 @@ HostSlots bare(const std::string& name) {
   return {.name = name, .slots = 1, .counted = false};
 }
 
-std::string list_refusal(std::string_view list) {
-  const auto hosts = parse_host_list(list);
-  EXPECT_FALSE(hosts) << list;
-  return hosts ? "" : hosts.error();
+/// "a:2 b:1+/4": with `+` where the slots are not counted, and the limit after `/`; or the error.
+std::string text_of(const tl::expected<std::vector<HostSlots>, std::string>& hosts) {
+  if (!hosts) return hosts.error();
+  std::string text;
+  for (const HostSlots& host : *hosts) {
+    text += (text.empty() ? "" : " ") + host.name + ":" + std::to_string(host.slots) +
+            (host.counted ? "" : "+") +
+            (host.limit < kMostRanks ? "/" + std::to_string(host.limit) : "");
+  }
+  return text;
 }
 
-std::string file_refusal(std::string_view text) {
-  const auto hosts = parse_hostfile(text, "hosts.txt");
-  EXPECT_FALSE(hosts) << text;
-  return hosts ? "" : hosts.error();
-}
+struct Case {
+  std::string text;
+  const char* outcome;  ///< or a part of it
+};
 
-TEST(HostList, NamesWithAndWithoutSlots) {
-  EXPECT_THAT(*parse_host_list("a:2,b:3"), ElementsAre(given("a", 2), given("b", 3)));
-  EXPECT_THAT(*parse_host_list("a,b"), ElementsAre(bare("a"), bare("b")));
-  EXPECT_THAT(*parse_host_list("node-1.lan_x:2, 10.0.0.2:1"),
-              ElementsAre(given("node-1.lan_x", 2), given("10.0.0.2", 1)));
-}
-
-TEST(HostList, Ipv6StandsInBrackets) {
-  EXPECT_THAT(*parse_host_list("[fe80::1]:2,[::1]"), ElementsAre(given("fe80::1", 2), bare("::1")));
-  EXPECT_THAT(list_refusal("fe80::1:2"), HasSubstr("in brackets, as in [fe80::1]:2"));
-  EXPECT_THAT(list_refusal("[fe80::1"), HasSubstr("not closed"));
-  EXPECT_THAT(list_refusal("[localhost]:2"), HasSubstr("no IPv6 address"));
-  EXPECT_THAT(list_refusal("[::1]2"), HasSubstr("after the bracket"));
-}
-
-TEST(HostList, SlotsOfAHostThatIsNamedTwiceAreAddedUp) {
-  EXPECT_THAT(*parse_host_list("a:2,b:1,a:3"), ElementsAre(given("a", 5), given("b", 1)));
-  EXPECT_THAT(*parse_host_list("a,a,b"), ElementsAre(given("a", 2), bare("b")));
-}
-
-TEST(HostList, RefusesNamesThatCouldBeSomethingElse) {
+TEST(HostList, HasItsOutcome) {
+  for (const auto& [text, outcome] :
+       std::vector<Case>{{"a:2,b:3", "a:2 b:3"},
+                         {"a,b", "a:1+ b:1+"},
+                         {"node-1.lan_x:2, 10.0.0.2:1", "node-1.lan_x:2 10.0.0.2:1"},
+                         {"[fe80::1]:2,[::1]", "fe80::1:2 ::1:1+"},
+                         {"fe80::1:2", "in brackets, as in [fe80::1] or [fe80::1]:2"},
+                         {"[fe80::1", "in brackets, as in"},
+                         {"[localhost]:2", "in brackets, as in"},
+                         {"[::1]2", "in brackets, as in"},
+                         {"a:2,b:1,a:3", "a:5 b:1"},
+                         {"a,a,b", "a:2 b:1+"},
+                         {"", "empty"},
+                         {"a,", "empty"},
+                         {":2", "empty"},
+                         {std::string(254, 'a'), "253"},
+                         {std::string(253, 'a'), "a:1+"},
+                         {"a:65536", "a:65536"},
+                         {"a:65536,b", "more than 65536 slots"},
+                         {"a:40000,a:40000", "more than 65536 slots"}}) {
+    EXPECT_THAT(text_of(parse_host_list(text)), HasSubstr(outcome)) << text;
+  }
   for (const char* wrong : {"-oProxyCommand=x", "-o", "a b", "user@host", "a;b", "$(id)", "a/b",
                             "a\nb", "`id`", "h\xc3\xb6st", "a%eth0", "a'b"}) {
-    EXPECT_THAT(list_refusal(wrong), HasSubstr("a name ")) << wrong;
+    EXPECT_THAT(text_of(parse_host_list(wrong)), HasSubstr("a name ")) << wrong;
   }
-  EXPECT_THAT(list_refusal(""), HasSubstr("empty"));
-  EXPECT_THAT(list_refusal("a,"), HasSubstr("empty"));
-  EXPECT_THAT(list_refusal(":2"), HasSubstr("empty"));
-  EXPECT_THAT(list_refusal(std::string(254, 'a')), HasSubstr("253"));
-  EXPECT_TRUE(parse_host_list(std::string(253, 'a')));
-}
-
-TEST(HostList, SlotsAreNumbersWithinTheLimit) {
   for (const char* wrong :
        {"a:", "a:0", "a:-1", "a:x", "a:2x", "a:65537", "a:99999999999999999999", "a: 2"}) {
-    EXPECT_THAT(list_refusal(wrong), HasSubstr("a whole number from 1 to 65536")) << wrong;
+    EXPECT_THAT(text_of(parse_host_list(wrong)), HasSubstr("a whole number from 1 to 65536"));
   }
-  EXPECT_TRUE(parse_host_list("a:65536"));
-  EXPECT_THAT(list_refusal("a:65536,b"), HasSubstr("more than 65536 slots"));
-  EXPECT_THAT(list_refusal("a:40000,a:40000"), HasSubstr("more than 65536 slots"));
 }
 
-TEST(Hostfile, OpenMpisAndHorovodsForm) {
-  EXPECT_THAT(*parse_hostfile("# cluster\n\naa slots=2\n  bb\tslots = 3 # big\ncc\n", "h"),
-              ElementsAre(given("aa", 2), given("bb", 3), bare("cc")));
-  EXPECT_THAT(*parse_hostfile("a slots=2 max_slots=4\nb max-slots=3\nc slots_max=2 slots=1", "h"),
-              ElementsAre(HostSlots{"a", 2, true, 4}, HostSlots{"b", 3, true, 3},
-                          HostSlots{"c", 1, true, 2}));
-}
-
-TEST(Hostfile, MpichsForm) {
-  EXPECT_THAT(*parse_hostfile("a:2\n[::1]:3\nb\n", "h"),
-              ElementsAre(given("a", 2), given("::1", 3), bare("b")));
-}
-
-TEST(Hostfile, AnAddressWithoutBracketsHasItsSlotsElsewhere) {
-  EXPECT_THAT(*parse_hostfile("fe80::1 slots=2", "h"), ElementsAre(given("fe80::1", 2)));
-  EXPECT_THAT(file_refusal("fe80::1:2"), HasSubstr("in brackets"));
-}
-
-TEST(Hostfile, LinesMayEndAsOnWindows) {
-  EXPECT_THAT(*parse_hostfile("\xef\xbb\xbf"
-                              "a slots=2\r\n\r\nb:1\r\n",
-                              "h"),
-              ElementsAre(given("a", 2), given("b", 1)));
-}
-
-TEST(Hostfile, AFileOfRepeatedNamesCountsThem) {
-  EXPECT_THAT(*parse_hostfile("a\na\nb\nb\n", "h"), ElementsAre(given("a", 2), given("b", 2)));
-}
-
-TEST(Hostfile, ErrorsNameTheLine) {
-  EXPECT_THAT(file_refusal("a slots=2\nb slots=x\n"),
-              AllOf(StartsWith("hosts.txt:2: "), HasSubstr("\"x\""), HasSubstr("slots")));
-  EXPECT_THAT(file_refusal("a slots=2 slots=3"), HasSubstr("given twice"));
-  EXPECT_THAT(file_refusal("a:2 slots=3"), HasSubstr("given twice"));
-  EXPECT_THAT(file_refusal("a slots=4 max_slots=2"), HasSubstr("less than slots=4"));
-  EXPECT_THAT(file_refusal("a user=b"), AllOf(HasSubstr("user=b"), HasSubstr("~/.ssh/config")));
-  EXPECT_THAT(file_refusal("a 2"), HasSubstr("expected slots=NUMBER"));
-  EXPECT_THAT(file_refusal("^a"), HasSubstr("a name has"));
-  EXPECT_THAT(file_refusal("# nothing\n"), HasSubstr("no host is named"));
-  EXPECT_THAT(file_refusal(std::string("a\0b", 3)), HasSubstr("\\x00"));
+TEST(Hostfile, HasItsOutcome) {
+  for (const auto& [text, outcome] : std::vector<Case>{
+           {"# cluster\n\naa slots=2\n  bb\tslots = 3 # big\ncc\n", "aa:2 bb:3 cc:1+"},
+           {"a slots=2 max_slots=4\nb max-slots=3\nc slots_max=2 slots=1", "a:2/4 b:3/3 c:1/2"},
+           {"a:2\n[::1]:3\nb\n", "a:2 ::1:3 b:1+"},
+           {"fe80::1 slots=2", "fe80::1:2"},
+           {"fe80::1:2", "in brackets"},
+           {"\xef\xbb\xbf"
+            "a slots=2\r\n\r\nb:1\r\n",
+            "a:2 b:1"},
+           {"a\na\nb\nb\n", "a:2 b:2"},
+           {"a slots=2\nb slots=x\n", "hosts.txt:2: host \"b\": \"x\" is no number of slots"},
+           {"a slots=2 slots=3", "given twice"},
+           {"a:2 slots=3", "given twice"},
+           {"a slots=4 max_slots=2", "less than slots=4"},
+           {"a user=b", "\"user=b\" after host \"a\" is unknown; expected slots=NUMBER"},
+           {"a 2", "expected slots=NUMBER"},
+           {"=", "a name has"},
+           {"^a", "a name has"},
+           {"# nothing\n", "no host is named"},
+           {std::string("a\0b", 3), "\\x00"}}) {
+    EXPECT_THAT(text_of(parse_hostfile(text, "hosts.txt")), HasSubstr(outcome)) << text;
+  }
 }
 
 TEST(Layout, FillsHostByHost) {
@@ -184,6 +161,49 @@ TEST(Layout, TheLargestJobIsQuick) {
   std::vector<HostSlots> hosts;
   for (int i = 0; i < kMostRanks; ++i) hosts.push_back(given("h" + std::to_string(i), 1));
   EXPECT_EQ(lay_out_ranks(hosts, kMostRanks, false)->size(), static_cast<std::size_t>(kMostRanks));
+}
+
+std::string url_of(const tl::expected<RendezvousPlace, std::string>& place) {
+  return place ? to_url(*place) : "refused: " + place.error();
+}
+
+TEST(RendezvousPlace, IsAnAddressOrAFolder) {
+  for (const char* url : {"tcp://a:29400", "tcp://[fe80::1]:65535", "file:///shared/job 1"}) {
+    EXPECT_EQ(url_of(parse_rendezvous(url)), url);
+  }
+  EXPECT_EQ(url_of(parse_rendezvous("tcp://10.0.0.1:1/")), "tcp://10.0.0.1:1");
+  for (const char* url :
+       {"", "a:1", "http://a:1", "tcp://a", "tcp://:1", "tcp://a:0", "tcp://a:65536", "tcp://a:x",
+        "tcp://-o:1", "tcp://a b:1", "tcp://fe80::1:1", "tcp://[fe80::1", "file://host/x",
+        "file://", "file://x", "tcp://a:1/x"}) {
+    EXPECT_FALSE(parse_rendezvous(url)) << url;
+  }
+}
+
+TEST(RendezvousPlace, EndpointsAreTorchruns) {
+  for (const auto& [endpoint, url] : std::vector<Case>{{"a:1", "tcp://a:1"},
+                                                       {"a", "tcp://a:29400"},
+                                                       {"localhost:0", "tcp://localhost:0"},
+                                                       {"[::1]:5", "tcp://[::1]:5"},
+                                                       {"[::1]", "tcp://[::1]:29400"},
+                                                       {"tcp://a:7", "tcp://a:7"}}) {
+    EXPECT_EQ(url_of(parse_endpoint(endpoint)), url);
+  }
+  EXPECT_FALSE(parse_endpoint("a:x"));
+  EXPECT_FALSE(parse_endpoint(""));
+}
+
+/// Where nodes meet by the environment, wrong values included: command_lines.txt.
+TEST(RendezvousFromEnvironment, IsNothingWhereSomethingIsMissing) {
+  using Environment = std::vector<const char*>;
+  for (const Environment& environment :
+       {Environment{}, Environment{"MASTER_ADDR=a"}, Environment{"MASTER_ADDR=a", "WORLD_SIZE=2"},
+        Environment{"WORLD_SIZE=2", "RANK=0"},
+        Environment{"MASTER_ADDR=", "WORLD_SIZE=2", "RANK=0"},
+        Environment{"MASTER_ADDRESS=a", "WORLD_SIZE=2", "RANK=0"},
+        Environment{"MASTER_ADDR=a", "NNODES=2", "RANK=0", nullptr}}) {
+    EXPECT_EQ(rendezvous_from_environment(environment).value(), std::nullopt);
+  }
 }
 
 }  // namespace

@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "core/launch/options/launch_options.h"
+#include "core/launch/options/options.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hora::launch::test {
 
 using Line = std::vector<std::string>;
 
-inline tl::expected<LaunchOptions, UsageError> parse(const Line& line, const Line& environment) {
+inline tl::expected<LaunchOptions, std::string> parse(const Line& line, const Line& environment) {
   std::vector<const char*> entries;
   for (const std::string& entry : environment) entries.push_back(entry.c_str());
   return parse_command_line(line, entries);
@@ -24,14 +24,14 @@ inline tl::expected<LaunchOptions, UsageError> parse(const Line& line, const Lin
 inline LaunchOptions parsed(const Line& line, const Line& environment = {}) {
   const auto options = parse(line, environment);
   if (options) return *options;
-  ADD_FAILURE() << to_text(options.error()) << "\nin " << testing::PrintToString(line);
+  ADD_FAILURE() << options.error() << "\nin " << testing::PrintToString(line);
   return {};
 }
 
 /// The message of the error, else a failure.
 inline std::string refusal(const Line& line, const Line& environment = {}) {
   const auto options = parse(line, environment);
-  if (!options) return to_text(options.error());
+  if (!options) return options.error();
   ADD_FAILURE() << "accepted: " << testing::PrintToString(line);
   return {};
 }

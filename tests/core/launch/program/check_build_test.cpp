@@ -1,7 +1,11 @@
-#include "core/launch/program/check_build.h"
-
+// horarun --check-build, asked from outside; and the real libraries, by its own process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/launch/control/child_process.h"
+#include "tests/core/launch/options/parsed.h"
 
 namespace hora::launch {
 namespace {
@@ -9,70 +13,52 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
-const MpiInstallation kMpi{MpiFlavour::open_mpi_4, "4.1.4", "/usr/bin/mpirun", ""};
-
-BuildFacts with_cuda() {
-  return {
-      .version = "0.1.0", .mpi = "Open MPI 4", .torch = "1.13.1", .cuda = "12.4", .nccl = "2.19.3"};
+std::string printed(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), HORARUN);
+  const auto output = captured_output(arguments, std::chrono::seconds(60));
+  return output ? output->text : output.error();
 }
 
-TEST(CheckBuild, SaysWhatThereIs) {
-  const std::string text =
-      check_build_text(with_cuda(), {.mpirun = kMpi,
-                                     .mpi_library = "Open MPI v4.1.4, MPI_THREAD_MULTIPLE",
-                                     .cuda_driver = "12.6",
-                                     .nccl = "2.21.5",
-                                     .vectors = "AVX2"});
-  EXPECT_EQ(text,
-            "hora      0.1.0\n"
-            "MPI       built with Open MPI 4; started by /usr/bin/mpirun (Open MPI 4.1.4)\n"
-            "          its library: Open MPI v4.1.4, MPI_THREAD_MULTIPLE\n"
-            "LibTorch  1.13.1\n"
-            "CUDA      built with 12.4; the driver supports 12.6\n"
-            "NCCL      built with 2.19.3; loaded is 2.21.5\n"
-            "vectors   AVX2\n");
-}
-
-TEST(CheckBuild, SaysWhatIsMissingAndHowToGetIt) {
-  const tl::unexpected<std::string> missing("not found");
-  const std::string text = check_build_text(
-      {.version = "0.1.0", .mpi = "MPICH 4"},
-      {.mpirun = tl::unexpected<std::string>("no mpirun was found"), .mpi_library = missing});
-  EXPECT_THAT(
-      text,
-      AllOf(HasSubstr("no mpirun was found"), HasSubstr("cannot be used: not found; install it"),
-            HasSubstr("LibTorch  no: configure with -DHORA_TORCH=ON"),
-            HasSubstr("CUDA      no: cmake --preset cuda"), HasSubstr("NCCL      no")));
-  EXPECT_THAT(check_build_text(
-                  with_cuda(),
-                  {.mpirun = kMpi, .mpi_library = "x", .cuda_driver = missing, .nccl = missing}),
-              AllOf(HasSubstr("no driver: not found; install NVIDIA's driver"),
-                    HasSubstr("cannot be loaded: not found; install libnccl2")));
+TEST(CheckBuild, SaysWhatThereIsAndWhatIsMissing) {
+  const std::string text = printed({"--check-build"});
+  EXPECT_THAT(text, AllOf(StartsWith("hora      " HORA_VERSION "\nMPI       built with "),
+                          HasSubstr("; started by /"), HasSubstr("\n          its library: "),
+                          HasSubstr(", MPI_THREAD_"), HasSubstr("\nLibTorch  "),
+                          HasSubstr("\nCUDA      "), HasSubstr("\nNCCL      "),
+                          HasSubstr("\nvectors   "), Not(HasSubstr("too little"))));
+  EXPECT_THAT(printed({"--check-build", "--mpirun", "/no/mpirun"}),
+              HasSubstr("--mpirun \"/no/mpirun\": there is no such program"));
 }
 
 TEST(CheckBuild, SaysThatMpirunIsAnotherMpis) {
-  BuildFacts mpich = with_cuda();
-  mpich.mpi = "MPICH 4";
-  EXPECT_THAT(check_build_text(mpich, {.mpirun = kMpi, .mpi_library = "x"}),
-              HasSubstr("(Open MPI 4.1.4), which starts other programs: name the mpirun of MPICH 4 "
-                        "with --mpirun"));
-}
-
-TEST(CheckBuild, SaysThatAThreadLevelIsTooLow) {
-  const auto text = [](const char* library) {
-    return check_build_text(with_cuda(), {.mpirun = kMpi, .mpi_library = library});
+  const internal::test::TemporaryFolder folder;
+  const auto text = [&](const char* words) {
+    const std::string mpirun =
+        test::written(folder, "mpirun", std::string("#!/bin/sh\necho '") + words + "'\n");
+    std::filesystem::permissions(mpirun, std::filesystem::perms::owner_all);
+    return printed({"--check-build", "--mpirun", mpirun});
   };
-  EXPECT_THAT(text("MPICH, MPI_THREAD_FUNNELED"), HasSubstr("too little"));
-  EXPECT_THAT(text("MPICH, MPI_THREAD_SINGLE"), HasSubstr("too little"));
-  EXPECT_THAT(text("MPICH, MPI_THREAD_SERIALIZED"), Not(HasSubstr("too little")));
+  const std::string hydra = text("HYDRA build details:\nVersion: 4.0.2");
+  const std::string open_mpi = text("mpirun (Open MPI) 4.1.4");
+  EXPECT_THAT(hydra, HasSubstr("mpirun (MPICH 4.0.2)"));
+  EXPECT_THAT(open_mpi, HasSubstr("mpirun (Open MPI 4.1.4)"));
+  const auto is_other = HasSubstr(", which starts other programs: name the mpirun of ");
+  const bool built_with_mpich = hydra.find("which starts other") == std::string::npos;
+  EXPECT_THAT(built_with_mpich ? open_mpi : hydra, is_other);
+  EXPECT_THAT(built_with_mpich ? hydra : open_mpi, Not(is_other));
 }
 
-TEST(CheckBuild, ThisBuildHasAVersion) {
-  EXPECT_EQ(this_build().version, HORA_VERSION);
-  EXPECT_FALSE(this_build().mpi.empty());
-  EXPECT_FALSE(this_build().mpi_files.empty());
-  EXPECT_FALSE(vector_instructions().empty());
+TEST(LibraryQuery, SaysWhatIsMissing) {
+  EXPECT_THAT(
+      printed({"--query-library", "mpi", "/no/libmpi.so", "libnone.so.7"}),
+      AllOf(HasSubstr("horarun-failure: "), HasSubstr("/no/libmpi.so"), HasSubstr("libnone.so.7")));
+  EXPECT_THAT(printed({"--query-library", "mpi", "libm.so.6"}),
+              HasSubstr("it has no function MPI_"));
+  EXPECT_THAT(printed({"--query-library", "nccl", "/no/libnccl.so", "libm.so.6"}),
+              HasSubstr("it has no function ncclGetVersion"));
+  EXPECT_THAT(printed({"--query-library"}), HasSubstr("horarun --check-build alone"));
 }
 
 }  // namespace

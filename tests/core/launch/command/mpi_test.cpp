@@ -1,10 +1,13 @@
-#include "core/launch/command/mpi_command.h"
+#include "core/launch/command/mpi.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/launch/command/command.h"
+#include <filesystem>
+#include <fstream>
+
 #include "core/launch/command/environment.h"
+#include "tests/support/temporary_folder.h"
 
 namespace hora::launch {
 namespace {
@@ -137,26 +140,25 @@ TEST(MpiCommand, RefusesWhatWouldPassItsAgents) {
 }
 
 TEST(MpiCommand, RefusesWhatMpirunsOptionsCannotCarry) {
-  MpiCommandInput input = input_for(MpiFlavour::open_mpi_4);
-  input.remote_shell.front() = "/my tools/horarun";
-  EXPECT_THAT(refusal(input), AllOf(HasSubstr("\"/my tools/horarun\""), HasSubstr("a blank")));
-  input = input_for(MpiFlavour::open_mpi_4);
-  input.hosts[1].name = "fe80::1";
-  EXPECT_THAT(refusal(input), HasSubstr("/etc/hosts"));
-  input.hosts[1].name = "-oProxyCommand=x";
-  EXPECT_THAT(refusal(input), HasSubstr("cannot carry"));
-  input = input_for(MpiFlavour::open_mpi_4);
-  input.hosts[1].is_local = true;
-  EXPECT_THAT(refusal(input), HasSubstr("two of the hosts are this machine"));
-  input = input_for(MpiFlavour::open_mpi_4);
-  input.hosts[1].ranks = 0;
-  EXPECT_THAT(refusal(input), HasSubstr("no rank"));
-  input = input_for(MpiFlavour::open_mpi_4);
-  input.hosts.clear();
-  EXPECT_THAT(refusal(input), HasSubstr("no host"));
-  input = input_for(MpiFlavour::open_mpi_4);
-  input.rank_command = {"a", ":"};
-  EXPECT_THAT(refusal(input), HasSubstr("another program"));
+  const auto refused = [](const auto& change) {
+    MpiCommandInput input = input_for(MpiFlavour::open_mpi_4);
+    change(input);
+    return refusal(input);
+  };
+  EXPECT_THAT(refused([](auto& input) { input.remote_shell.front() = "/my tools/horarun"; }),
+              AllOf(HasSubstr("\"/my tools/horarun\""), HasSubstr("a blank")));
+  EXPECT_THAT(refused([](auto& input) { input.hosts[1].name = "fe80::1"; }),
+              HasSubstr("/etc/hosts"));
+  EXPECT_THAT(refused([](auto& input) { input.hosts[1].name = "-oProxyCommand=x"; }),
+              HasSubstr("cannot carry"));
+  EXPECT_THAT(refused([](auto& input) { input.hosts[1].is_local = true; }),
+              HasSubstr("two of the hosts are this machine"));
+  EXPECT_THAT(refused([](auto& input) { input.hosts[1].ranks = 0; }), HasSubstr("no rank"));
+  EXPECT_THAT(refused([](auto& input) { input.hosts.clear(); }), HasSubstr("no host"));
+  EXPECT_THAT(refused([](auto& input) {
+                input.rank_command = {"a", ":"};
+              }),
+              HasSubstr("another program"));
 }
 
 TEST(NetworkVariables, NameTheHostsInterfaces) {
@@ -167,6 +169,82 @@ TEST(NetworkVariables, NameTheHostsInterfaces) {
                           Variable{"UCX_NET_DEVICES", "eth0,eth1"}));
   EXPECT_THAT(network_variables({"eth0"}, true),
               Not(Contains(testing::Field(&Variable::name, "UCX_NET_DEVICES"))));
+}
+
+/// The flavour, a digit, and the version; or the error.
+std::string version_of(const std::string& output) {
+  const auto mpi = parse_mpi_version("/opt/mpirun", output);
+  if (!mpi) return mpi.error();
+  return std::to_string(static_cast<int>(mpi->flavour)) + " " + mpi->version;
+}
+
+TEST(MpiVersion, IsReadFromMpirunsOwnWords) {
+  EXPECT_EQ(version_of("mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/\n"),
+            "0 4.1.4");
+  EXPECT_EQ(version_of("mpiexec (OpenRTE) 4.1.4\n"), "0 4.1.4");
+  EXPECT_EQ(version_of("mpirun (Open MPI) 3.1.0\n"), "0 3.1.0");
+  EXPECT_EQ(version_of("mpirun (Open MPI) 5.0.11\n"), "1 5.0.11");
+  EXPECT_EQ(version_of("mpirun (Open MPI) 10.0.0rc1\n"), "1 10.0.0rc1");
+  EXPECT_EQ(version_of("HYDRA build details:\n    Version:       4.0.2\n    CC:      gcc -g\n"),
+            "2 4.0.2");
+  for (const char* const output :
+       {"", "\n\n", "Intel(R) MPI Library for Linux* OS, Version 2021.9\nCopyright 2003",
+        "mpirun (Open MPI) 1.10.2", "mpirun (Open MPI) x", "HYDRA build details:\n Version:\n",
+        "\x1b[31mred"}) {
+    EXPECT_THAT(version_of(output),
+                AllOf(HasSubstr("\"/opt/mpirun\" --version says \""), HasSubstr("--mpirun")));
+  }
+  EXPECT_THAT(version_of("Intel(R) MPI\nmore"), HasSubstr("says \"Intel(R) MPI\";"));
+}
+
+class FindMpi : public testing::Test {
+ protected:
+  std::string program(const std::string& name, const std::string& text) {
+    std::ofstream(folder_.file(name)) << "#!/bin/sh\n" << text << "\n";
+    std::filesystem::permissions(folder_.file(name), std::filesystem::perms::owner_all);
+    return folder_.file(name);
+  }
+  internal::test::TemporaryFolder folder_;
+};
+
+TEST_F(FindMpi, TakesTheExplicitOneThenTheBuildsThenThatOnPath) {
+  const std::string path = program("mpirun", "echo 'mpirun (Open MPI) 4.1.4'");
+  const std::string orted = program("orted", "");
+  const std::string built = program("built", "echo 'mpirun (Open MPI) 5.0.1'");
+  const std::string explicit_path =
+      program("other", "echo 'HYDRA build details:'; echo Version: 4.1");
+  const std::string folders = "relative:/nonexistent::" + folder_.path().string();
+  const auto first = find_mpi({explicit_path, built, folders});
+  ASSERT_TRUE(first) << first.error();
+  EXPECT_EQ(first->mpirun, explicit_path);
+  EXPECT_EQ(first->flavour, MpiFlavour::hydra);
+  EXPECT_EQ(first->daemon, "");
+  const auto second = find_mpi({"", built, folders});
+  ASSERT_TRUE(second) << second.error();
+  EXPECT_EQ(second->mpirun, built);
+  EXPECT_EQ(second->version, "5.0.1");
+  EXPECT_EQ(second->daemon, "");
+  const auto third = find_mpi({"", "/nonexistent/mpirun", folders});
+  ASSERT_TRUE(third) << third.error();
+  EXPECT_EQ(third->mpirun, path);
+  EXPECT_EQ(third->daemon, orted);
+  EXPECT_EQ(find_mpi({"other", built, folders})->mpirun, explicit_path);
+}
+
+TEST_F(FindMpi, SaysWhatToInstallWhereThereIsNone) {
+  const auto none = find_mpi({"", "/built/mpirun", "/nonexistent"});
+  ASSERT_FALSE(none);
+  EXPECT_THAT(none.error(), AllOf(HasSubstr("/built/mpirun"), HasSubstr("apt install openmpi-bin"),
+                                  HasSubstr("--mpirun")));
+  const auto named = find_mpi({"/no/such", "/built/mpirun", "/nonexistent"});
+  ASSERT_FALSE(named);
+  EXPECT_THAT(named.error(), HasSubstr("--mpirun \"/no/such\": there is no such program"));
+}
+
+TEST_F(FindMpi, SaysWhatAnotherProgramPrinted) {
+  const auto found = find_mpi({program("mpirun", "echo broken >&2; exit 1"), "", ""});
+  ASSERT_FALSE(found);
+  EXPECT_THAT(found.error(), HasSubstr("says \"broken\""));
 }
 
 }  // namespace

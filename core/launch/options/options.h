@@ -1,5 +1,5 @@
-/// Everything that the command line, the config file and the environment say about a job, checked:
-/// each field is set by rows of option_table.h.
+/// Everything that the command line, the config file and the environment say about a job, checked;
+/// and what horarun prints of its flags.
 #pragma once
 
 #include <hora/settings.h>
@@ -14,11 +14,10 @@
 #include "core/launch/command/cores.h"
 #include "core/launch/control/secret.h"
 #include "core/launch/options/hosts.h"
-#include "core/launch/options/rendezvous.h"
 
 namespace hora::launch {
 
-/// What horarun does: start a job, or print something and end.
+/// Starts a job, or prints something and ends.
 enum class Action { run, help, man, completion, version, check_build, diagnose };
 
 enum class Switch { automatic, off, on };
@@ -31,7 +30,6 @@ struct ForwardedVariable {
   bool operator==(const ForwardedVariable&) const = default;
 };
 
-/// Made by parse_command_line().
 struct LaunchOptions {
   Action action = Action::run;
   std::vector<std::string> program;  ///< with its arguments; not empty where action is `run`
@@ -59,7 +57,7 @@ struct LaunchOptions {
   Binding binding = Binding::automatic;
   std::vector<std::string> mpi_args;  ///< arguments of mpirun, in order, as they are
   std::vector<ForwardedVariable> variables;
-  /// Of the library, from flags and config file, each checked; they win over the environment.
+  /// The library's, from flags and config file, each checked; they win over the environment.
   std::vector<SettingAssignment> settings;
 
   std::string output_folder;  ///< --output-filename: one file a rank in exactly this folder
@@ -70,41 +68,41 @@ struct LaunchOptions {
   bool watch = false;                 ///< live table while the job runs
   std::optional<int> watch_interval;  ///< seconds
   std::string diagnose_folder;
-  std::string config_file;
 
   /// One line for each flag that was accepted and changes nothing, or means something else here.
   std::vector<std::string> notices;
 };
 
-/// What is wrong with a command line, a config file, or a variable, as far as it concerns options.
-struct UsageError {
-  std::string place;     ///< "--np", "job.yaml:3: np", "HORA_TIMEOUT in the environment"; or empty
-  std::string value;     ///< as the user wrote it; empty: none, or one that is not to be printed
-  std::string problem;   ///< "expected a whole number from 1 to 65536"
-  std::string advice{};  ///< "did you mean --np?"; or empty
-};
-
-/// In one line: place "value": problem; advice.
-std::string to_text(const UsageError& error);
-
 /// From horarun's arguments, config file and environment to checked options. `arguments` without
 /// the program's own name; `environment` has entries "NAME=VALUE", as `environ`.
 ///
-/// The command line wins over the config file, that over the environment. An option of one value
-/// that is given several times has the last one. Reads the hostfile and the config file, nothing
-/// else; has no side effects. With --help, --version, --man, --completion or --check-build the rest
-/// but --mpirun is not looked at.
-tl::expected<LaunchOptions, UsageError> parse_command_line(
-    std::span<const std::string> arguments, std::span<const char* const> environment);
-
-/// What options say together: checks them against each other, and fills in what follows from
-/// several: np from hosts, nodes and ranks per host; the rendezvous from the environment. Pure.
+/// The first argument that is neither a flag nor a flag's value is the job's program, also after
+/// `--`; from there on nothing is looked at. Long names are taken after one dash, too (-np,
+/// -hostfile), with `_` for `-`, and values after `=` or as the next argument, whatever it looks
+/// like. The command line wins over the config file, that over the environment. An option of one
+/// value that is given several times has the last one. Reads the hostfile and the config file,
+/// nothing else; has no side effects. With --help, --version, --man, --completion or --check-build
+/// the rest but --mpirun is not looked at.
+///
 /// Afterwards:
 /// - with hosts, np is set and lay_out_ranks() succeeds;
 /// - nnodes is above 1 exactly where a rendezvous is set, then np and ranks_per_host are, too, and
 ///   there are no hosts;
 /// - settings of the options together with the environment's are valid.
-tl::expected<void, UsageError> complete(LaunchOptions& options,
-                                        std::span<const char* const> environment);
+///
+/// The error is one line: place "value": problem; advice.
+tl::expected<LaunchOptions, std::string> parse_command_line(
+    std::span<const std::string> arguments, std::span<const char* const> environment);
+
+inline constexpr std::size_t kHelpWidth = 100;
+
+/// --help: at most kHelpWidth columns.
+std::string help_text();
+
+/// --man: the same, as a page of section 1. `version` as in "0.1.0".
+std::string man_page(std::string_view version);
+
+/// --completion bash: a script that completes the flags of `horarun`.
+std::string bash_completion();
 
 }  // namespace hora::launch

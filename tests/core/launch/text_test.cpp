@@ -1,4 +1,4 @@
-#include "core/launch/options/text.h"
+#include "core/launch/text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,12 +27,6 @@ TEST(Text, SplitsAtEachSeparator) {
   EXPECT_THAT(split("", ','), ElementsAre(""));
   EXPECT_THAT(split_at_spaces("  a \t b\r"), ElementsAre("a", "b"));
   EXPECT_THAT(split_at_spaces(" "), IsEmpty());
-}
-
-TEST(Text, JoinsAroundTheMiddle) {
-  EXPECT_EQ(without_spaces_around("a slots = 2 max_slots= 3", '='), "a slots=2 max_slots=3");
-  EXPECT_EQ(without_spaces_around(" = b", '='), "=b");
-  EXPECT_EQ(without_spaces_around("a =", '='), "a=");
 }
 
 TEST(Text, IntegersAreWholeAndWithinBounds) {

@@ -1,6 +1,7 @@
-/// The command line of mpirun. Pure.
+/// The MPI that starts the ranks: which it is, told from its own words, where it lies, and the
+/// command line of its mpirun. Pure, but for find_mpi().
 ///
-/// What the command asks of each flavour: ranks host by host (0..k-1 on the first), no binding (a
+/// The command asks of each flavour: ranks host by host (0..k-1 on the first), no binding (a
 /// rank's guard binds), as many ranks on a host as the input says whatever mpirun thinks of its
 /// cores, every remote daemon by `remote_shell` straight from mpirun (no tree), no allocation
 /// looked for by mpirun itself.
@@ -48,13 +49,48 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <tl/expected.hpp>
 #include <vector>
 
 #include "core/launch/command/command.h"
-#include "core/launch/command/mpi_installation.h"
 
 namespace hora::launch {
+
+enum class MpiFlavour {
+  open_mpi_4,  ///< Open MPI 3 and 4: ORTE, whose daemon is orted
+  open_mpi_5,  ///< Open MPI 5: PRRTE, whose daemon is prted
+  hydra,       ///< MPICH, and what is made of it with hydra as its launcher (MVAPICH)
+};
+std::string_view name_of(MpiFlavour flavour) noexcept;
+
+struct MpiInstallation {
+  MpiFlavour flavour = MpiFlavour::open_mpi_4;
+  std::string version;  ///< digits and dots, and what follows at once ("5.0.11", "4.1.5rc2")
+  std::string mpirun;   ///< absolute path
+  /// Absolute path of orted or prted beside it; empty where PATH has to find it on other hosts.
+  std::string daemon = {};
+};
+
+/// Flavour and version of `mpirun`, from its `--version`. Pure. Intel MPI is refused as others are:
+/// its mpirun is a script around hydra whose options have not been tried. The error says which
+/// program printed what instead.
+tl::expected<MpiInstallation, std::string> parse_mpi_version(std::string_view mpirun,
+                                                             std::string_view output);
+
+/// Where to look for mpirun, in this order; the first that is there is taken.
+struct MpiSearch {
+  std::string explicit_path;  ///< --mpirun: a path or a name on PATH, and nothing else; empty: none
+  std::string built_with;     ///< that of the MPI for which this hora was compiled
+  std::string search_path;    ///< PATH: mpirun, mpiexec, mpirun.openmpi, mpirun.mpich
+};
+
+/// This hora's own: --mpirun's value, what it was built with, and PATH.
+MpiSearch mpi_search(std::string explicit_path);
+
+/// Runs `mpirun --version`. The error says where was looked, or what the program found has said,
+/// and what to do.
+tl::expected<MpiInstallation, std::string> find_mpi(const MpiSearch& search);
 
 struct MpiHost {
   std::string name;       ///< as remote_shell shall be given it
@@ -62,7 +98,7 @@ struct MpiHost {
   bool is_local = false;  ///< this machine: mpirun starts these ranks itself. At most one host is.
 };
 
-/// What MPI may use to reach other hosts. All empty: left to MPI.
+/// Networks that MPI may use to reach other hosts. All empty: left to MPI.
 struct MpiNetwork {
   /// In CIDR form ("10.0.0.0/24"): for hosts whose interfaces differ in name. Preferred over names.
   std::vector<std::string> subnets;
@@ -77,7 +113,7 @@ struct MpiCommandInput {
   std::vector<MpiHost> hosts;
   /// A program's absolute path and its arguments.
   std::vector<std::string> remote_shell;
-  /// What each rank executes: a program's path and words that no mpirun takes for options.
+  /// Executed by each rank: a program's path and words that no mpirun takes for options.
   std::vector<std::string> rank_command;
   /// The user's own arguments for mpirun (--mpi-args), before the program.
   std::vector<std::string> extra_arguments;
@@ -86,9 +122,9 @@ struct MpiCommandInput {
   bool verbose = false;
 };
 
-/// The command, or what is wrong with the input: a path that the flavour's option cannot carry, an
-/// argument of the user's that contradicts what horarun relies on.
-/// Variables of the result give way to those that the user has set: see without_users_own().
+/// The command. The error says what is wrong with the input: a path that the flavour's option
+/// cannot carry, an argument of the user's that contradicts what horarun relies on. Variables of
+/// the result give way to those that the user has set: see without_users_own().
 tl::expected<Command, std::string> mpi_command(const MpiCommandInput& input);
 
 /// `variables` but those whose name is among `set_names`, the user's own.

@@ -6,9 +6,32 @@
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
+#include <utility>
 #include <vector>
 
 namespace hora::launch {
+
+/// Thrown by readers of a user's text: what is wrong with it, and what was expected.
+struct Refused {
+  std::string why;
+};
+
+/// The value; throws the error as Refused.
+template <class T>
+T or_refuse(tl::expected<T, std::string> result) {
+  if (!result) throw Refused{std::move(result.error())};
+  return std::move(*result);
+}
+
+/// read()'s value, or why it is Refused.
+template <class Read>
+auto expected_of(Read&& read) -> tl::expected<decltype(read()), std::string> {
+  try {
+    return read();
+  } catch (Refused& refused) {
+    return tl::unexpected(std::move(refused.why));
+  }
+}
 
 /// Without spaces, tabs and ends of lines around it.
 std::string_view trimmed(std::string_view text);
@@ -19,8 +42,8 @@ std::vector<std::string_view> split(std::string_view text, char separator);
 /// The words between spaces and tabs; none is empty. Views of `text`.
 std::vector<std::string_view> split_at_spaces(std::string_view text);
 
-/// "a = b" as "a=b".
-std::string without_spaces_around(std::string_view text, char middle);
+/// True for one of the words between spaces.
+bool lists(std::string_view words, std::string_view word);
 
 /// A decimal whole number, no sign but a leading `-`. The error is what was expected.
 tl::expected<int, std::string> parse_integer(std::string_view text, int least, int most);

