@@ -28,10 +28,9 @@
 #include <string_view>
 #include <system_error>
 
+#include "core/launch/command/command.h"
 #include "core/launch/command/cores.h"
-#include "core/launch/command/program.h"
 #include "core/launch/command/remote_shell.h"
-#include "core/launch/command/resource_limits.h"
 #include "core/launch/control/child_process.h"
 #include "core/launch/control/event_loop.h"
 #include "core/launch/network/network_trial.h"

@@ -13,7 +13,7 @@
 #include <optional>
 #include <system_error>
 
-#include "core/launch/control/unique_fd.h"
+#include "core/launch/control/event_loop.h"
 
 namespace hora::launch {
 

@@ -15,7 +15,7 @@
 #include <system_error>
 #include <utility>
 
-#include "core/flight/record_json.h"
+#include "core/flight/record_reader.h"
 #include "core/launch/text.h"
 #include "core/launch/watch/ending.h"
 #include "core/tensor_text.h"

@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "core/flight/record.h"
-#include "core/launch/guard/rank_evidence.h"
+#include "core/launch/guard/guard.h"
 
 namespace hora::launch {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "core/edit_distance.h"
 #include "core/launch/command/command.h"
-#include "core/launch/control/token.h"
-#include "core/launch/guard/rank_evidence.h"
+#include "core/launch/control/secret.h"
+#include "core/launch/guard/guard.h"
 #include "core/launch/text.h"
 
 namespace hora::launch {

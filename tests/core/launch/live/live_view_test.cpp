@@ -14,7 +14,7 @@
 
 #include "core/flight/record.h"
 #include "core/launch/control/child_process.h"
-#include "core/launch/guard/rank_evidence.h"
+#include "core/launch/guard/guard.h"
 
 namespace hora::launch {
 namespace {
