@@ -1,5 +1,5 @@
 // diagnostics.h, and the log itself (log.h), which alone knows fmt.
-#include "core/diagnostics.h"
+#include "core/base/diagnostics.h"
 
 #include <cxxabi.h>
 #include <hora/printable.h>
@@ -14,9 +14,9 @@
 #include <typeinfo>
 #include <utility>
 
+#include "core/base/log.h"
+#include "core/base/process.h"
 #include "core/flight/flight_recorder.h"
-#include "core/log.h"
-#include "core/process.h"
 
 namespace hora::internal {
 namespace {

@@ -1,8 +1,8 @@
-#include "core/edit_distance.h"
-
 #include <algorithm>
 #include <numeric>
 #include <vector>
+
+#include "core/base/text.h"
 
 namespace hora::internal {
 

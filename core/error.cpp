@@ -5,7 +5,7 @@
 #include <array>
 #include <utility>
 
-#include "core/diagnostics.h"
+#include "core/base/diagnostics.h"
 
 namespace hora {
 using namespace internal;

@@ -1,8 +1,8 @@
-#include "core/foreign_settings.h"
-
 #include <hora/printable.h>
 
 #include <algorithm>
+
+#include "core/base/settings.h"
 
 namespace hora::internal {
 namespace {

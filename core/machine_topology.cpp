@@ -1,4 +1,4 @@
-#include "core/machine_topology.h"
+#include "core/base/process.h"
 
 namespace hora::internal {
 

@@ -1,5 +1,3 @@
-#include "core/new_file.h"
-
 #include <fcntl.h>
 #include <hora/error.h>
 #include <hora/printable.h>
@@ -9,6 +7,8 @@
 #include <cerrno>
 #include <system_error>
 #include <utility>
+
+#include "core/base/file.h"
 
 namespace hora::internal {
 namespace {

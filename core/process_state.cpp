@@ -1,5 +1,3 @@
-#include "core/process_state.h"
-
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -8,6 +6,8 @@
 #include <cerrno>
 #include <charconv>
 #include <system_error>
+
+#include "core/base/process.h"
 
 namespace hora::internal {
 namespace {

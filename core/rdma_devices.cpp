@@ -1,8 +1,8 @@
-#include "core/rdma_devices.h"
-
 #include <algorithm>
 #include <fstream>
 #include <system_error>
+
+#include "core/base/process.h"
 
 namespace hora::internal {
 namespace {

@@ -9,9 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/settings.h"
 #include "core/flight/flight_recorder.h"
-#include "core/foreign_settings.h"
-#include "core/setting_row.h"
 #include "core/trace/trace.h"
 
 namespace hora::internal::setting_table {

@@ -1,3 +1,5 @@
+#include "core/base/settings.h"
+
 #include <hora/error.h>
 #include <hora/printable.h>
 #include <hora/settings.h>
@@ -7,9 +9,7 @@
 #include <cstddef>
 #include <set>
 
-#include "core/edit_distance.h"
-#include "core/foreign_settings.h"
-#include "core/setting_table.h"
+#include "core/base/text.h"
 
 namespace hora {
 using namespace internal;

@@ -1,9 +1,9 @@
-#include "core/tensor_text.h"
-
 #include <hora/printable.h>
 
 #include <cstddef>
 #include <cstdint>
+
+#include "core/base/text.h"
 
 namespace hora::internal {
 namespace {

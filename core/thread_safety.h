@@ -4,7 +4,7 @@
 #include <mutex>
 #include <shared_mutex>
 
-#include "core/spin_pause.h"
+#include "core/base/sync.h"
 
 /// https://clang.llvm.org/docs/ThreadSafetyAnalysis.html. The test `thread_safety` compiles the
 /// sources with it; to other compilers these say nothing.

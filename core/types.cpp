@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "core/checked.h"
+#include "core/base/checked.h"
 
 namespace hora {
 using namespace internal;

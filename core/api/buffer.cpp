@@ -6,9 +6,8 @@
 #include <utility>
 
 #include "core/api/internals.h"
-#include "core/api/requests.h"
-#include "core/checked.h"
-#include "core/engine/runtime.h"
+#include "core/base/checked.h"
+#include "core/engine/engine.h"
 
 namespace hora {
 using namespace internal;

@@ -5,9 +5,8 @@
 #include <utility>
 
 #include "core/api/internals.h"
-#include "core/api/requests.h"
-#include "core/api/result.h"
-#include "core/engine/runtime.h"
+#include "core/api/results.h"
+#include "core/engine/engine.h"
 
 namespace hora {
 using namespace internal;

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "core/api/internals.h"
-#include "core/engine/parts.h"
-#include "core/engine/runtime.h"
+#include "core/engine/engine.h"
+#include "core/engine/interfaces.h"
 #include "core/trace/trace.h"
 
 namespace hora {

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <utility>
 
-#include "core/api/requests.h"
-#include "core/checked.h"
+#include "core/api/internals.h"
+#include "core/base/checked.h"
 
 namespace hora {
 using namespace internal;

@@ -1,5 +1,3 @@
-#include "core/api/peer_memory.h"
-
 #include <hora/collectives.h>
 #include <hora/error.h>
 #include <hora/process_set.h>
@@ -9,7 +7,7 @@
 #include <optional>
 
 #include "core/api/internals.h"
-#include "core/engine/runtime.h"
+#include "core/engine/engine.h"
 
 namespace hora::internal {
 

@@ -1,5 +1,3 @@
-#include "core/api/requests.h"
-
 #include <hora/error.h>
 
 #include <algorithm>
@@ -10,10 +8,10 @@
 #include <utility>
 
 #include "core/api/internals.h"
-#include "core/checked.h"
-#include "core/engine/runtime.h"
+#include "core/base/checked.h"
+#include "core/base/text.h"
+#include "core/engine/engine.h"
 #include "core/plan/exchange.h"
-#include "core/tensor_text.h"
 
 namespace hora::internal {
 namespace {

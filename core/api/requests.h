@@ -8,7 +8,7 @@
 #include <string>
 
 #include "core/engine/engine.h"
-#include "core/engine/submission.h"
+#include "core/engine/operations.h"
 
 namespace hora::internal {
 

@@ -1,5 +1,3 @@
-#include "core/api/result.h"
-
 #include <hora/error.h>
 #include <hora/handle.h>
 #include <hora/result.h>
@@ -10,10 +8,10 @@
 #include <utility>
 
 #include "core/api/internals.h"
-#include "core/api/requests.h"
-#include "core/engine/runtime.h"
-#include "core/engine/submission.h"
-#include "core/tensor_text.h"
+#include "core/api/results.h"
+#include "core/base/text.h"
+#include "core/engine/engine.h"
+#include "core/engine/operations.h"
 
 namespace hora {
 using namespace internal;

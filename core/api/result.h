@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/engine/device.h"
-#include "core/engine/runtime.h"
+#include "core/engine/engine.h"
+#include "core/engine/interfaces.h"
 #include "core/plan/exchange.h"
 #include "core/plan/plan.h"
 

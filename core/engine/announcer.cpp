@@ -1,9 +1,8 @@
-#include "core/engine/announcer.h"
-
 #include <algorithm>
 #include <utility>
 
 #include "core/control_block/atomic.h"
+#include "core/engine/operations.h"
 
 namespace hora::internal {
 

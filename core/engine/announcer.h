@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "core/control_block/node_control_block.h"
-#include "core/engine/name_table.h"
-#include "core/engine/submission.h"
+#include "core/engine/operations.h"
 #include "core/messages/messages.h"
 #include "core/trace/trace.h"
 

@@ -1,10 +1,9 @@
-#include "core/engine/arrival_watch.h"
-
 #include <algorithm>
 #include <string_view>
 
+#include "core/base/log.h"
+#include "core/engine/stragglers.h"
 #include "core/flight/flight_recorder.h"
-#include "core/log.h"
 
 namespace hora::internal {
 namespace {

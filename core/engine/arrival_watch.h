@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/control_block/tensor_id.h"
-#include "core/engine/parts.h"
+#include "core/engine/interfaces.h"
 #include "core/flight/record_reader.h"
 #include "core/flight/record_writer.h"
 #include "core/messages/messages.h"

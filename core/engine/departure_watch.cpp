@@ -1,11 +1,9 @@
-#include "core/engine/departure_watch.h"
-
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
-#include "core/engine/rank_remark.h"
-#include "core/process_state.h"
+#include "core/base/process.h"
+#include "core/engine/waits.h"
 
 namespace hora::internal {
 namespace {

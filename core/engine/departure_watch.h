@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "core/engine/parts.h"
-#include "core/engine/stall_watch.h"
+#include "core/engine/interfaces.h"
+#include "core/engine/waits.h"
 
 namespace hora::internal {
 

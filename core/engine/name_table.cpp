@@ -1,7 +1,7 @@
-#include "core/engine/name_table.h"
-
 #include <algorithm>
 #include <utility>
+
+#include "core/engine/operations.h"
 
 namespace hora::internal {
 

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/engine/submission.h"
+#include "core/engine/operations.h"
 
 namespace hora::internal {
 

@@ -13,12 +13,11 @@
 #include <span>
 #include <vector>
 
+#include "core/base/process.h"
 #include "core/control_block/node_control_block.h"
-#include "core/engine/device.h"
-#include "core/engine/node_memory.h"
+#include "core/engine/interfaces.h"
 #include "core/negotiation/topology.h"
 #include "core/plan/plan.h"
-#include "core/process.h"
 #include "core/trace/trace.h"
 
 namespace hora::internal {

@@ -1,5 +1,3 @@
-#include "core/engine/progress_threads.h"
-
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -8,9 +6,10 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/log.h"
-#include "core/process.h"
-#include "core/spin_pause.h"
+#include "core/base/log.h"
+#include "core/base/process.h"
+#include "core/base/sync.h"
+#include "core/engine/progress.h"
 
 namespace hora::internal {
 namespace {

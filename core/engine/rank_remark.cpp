@@ -1,8 +1,7 @@
-#include "core/engine/rank_remark.h"
-
 #include <algorithm>
 
-#include "core/tensor_text.h"
+#include "core/base/text.h"
+#include "core/engine/waits.h"
 
 namespace hora::internal {
 namespace {

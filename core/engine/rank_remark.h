@@ -8,9 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/process.h"
 #include "core/control_block/rank_status.h"
-#include "core/process.h"
-#include "core/process_state.h"
 
 namespace hora::internal {
 

@@ -1,5 +1,3 @@
-#include "core/engine/runtime.h"
-
 #include <hora/error.h>
 
 #include <cstdio>
@@ -7,11 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/diagnostics.h"
+#include "core/base/diagnostics.h"
+#include "core/base/log.h"
+#include "core/base/process.h"
+#include "core/base/text.h"
+#include "core/engine/engine.h"
 #include "core/flight/flight_recorder.h"
-#include "core/log.h"
-#include "core/process.h"
-#include "core/tensor_text.h"
 
 namespace hora::internal {
 namespace {

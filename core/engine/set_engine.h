@@ -10,16 +10,15 @@
 #include <string>
 #include <vector>
 
-#include "core/engine/arrival_watch.h"
-#include "core/engine/departure_watch.h"
+#include "core/base/sync.h"
+#include "core/engine/interfaces.h"
 #include "core/engine/leader_io.h"
-#include "core/engine/parts.h"
-#include "core/engine/stall_watch.h"
-#include "core/engine/submissions.h"
+#include "core/engine/operations.h"
+#include "core/engine/stragglers.h"
+#include "core/engine/waits.h"
 #include "core/messages/messages.h"
 #include "core/negotiation/arrivals.h"
 #include "core/plan/plan.h"
-#include "core/ring_queue.h"
 
 namespace hora::internal {
 

@@ -1,10 +1,8 @@
-#include "core/engine/stall_watch.h"
-
 #include <algorithm>
 #include <set>
 
-#include "core/engine/rank_remark.h"
-#include "core/engine/submission_times.h"
+#include "core/engine/deadlines.h"
+#include "core/engine/waits.h"
 
 namespace hora::internal {
 namespace {

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "core/engine/deadlines.h"
+#include "core/engine/interfaces.h"
 #include "core/engine/leader_io.h"
-#include "core/engine/parts.h"
-#include "core/engine/submission.h"
-#include "core/engine/time_limit.h"
+#include "core/engine/operations.h"
 
 namespace hora::internal {
 

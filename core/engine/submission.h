@@ -15,9 +15,8 @@
 #include <vector>
 
 #include "core/control_block/tensor_id.h"
-#include "core/engine/exchange_header.h"
+#include "core/engine/deadlines.h"
 #include "core/engine/tensor_memory.h"
-#include "core/engine/time_limit.h"
 #include "core/flight/record_writer.h"
 #include "core/negotiation/leader.h"
 #include "core/negotiation/signature.h"

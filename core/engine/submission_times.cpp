@@ -1,7 +1,7 @@
-#include "core/engine/submission_times.h"
-
 #include <algorithm>
 #include <utility>
+
+#include "core/engine/deadlines.h"
 
 namespace hora::internal {
 

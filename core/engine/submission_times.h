@@ -9,10 +9,9 @@
 #include <vector>
 
 #include "core/control_block/atomic.h"
-#include "core/engine/name_table.h"
-#include "core/engine/parts.h"
-#include "core/engine/submission.h"
-#include "core/engine/time_limit.h"
+#include "core/engine/deadlines.h"
+#include "core/engine/interfaces.h"
+#include "core/engine/operations.h"
 
 namespace hora::internal {
 

@@ -1,11 +1,10 @@
-#include "core/engine/submissions.h"
-
 #include <hora/printable.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "core/tensor_text.h"
+#include "core/base/text.h"
+#include "core/engine/operations.h"
 
 namespace hora::internal {
 

@@ -12,15 +12,13 @@
 #include <string>
 #include <vector>
 
-#include "core/engine/announcer.h"
-#include "core/engine/name_table.h"
-#include "core/engine/parts.h"
-#include "core/engine/submission.h"
-#include "core/engine/submission_times.h"
+#include "core/base/sync.h"
+#include "core/engine/deadlines.h"
+#include "core/engine/interfaces.h"
+#include "core/engine/operations.h"
 #include "core/flight/flight_recorder.h"
 #include "core/flight/record_writer.h"
 #include "core/messages/messages.h"
-#include "core/thread_safety.h"
 
 namespace hora::internal {
 

@@ -4,8 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/engine/exchange_header.h"
-#include "core/engine/submission.h"
+#include "core/engine/operations.h"
 #include "core/negotiation/signature.h"
 #include "core/plan/exchange.h"
 

@@ -10,13 +10,12 @@
 #include <span>
 #include <vector>
 
+#include "core/base/sync.h"
 #include "core/control_block/tensor_id.h"
-#include "core/engine/device.h"
-#include "core/engine/node_memory.h"
+#include "core/engine/interfaces.h"
 #include "core/negotiation/signature.h"
 #include "core/negotiation/topology.h"
 #include "core/plan/plan.h"
-#include "core/thread_safety.h"
 
 namespace hora::internal {
 

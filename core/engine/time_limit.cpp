@@ -1,10 +1,9 @@
-#include "core/engine/time_limit.h"
-
 #include <algorithm>
 
-#include "core/engine/rank_remark.h"
+#include "core/base/text.h"
+#include "core/engine/deadlines.h"
+#include "core/engine/waits.h"
 #include "core/negotiation/overdue_names.h"
-#include "core/tensor_text.h"
 
 namespace hora::internal {
 namespace {

@@ -11,8 +11,8 @@
 #include <exception>
 #include <string_view>
 
+#include "core/base/log.h"
 #include "core/flight/record_reader.h"
-#include "core/log.h"
 
 namespace hora::internal {
 namespace {

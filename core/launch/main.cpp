@@ -16,6 +16,7 @@
 #include <system_error>
 #include <vector>
 
+#include "core/base/process.h"
 #include "core/launch/agent/agent.h"
 #include "core/launch/command/environment.h"
 #include "core/launch/command/remote_shell.h"
@@ -28,7 +29,6 @@
 #include "core/launch/program/job.h"
 #include "core/launch/rendezvous/rendezvous.h"
 #include "core/launch/supervisor/launcher.h"
-#include "core/process.h"
 
 namespace hora::launch {
 namespace {

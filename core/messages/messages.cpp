@@ -15,7 +15,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/checked.h"
+#include "core/base/checked.h"
 #include "core/control_block/node_control_block.h"
 #include "messages_generated.h"
 

@@ -10,7 +10,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/collective_names.h"
+#include "core/base/text.h"
 
 namespace hora::internal {
 namespace {

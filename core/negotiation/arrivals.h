@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/process.h"
-#include "core/thread_safety.h"
+#include "core/base/process.h"
+#include "core/base/sync.h"
 
 namespace hora::internal {
 

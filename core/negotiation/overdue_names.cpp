@@ -10,7 +10,7 @@
 #include <tuple>
 #include <utility>
 
-#include "core/tensor_text.h"
+#include "core/base/text.h"
 
 namespace hora::internal {
 namespace {

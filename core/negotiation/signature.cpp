@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "core/checked.h"
+#include "core/base/checked.h"
 
 namespace hora::internal {
 

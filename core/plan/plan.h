@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/alignment.h"
+#include "core/base/checked.h"
 #include "core/control_block/tensor_id.h"
 #include "core/negotiation/signature.h"
 #include "core/negotiation/topology.h"

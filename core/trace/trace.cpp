@@ -16,8 +16,8 @@
 #include <system_error>
 #include <utility>
 
-#include "core/log.h"
-#include "core/new_file.h"
+#include "core/base/file.h"
+#include "core/base/log.h"
 
 namespace hora::internal {
 

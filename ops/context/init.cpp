@@ -23,12 +23,11 @@
 #include <vector>
 
 #include "core/api/internals.h"
-#include "core/checked.h"
-#include "core/engine/node_memory.h"
-#include "core/engine/parts.h"
-#include "core/engine/runtime.h"
+#include "core/base/checked.h"
+#include "core/base/log.h"
+#include "core/engine/engine.h"
+#include "core/engine/interfaces.h"
 #include "core/flight/flight_recorder.h"
-#include "core/log.h"
 #include "core/trace/trace.h"
 #include "ops/context/gpu.h"
 #include "ops/context/node_discovery.h"

@@ -12,12 +12,11 @@
 #include <span>
 #include <utility>
 
+#include "core/base/log.h"
+#include "core/base/process.h"
+#include "core/base/settings.h"
+#include "core/base/text.h"
 #include "core/control_block/node_control_block.h"
-#include "core/foreign_settings.h"
-#include "core/log.h"
-#include "core/machine_topology.h"
-#include "core/rdma_devices.h"
-#include "core/tensor_text.h"
 
 namespace hora::internal {
 

@@ -6,7 +6,7 @@
 #include <new>
 #include <string>
 
-#include "core/alignment.h"
+#include "core/base/checked.h"
 #include "ops/local/kernels.h"
 
 namespace hora::internal {

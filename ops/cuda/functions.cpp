@@ -7,7 +7,7 @@
 #include <iterator>
 #include <string>
 
-#include "core/log.h"
+#include "core/base/log.h"
 
 namespace hora::internal {
 namespace {

@@ -11,8 +11,8 @@
 #include <optional>
 #include <string_view>
 
-#include "core/engine/device.h"
-#include "core/thread_safety.h"
+#include "core/base/sync.h"
+#include "core/engine/interfaces.h"
 #include "ops/cuda/functions.h"
 
 namespace hora::internal {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/control_block/node_progress.h"
-#include "core/engine/node_memory.h"
+#include "core/engine/interfaces.h"
 #include "core/negotiation/topology.h"
 #include "core/plan/exchange.h"
 #include "core/plan/plan.h"

@@ -7,7 +7,7 @@
 #include <limits>
 #include <utility>
 
-#include "core/tensor_text.h"
+#include "core/base/text.h"
 
 namespace hora::internal {
 

@@ -16,8 +16,8 @@
 #include <thread>
 #include <utility>
 
-#include "core/log.h"
-#include "core/process.h"
+#include "core/base/log.h"
+#include "core/base/process.h"
 #include "ops/mpi/check.h"
 
 namespace hora::internal {

@@ -21,10 +21,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/sync.h"
 #include "core/control_block/tensor_id.h"
-#include "core/engine/device.h"
+#include "core/engine/interfaces.h"
 #include "core/plan/plan.h"
-#include "core/thread_safety.h"
 #include "ops/cuda/functions.h"
 #include "ops/cuda/stream.h"
 #include "ops/nccl/functions.h"

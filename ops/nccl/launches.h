@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "core/control_block/launch_ticket_lock.h"
-#include "core/engine/device.h"
-#include "core/engine/submission.h"
+#include "core/engine/interfaces.h"
+#include "core/engine/operations.h"
 #include "ops/cuda/stream.h"
 #include "ops/hierarchy/groups.h"
 #include "ops/nccl/communicator.h"

@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "core/engine/node_memory.h"
-#include "core/thread_safety.h"
+#include "core/base/sync.h"
+#include "core/engine/interfaces.h"
 #include "ops/local/kernels.h"
 #include "ops/shm/window.h"
 

@@ -22,8 +22,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/alignment.h"
-#include "core/checked.h"
+#include "core/base/checked.h"
 
 namespace hora::internal {
 

@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "core/api/internals.h"
-#include "core/engine/runtime.h"
+#include "core/engine/engine.h"
 #include "ops/cuda/functions.h"
 #include "ops/cuda/stream.h"
 #include "tests/conformance/ranks.h"

@@ -1,4 +1,4 @@
-#include "core/checked.h"
+#include "core/base/checked.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "core/diagnostics.h"
+#include "core/base/diagnostics.h"
 
 #include <gtest/gtest.h>
 #include <hora/error.h>

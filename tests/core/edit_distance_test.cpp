@@ -1,6 +1,6 @@
-#include "core/edit_distance.h"
-
 #include <gtest/gtest.h>
+
+#include "core/base/text.h"
 
 namespace hora::internal {
 namespace {

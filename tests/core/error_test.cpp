@@ -5,7 +5,7 @@
 #include <set>
 #include <thread>
 
-#include "core/diagnostics.h"
+#include "core/base/diagnostics.h"
 
 namespace hora::internal {
 namespace {

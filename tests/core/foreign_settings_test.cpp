@@ -1,9 +1,8 @@
-#include "core/foreign_settings.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
+#include "core/base/settings.h"
 #include "tests/support/expect_error.h"
 
 namespace hora::internal {

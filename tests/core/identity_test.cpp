@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "core/process.h"
+#include "core/base/process.h"
 
 namespace hora::internal {
 namespace {

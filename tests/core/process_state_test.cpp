@@ -1,5 +1,3 @@
-#include "core/process_state.h"
-
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -8,6 +6,8 @@
 #include <chrono>
 #include <string>
 #include <thread>
+
+#include "core/base/process.h"
 
 namespace hora::internal {
 namespace {

@@ -1,5 +1,3 @@
-#include "core/rdma_devices.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +5,7 @@
 #include <fstream>
 #include <string>
 
+#include "core/base/process.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hora::internal {

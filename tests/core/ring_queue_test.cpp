@@ -1,10 +1,9 @@
-#include "core/ring_queue.h"
-
 #include <gtest/gtest.h>
 
 #include <deque>
 #include <vector>
 
+#include "core/base/sync.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal {

@@ -1,9 +1,9 @@
-#include "core/tensor_text.h"
-
 #include <gtest/gtest.h>
 
 #include <climits>
 #include <vector>
+
+#include "core/base/text.h"
 
 namespace hora::internal {
 namespace {

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/checked.h"
+#include "core/base/checked.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/reference/elements.h"
 

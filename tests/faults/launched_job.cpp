@@ -23,9 +23,9 @@
 #include <system_error>
 #include <thread>
 
+#include "core/base/process.h"
 #include "core/launch/control/child_process.h"
 #include "core/launch/guard/guard.h"
-#include "core/process_state.h"
 #include "tests/support/read_file.h"
 
 namespace hora::launch::test {

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "core/base/process.h"
 #include "core/launch/control/channel.h"
 #include "core/launch/control/messages.h"
-#include "core/process_state.h"
 
 namespace hora::launch {
 

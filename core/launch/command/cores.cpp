@@ -15,8 +15,8 @@
 #include <tuple>
 #include <utility>
 
+#include "core/base/process.h"
 #include "core/launch/text.h"
-#include "core/machine_topology.h"
 
 namespace hora::launch {
 namespace {

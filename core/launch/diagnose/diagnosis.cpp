@@ -15,10 +15,10 @@
 #include <system_error>
 #include <utility>
 
+#include "core/base/text.h"
 #include "core/flight/record_reader.h"
 #include "core/launch/text.h"
 #include "core/launch/watch/ending.h"
-#include "core/tensor_text.h"
 
 namespace hora::launch {
 namespace {

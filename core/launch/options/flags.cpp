@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "core/edit_distance.h"
+#include "core/base/text.h"
 #include "core/launch/command/command.h"
 #include "core/launch/control/secret.h"
 #include "core/launch/guard/guard.h"

@@ -9,14 +9,13 @@
 #include <iterator>
 #include <random>
 
+#include "core/base/process.h"
 #include "core/launch/command/cores.h"
 #include "core/launch/command/environment.h"
 #include "core/launch/command/mpi.h"
 #include "core/launch/guard/guard.h"
 #include "core/launch/text.h"
 #include "core/launch/watch/ending.h"
-#include "core/process.h"
-#include "core/rdma_devices.h"
 
 namespace hora::launch {
 namespace {

@@ -21,8 +21,8 @@
 #include <tuple>
 #include <utility>
 
+#include "core/base/file.h"
 #include "core/launch/network/interfaces.h"
-#include "core/new_file.h"
 
 namespace hora::launch {
 namespace {

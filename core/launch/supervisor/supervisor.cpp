@@ -9,9 +9,9 @@
 #include <cmath>
 #include <utility>
 
+#include "core/base/process.h"
 #include "core/launch/command/command.h"
 #include "core/launch/watch/ending.h"
-#include "core/process.h"
 
 namespace hora::launch {
 namespace {

@@ -14,8 +14,8 @@
 #include <set>
 #include <tuple>
 
+#include "core/base/text.h"
 #include "core/launch/control/child_process.h"
-#include "core/tensor_text.h"
 
 namespace hora::launch {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/process.h"
 #include "core/negotiation/topology.h"
-#include "core/rdma_devices.h"
 #include "ops/cross/point_to_point.h"
 #include "ops/cuda/functions.h"
 #include "ops/mpi/environment.h"

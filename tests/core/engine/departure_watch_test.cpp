@@ -1,5 +1,3 @@
-#include "core/engine/departure_watch.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -11,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/engine/waits.h"
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/support/logged_lines.h"
 

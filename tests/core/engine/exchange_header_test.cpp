@@ -1,8 +1,8 @@
-#include "core/engine/exchange_header.h"
-
 #include <gtest/gtest.h>
 
 #include <limits>
+
+#include "core/engine/tensor_memory.h"
 
 namespace hora::internal {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <variant>
 
-#include "core/engine/announcer.h"
+#include "core/engine/operations.h"
 #include "tests/core/control_block/shared_control_block.h"
 
 namespace hora::internal {

@@ -1,6 +1,6 @@
-#include "core/engine/name_table.h"
-
 #include <gtest/gtest.h>
+
+#include "core/engine/operations.h"
 
 namespace hora::internal {
 namespace {

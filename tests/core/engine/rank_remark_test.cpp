@@ -1,7 +1,7 @@
-#include "core/engine/rank_remark.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "core/engine/waits.h"
 
 namespace hora::internal {
 namespace {

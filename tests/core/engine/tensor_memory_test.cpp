@@ -6,8 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "core/engine/exchange_header.h"
-#include "core/engine/submission.h"
+#include "core/engine/operations.h"
 #include "tests/support/threads/heap_memory.h"
 
 namespace hora::internal {

@@ -1,7 +1,7 @@
-#include "core/engine/time_limit.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "core/engine/deadlines.h"
 
 namespace hora::internal {
 namespace {

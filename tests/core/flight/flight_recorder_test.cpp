@@ -16,7 +16,7 @@
 #include <optional>
 #include <stdexcept>
 
-#include "core/diagnostics.h"
+#include "core/base/diagnostics.h"
 #include "core/flight/record_reader.h"
 #include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/text.h"
 #include "core/engine/leader_io.h"
-#include "core/engine/name_table.h"
-#include "core/tensor_text.h"
+#include "core/engine/operations.h"
 #include "tests/support/tree_network.h"
 
 namespace hora::internal::test {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/api/result.h"
+#include "core/api/results.h"
 #include "core/trace/trace.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/threads/thread_world.h"

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/rdma_devices.h"
+#include "core/base/process.h"
 #include "tests/support/seed.h"
 #include "tests/support/threads/thread_bootstrap.h"
 

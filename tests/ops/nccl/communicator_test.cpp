@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/engine/device.h"
+#include "core/engine/interfaces.h"
 #include "ops/cuda/stream.h"
 #include "ops/nccl/functions.h"
 #include "tests/support/expect_error.h"

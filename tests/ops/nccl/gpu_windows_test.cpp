@@ -12,8 +12,8 @@
 #include <string>
 #include <thread>
 
-#include "core/api/result.h"
-#include "core/log.h"
+#include "core/api/results.h"
+#include "core/base/log.h"
 #include "ops/nccl/launches.h"
 #include "tests/support/expect_error.h"
 
