@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "core/alignment.h"
+#include "core/base/checked.h"
 #include "ops/local/convert.h"
 
 namespace bench::scale {

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "bench/scale/world.h"
-#include "core/log.h"
+#include "core/base/log.h"
 #include "ops/cross/cross_work.h"
 
 namespace bench::scale {

@@ -7,7 +7,7 @@
 
 #include "core/api/internals.h"
 #include "core/api/requests.h"
-#include "core/checked.h"
+#include "core/base/checked.h"
 #include "core/engine/runtime.h"
 
 namespace hora {

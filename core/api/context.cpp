@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/api/internals.h"
+#include "core/base/settings.h"
 #include "core/engine/parts.h"
 #include "core/engine/runtime.h"
 #include "core/trace/timeline_file.h"

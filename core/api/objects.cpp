@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/api/requests.h"
-#include "core/checked.h"
+#include "core/base/checked.h"
 
 namespace hora {
 using namespace internal;

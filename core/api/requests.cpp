@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "core/api/internals.h"
-#include "core/checked.h"
+#include "core/base/checked.h"
+#include "core/base/text.h"
 #include "core/engine/runtime.h"
 #include "core/plan/exchange.h"
-#include "core/tensor_text.h"
 
 namespace hora::internal {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "core/api/internals.h"
 #include "core/api/requests.h"
+#include "core/base/text.h"
 #include "core/engine/runtime.h"
 #include "core/engine/submission.h"
-#include "core/tensor_text.h"
 
 namespace hora {
 using namespace internal;

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <thread>
 
-#include "core/checked.h"
+#include "core/base/checked.h"
 
 namespace hora::internal {
 namespace {

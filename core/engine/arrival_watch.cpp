@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "core/base/log.h"
 #include "core/flight/flight_recorder.h"
-#include "core/log.h"
 
 namespace hora::internal {
 namespace {

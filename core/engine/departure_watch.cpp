@@ -4,8 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "core/base/process.h"
 #include "core/engine/rank_remark.h"
-#include "core/process_state.h"
 
 namespace hora::internal {
 namespace {

@@ -5,10 +5,9 @@
 #include <thread>
 #include <utility>
 
-#include "core/log.h"
-#include "core/process.h"
-#include "core/process_state.h"
-#include "core/tensor_text.h"
+#include "core/base/log.h"
+#include "core/base/process.h"
+#include "core/base/text.h"
 
 namespace hora::internal {
 namespace {

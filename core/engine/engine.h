@@ -13,13 +13,13 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/sync.h"
 #include "core/engine/parts.h"
 #include "core/engine/process_sets.h"
 #include "core/engine/progress.h"
 #include "core/engine/progress_lock.h"
 #include "core/engine/progress_threads.h"
 #include "core/engine/submission.h"
-#include "core/thread_safety.h"
 
 namespace hora::internal {
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "core/checked.h"
+#include "core/base/checked.h"
 #include "core/control_block/tensor_id.h"
 
 namespace hora::internal {

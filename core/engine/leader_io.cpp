@@ -9,8 +9,8 @@
 #include <thread>
 #include <variant>
 
-#include "core/log.h"
-#include "core/spin_pause.h"
+#include "core/base/log.h"
+#include "core/base/sync.h"
 
 namespace hora::internal {
 namespace {

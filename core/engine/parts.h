@@ -13,13 +13,13 @@
 #include <span>
 #include <vector>
 
+#include "core/base/process.h"
 #include "core/control_block/node_control_block.h"
 #include "core/engine/device.h"
 #include "core/engine/node_memory.h"
 #include "core/negotiation/topology.h"
 #include "core/plan/bound_unit.h"
 #include "core/plan/memory_nodes.h"
-#include "core/process.h"
 #include "core/trace/trace.h"
 
 namespace hora::internal {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/tensor_text.h"
+#include "core/base/text.h"
 
 namespace hora::internal {
 namespace {

@@ -11,10 +11,10 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/sync.h"
 #include "core/engine/parts.h"
 #include "core/engine/progress_lock.h"
 #include "core/engine/set_engine.h"
-#include "core/thread_safety.h"
 
 namespace hora::internal {
 

@@ -4,9 +4,9 @@
 #include <string>
 #include <thread>
 
+#include "core/base/log.h"
+#include "core/base/process.h"
 #include "core/flight/flight_recorder.h"
-#include "core/log.h"
-#include "core/process.h"
 
 namespace hora::internal {
 namespace {

@@ -4,10 +4,10 @@
 #include <chrono>
 #include <optional>
 
+#include "core/base/sync.h"
 #include "core/engine/parts.h"
 #include "core/engine/process_sets.h"
 #include "core/engine/progress_lock.h"
-#include "core/thread_safety.h"
 
 namespace hora::internal {
 

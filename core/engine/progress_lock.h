@@ -4,9 +4,9 @@
 #include <atomic>
 #include <thread>
 
+#include "core/base/sync.h"
 #include "core/control_block/atomic.h"
 #include "core/control_block/wakeup_flags.h"
-#include "core/thread_safety.h"
 
 namespace hora::internal {
 

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/log.h"
-#include "core/process.h"
-#include "core/spin_pause.h"
+#include "core/base/log.h"
+#include "core/base/process.h"
+#include "core/base/sync.h"
 
 namespace hora::internal {
 namespace {

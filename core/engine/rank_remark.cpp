@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/tensor_text.h"
+#include "core/base/text.h"
 
 namespace hora::internal {
 namespace {
@@ -27,11 +27,6 @@ std::string_view own_code_text(ProcessState state) {
 }
 
 }  // namespace
-
-std::string seconds_text(std::chrono::nanoseconds length) {
-  const auto tenths = std::max<std::int64_t>(length / std::chrono::milliseconds(100), 0);
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
-}
 
 std::string_view state_text(ProcessState state) {
   switch (state) {

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/process.h"
+#include "core/base/text.h"
 #include "core/control_block/rank_status.h"
-#include "core/process.h"
-#include "core/process_state.h"
 
 namespace hora::internal {
 
@@ -44,8 +44,5 @@ struct CallWait {
 /// "rank 0 (host a, pid 1) has waited 10.0 s in shutdown() for ranks that have not called it:
 /// REMARK; REMARK. Is one of them slow, stopped or gone?" Pure.
 std::string waiting_text(const CallWait& wait);
-
-/// "12.3 s". Pure.
-std::string seconds_text(std::chrono::nanoseconds length);
 
 }  // namespace hora::internal

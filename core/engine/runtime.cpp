@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/diagnostics.h"
+#include "core/base/diagnostics.h"
+#include "core/base/log.h"
+#include "core/base/process.h"
+#include "core/base/text.h"
 #include "core/flight/flight_recorder.h"
-#include "core/log.h"
-#include "core/process.h"
-#include "core/tensor_text.h"
 
 namespace hora::internal {
 namespace {
@@ -28,8 +28,12 @@ Runtime::Runtime(std::unique_ptr<Transport> transport, bool engine_thread)
       local_rank_(parts_.world.topology.local_rank_of(parts_.rank)),
       engine_(parts_),
       terminate_report_(
-          parts_.rank, parts_.flight,
+          parts_.rank,
           {.is_logged = [this](const std::string& why) { return engine_.is_logged(why); },
+           .record =
+               [this](const std::string& why) {
+                 if (parts_.flight) parts_.flight->failed(why);
+               },
            .notify_peers =
                [this](const std::string& why) {
                  notify_peers(why);

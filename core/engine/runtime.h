@@ -13,11 +13,11 @@
 #include <string_view>
 #include <vector>
 
-#include "core/diagnostics.h"
+#include "core/base/diagnostics.h"
+#include "core/base/process.h"
+#include "core/base/sync.h"
 #include "core/engine/engine.h"
 #include "core/flight/record.h"
-#include "core/process.h"
-#include "core/thread_safety.h"
 
 namespace hora::internal {
 

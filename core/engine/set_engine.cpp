@@ -4,12 +4,12 @@
 #include <utility>
 #include <variant>
 
+#include "core/base/log.h"
+#include "core/base/text.h"
 #include "core/engine/exchange_header.h"
 #include "core/flight/flight_recorder.h"
-#include "core/log.h"
 #include "core/negotiation/diagnosis.h"
 #include "core/plan/exchange.h"
-#include "core/tensor_text.h"
 
 namespace hora::internal {
 namespace {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/sync.h"
 #include "core/engine/arrival_watch.h"
 #include "core/engine/departure_watch.h"
 #include "core/engine/leader_io.h"
@@ -19,7 +20,6 @@
 #include "core/messages/message_limits.h"
 #include "core/negotiation/step_phases.h"
 #include "core/plan/bound_unit.h"
-#include "core/ring_queue.h"
 
 namespace hora::internal {
 

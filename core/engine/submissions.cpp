@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/tensor_text.h"
+#include "core/base/text.h"
 
 namespace hora::internal {
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/sync.h"
 #include "core/engine/announcer.h"
 #include "core/engine/name_table.h"
 #include "core/engine/parts.h"
@@ -20,7 +21,6 @@
 #include "core/flight/flight_recorder.h"
 #include "core/flight/record_writer.h"
 #include "core/messages/messages.h"
-#include "core/thread_safety.h"
 
 namespace hora::internal {
 

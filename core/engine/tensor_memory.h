@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "core/base/sync.h"
 #include "core/control_block/tensor_id.h"
 #include "core/engine/device.h"
 #include "core/engine/node_memory.h"
@@ -17,7 +18,6 @@
 #include "core/negotiation/topology.h"
 #include "core/plan/memory_nodes.h"
 #include "core/plan/plan.h"
-#include "core/thread_safety.h"
 
 namespace hora::internal {
 

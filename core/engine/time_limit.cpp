@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "core/base/text.h"
 #include "core/engine/rank_remark.h"
 #include "core/negotiation/diagnosis.h"
-#include "core/tensor_text.h"
 
 namespace hora::internal {
 namespace {

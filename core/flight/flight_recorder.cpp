@@ -4,9 +4,9 @@
 #include <exception>
 #include <string_view>
 
+#include "core/base/log.h"
 #include "core/flight/record_json.h"
 #include "core/flight/record_reader.h"
-#include "core/log.h"
 
 namespace hora::internal {
 namespace {
@@ -82,15 +82,6 @@ void FlightRecorder::write_once() noexcept {
   } catch (const std::exception&) {
     // Neither the record nor a message can be written; the failure itself is reported elsewhere.
   }
-}
-
-std::string wrong_with_record_directory(std::string_view path) {
-  if (path.empty()) return "the path is empty";
-  // Settings travel between ranks as lines; a folder's name with control characters is a mistake.
-  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
-  if (std::ranges::any_of(path, is_control)) return "the path has control characters";
-  if (path.find('%') != path.npos) return "% means nothing here: each rank has a file of its own";
-  return {};
 }
 
 }  // namespace hora::internal

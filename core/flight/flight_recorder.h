@@ -51,7 +51,4 @@ class FlightRecorder {
   std::atomic<bool> written_{false};
 };
 
-/// What is wrong with a text as a folder for records; empty where nothing is.
-std::string wrong_with_record_directory(std::string_view path);
-
 }  // namespace hora::internal

@@ -12,7 +12,7 @@
 #include <system_error>
 #include <utility>
 
-#include "core/new_file.h"
+#include "core/base/file.h"
 
 namespace hora::internal {
 namespace {

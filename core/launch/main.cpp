@@ -16,6 +16,7 @@
 #include <system_error>
 #include <vector>
 
+#include "core/base/process.h"
 #include "core/launch/agent/agent.h"
 #include "core/launch/agent/preparation.h"
 #include "core/launch/command/environment.h"
@@ -30,7 +31,6 @@
 #include "core/launch/program/job.h"
 #include "core/launch/rendezvous/rendezvous.h"
 #include "core/launch/supervisor/launcher.h"
-#include "core/process.h"
 
 namespace hora::launch {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "core/checked.h"
+#include "core/base/checked.h"
 #include "messages_generated.h"
 
 namespace hora::internal {

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/process.h"
 #include "core/negotiation/step_phases.h"
-#include "core/process.h"
 
 namespace hora::internal {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "core/tensor_text.h"
+#include "core/base/text.h"
 
 namespace hora::internal {
 namespace {

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <span>
 
-#include "core/checked.h"
+#include "core/base/checked.h"
 
 namespace hora::internal {
 namespace {

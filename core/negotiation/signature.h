@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/checked.h"
+#include "core/base/checked.h"
 
 namespace hora::internal {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/collective_names.h"
+#include "core/base/text.h"
 
 namespace hora::internal {
 namespace {

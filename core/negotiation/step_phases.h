@@ -10,7 +10,7 @@
 #include <optional>
 #include <string_view>
 
-#include "core/thread_safety.h"
+#include "core/base/sync.h"
 
 namespace hora::internal {
 

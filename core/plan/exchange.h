@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "core/checked.h"
+#include "core/base/checked.h"
 #include "core/negotiation/topology.h"
 #include "core/plan/plan.h"
 

@@ -17,7 +17,7 @@
 #include <span>
 #include <vector>
 
-#include "core/alignment.h"
+#include "core/base/checked.h"
 #include "core/negotiation/signature.h"
 
 namespace hora::internal {

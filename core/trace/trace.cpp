@@ -9,7 +9,7 @@
 #include <array>
 #include <exception>
 
-#include "core/log.h"
+#include "core/base/log.h"
 
 namespace hora::internal {
 namespace {

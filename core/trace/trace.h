@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/thread_safety.h"
+#include "core/base/sync.h"
 #include "core/trace/recording.h"
 #include "core/trace/timeline_file.h"
 

@@ -7,7 +7,7 @@
 #include <new>
 #include <utility>
 
-#include "core/tensor_text.h"
+#include "core/base/text.h"
 
 namespace hora::internal {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/foreign_settings.h"
+#include "core/base/settings.h"
 
 namespace hora::internal {
 namespace {

@@ -2,9 +2,9 @@
 #include <array>
 #include <optional>
 
-#include "core/checked.h"
+#include "core/base/checked.h"
+#include "core/base/log.h"
 #include "core/engine/engine.h"
-#include "core/log.h"
 #include "ops/context/gpu.h"
 #include "ops/context/gpu/device_staging.h"
 #include "ops/context/gpu/gpu_network.h"

@@ -19,12 +19,12 @@
 #include <utility>
 
 #include "core/api/internals.h"
-#include "core/checked.h"
+#include "core/base/checked.h"
+#include "core/base/log.h"
 #include "core/engine/parts.h"
 #include "core/engine/runtime.h"
 #include "core/flight/flight_recorder.h"
 #include "core/flight/signal_relay.h"
-#include "core/log.h"
 #include "core/trace/timeline_file.h"
 #include "ops/context/agreement.h"
 #include "ops/context/gpu.h"

@@ -1,8 +1,9 @@
 #include "ops/context/memory_node.h"
 
+#include <hwloc.h>
 #include <sched.h>
 
-#include "core/machine_topology.h"
+#include "core/base/process.h"
 
 namespace hora::internal {
 

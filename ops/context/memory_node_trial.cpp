@@ -12,9 +12,9 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/checked.h"
+#include "core/base/log.h"
 #include "core/control_block/unit_progress.h"
-#include "core/log.h"
-#include "core/median.h"
 #include "ops/context/memory_node.h"
 #include "ops/hierarchy/memory_group.h"
 #include "ops/hierarchy/memory_node_sum.h"

@@ -7,10 +7,10 @@
 #include <optional>
 #include <span>
 
+#include "core/base/log.h"
+#include "core/base/process.h"
+#include "core/base/text.h"
 #include "core/control_block/node_control_block.h"
-#include "core/log.h"
-#include "core/rdma_devices.h"
-#include "core/tensor_text.h"
 #include "ops/context/memory_node.h"
 
 namespace hora::internal {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/checked.h"
+#include "core/base/checked.h"
 
 namespace hora::internal {
 

@@ -2,7 +2,7 @@
 
 #include <new>
 
-#include "core/alignment.h"
+#include "core/base/checked.h"
 #include "ops/local/convert.h"
 #include "ops/local/kernels.h"
 

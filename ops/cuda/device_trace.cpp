@@ -6,7 +6,7 @@
 #include <exception>
 #include <utility>
 
-#include "core/log.h"
+#include "core/base/log.h"
 #include "ops/cuda/stream.h"
 
 namespace hora::internal {

@@ -11,7 +11,7 @@
 #include <memory>
 #include <optional>
 
-#include "core/thread_safety.h"
+#include "core/base/sync.h"
 #include "core/trace/trace.h"
 #include "ops/cuda/stream.h"
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "core/log.h"
+#include "core/base/log.h"
 
 namespace hora::internal {
 namespace {

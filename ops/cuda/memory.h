@@ -5,8 +5,8 @@
 #include <atomic>
 #include <cstddef>
 
+#include "core/base/sync.h"
 #include "core/engine/device.h"
-#include "core/thread_safety.h"
 #include "ops/cuda/functions.h"
 #include "ops/cuda/stream.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/thread_safety.h"
+#include "core/base/sync.h"
 
 namespace hora::internal {
 

@@ -6,12 +6,12 @@
 #include <memory>
 #include <vector>
 
+#include "core/base/sync.h"
 #include "core/control_block/node_control_block.h"
 #include "core/control_block/start_order.h"
 #include "core/engine/parts.h"
 #include "core/negotiation/topology.h"
 #include "core/plan/memory_nodes.h"
-#include "core/ring_queue.h"
 #include "core/trace/trace.h"
 #include "ops/hierarchy/exchange_run.h"
 #include "ops/hierarchy/groups.h"

@@ -5,7 +5,7 @@
 #include <array>
 #include <limits>
 
-#include "core/tensor_text.h"
+#include "core/base/text.h"
 #include "ops/mpi/failed_ranks.h"
 
 namespace hora::internal {

@@ -11,8 +11,8 @@
 #include <thread>
 #include <utility>
 
-#include "core/log.h"
-#include "core/process.h"
+#include "core/base/log.h"
+#include "core/base/process.h"
 #include "ops/mpi/check.h"
 #include "ops/mpi/implementation.h"
 

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/process.h"
-#include "core/tensor_text.h"
+#include "core/base/process.h"
+#include "core/base/text.h"
 #include "ops/mpi/check.h"
 #include "ops/mpi/environment.h"
 

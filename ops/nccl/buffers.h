@@ -12,9 +12,9 @@
 #include <span>
 #include <vector>
 
+#include "core/base/sync.h"
 #include "core/control_block/tensor_id.h"
 #include "core/plan/bound_unit.h"
-#include "core/thread_safety.h"
 #include "ops/nccl/communicator.h"
 
 namespace hora::internal {

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "core/log.h"
+#include "core/base/log.h"
 #include "ops/cuda/stream.h"
 
 namespace hora::internal {

@@ -4,8 +4,8 @@
 
 #include <string>
 
+#include "core/base/log.h"
 #include "core/engine/device.h"
-#include "core/log.h"
 
 namespace hora::internal {
 namespace {

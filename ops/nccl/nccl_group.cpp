@@ -3,7 +3,7 @@
 #include <nvtx3/nvtx3.hpp>
 #include <utility>
 
-#include "core/log.h"
+#include "core/base/log.h"
 #include "ops/cuda/functions.h"
 #include "ops/cuda/stream.h"
 #include "ops/nccl/functions.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "core/alignment.h"
+#include "core/base/checked.h"
 
 namespace hora::internal {
 

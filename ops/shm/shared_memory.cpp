@@ -7,8 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "core/alignment.h"
-#include "core/checked.h"
+#include "core/base/checked.h"
 
 namespace hora::internal {
 

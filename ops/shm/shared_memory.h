@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
+#include "core/base/sync.h"
 #include "core/engine/node_memory.h"
-#include "core/thread_safety.h"
 #include "ops/local/kernels.h"
 #include "ops/shm/block_allocator.h"
 #include "ops/shm/window.h"

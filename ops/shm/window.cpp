@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/checked.h"
+#include "core/base/checked.h"
 
 namespace hora::internal {
 namespace {

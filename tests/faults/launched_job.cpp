@@ -21,9 +21,9 @@
 #include <stdexcept>
 #include <thread>
 
+#include "core/base/process.h"
 #include "core/launch/control/child_process.h"
 #include "core/launch/guard/guard.h"
-#include "core/process_state.h"
 #include "tests/faults/process_files.h"
 #include "tests/faults/shared_objects.h"
 #include "tests/support/read_file.h"

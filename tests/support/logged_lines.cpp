@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/log.h"
+#include "core/base/log.h"
 
 namespace hora::internal::test {
 

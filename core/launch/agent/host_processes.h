@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "core/base/process.h"
 #include "core/launch/control/event_loop.h"
 #include "core/launch/control/messages.h"
 #include "core/launch/control/unique_fd.h"
-#include "core/process_state.h"
 
 namespace hora::launch {
 

@@ -1,6 +1,7 @@
 #include "core/launch/command/cores.h"
 
 #include <hora/printable.h>
+#include <hwloc.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -13,8 +14,8 @@
 #include <tuple>
 #include <utility>
 
+#include "core/base/process.h"
 #include "core/launch/command/resource_limits.h"
-#include "core/machine_topology.h"
 
 namespace hora::launch {
 namespace {

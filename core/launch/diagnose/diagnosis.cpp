@@ -7,9 +7,9 @@
 #include <optional>
 #include <utility>
 
+#include "core/base/text.h"
 #include "core/launch/diagnose/diagnosis_text.h"
 #include "core/launch/diagnose/meetings.h"
-#include "core/tensor_text.h"
 
 namespace hora::launch {
 namespace {

@@ -9,9 +9,9 @@
 #include <iterator>
 #include <vector>
 
+#include "core/base/text.h"
 #include "core/launch/diagnose/diagnosis.h"
 #include "core/launch/watch/ending.h"
-#include "core/tensor_text.h"
 
 namespace hora::launch {
 

@@ -8,7 +8,7 @@
 #include <limits>
 #include <map>
 
-#include "core/edit_distance.h"
+#include "core/base/text.h"
 #include "core/launch/command/command.h"
 #include "core/launch/options/text.h"
 

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <random>
 
+#include "core/base/process.h"
 #include "core/launch/command/command.h"
 #include "core/launch/command/cores.h"
 #include "core/launch/command/environment.h"
@@ -16,7 +17,6 @@
 #include "core/launch/guard/guard.h"
 #include "core/launch/program/placement.h"
 #include "core/launch/watch/job_ending.h"
-#include "core/rdma_devices.h"
 
 namespace hora::launch {
 namespace {

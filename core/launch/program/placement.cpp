@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
+#include "core/base/process.h"
 #include "core/launch/command/command.h"
 #include "core/launch/command/environment.h"
 #include "core/launch/command/mpi_installation.h"
 #include "core/launch/command/slurm.h"
 #include "core/launch/options/text.h"
-#include "core/process.h"
 
 namespace hora::launch {
 namespace {

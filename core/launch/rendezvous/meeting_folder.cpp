@@ -14,7 +14,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "core/new_file.h"
+#include "core/base/file.h"
 
 namespace hora::launch {
 namespace {

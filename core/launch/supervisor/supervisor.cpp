@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/process.h"
 #include "core/launch/watch/ending.h"
-#include "core/process.h"
 
 namespace hora::launch {
 namespace {

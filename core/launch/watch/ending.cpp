@@ -12,8 +12,8 @@
 #include <tuple>
 #include <vector>
 
+#include "core/base/text.h"
 #include "core/launch/control/child_process.h"
-#include "core/tensor_text.h"
 
 namespace hora::launch {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/diagnostics.h"
+#include "core/base/diagnostics.h"
 #include "frameworks/torch/checkpoint/checkpoint_folder.h"
 #include "frameworks/torch/checkpoint/checkpoint_loader.h"
 #include "frameworks/torch/checkpoint/checkpoint_parts.h"

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/diagnostics.h"
-#include "core/tensor_text.h"
+#include "core/base/diagnostics.h"
+#include "core/base/text.h"
 #include "frameworks/torch/checkpoint/checkpoint_folder.h"
 #include "frameworks/torch/checkpoint/checkpoint_writer.h"
 #include "frameworks/torch/checkpoint/manifest.h"

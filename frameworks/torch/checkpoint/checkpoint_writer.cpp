@@ -11,7 +11,7 @@
 #include <random>
 #include <utility>
 
-#include "core/diagnostics.h"
+#include "core/base/diagnostics.h"
 
 namespace hora::internal {
 namespace {

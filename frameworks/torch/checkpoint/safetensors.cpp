@@ -13,7 +13,7 @@
 #include <tuple>
 #include <utility>
 
-#include "core/checked.h"
+#include "core/base/checked.h"
 
 namespace hora::internal {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/tensor_text.h"
+#include "core/base/text.h"
 #include "frameworks/torch/collectives/pending_tensors.h"
 #include "frameworks/torch/tensor_view.h"
 

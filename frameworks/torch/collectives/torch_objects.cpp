@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/checked.h"
+#include "core/base/checked.h"
 #include "frameworks/torch/collectives/value_bytes.h"
 #include "frameworks/torch/optimizer/state_key.h"
 #include "frameworks/torch/peers.h"

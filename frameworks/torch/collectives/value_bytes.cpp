@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/checked.h"
+#include "core/base/checked.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora::internal {

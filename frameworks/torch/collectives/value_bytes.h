@@ -12,7 +12,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "core/checked.h"
+#include "core/base/checked.h"
 
 namespace hora::internal {
 

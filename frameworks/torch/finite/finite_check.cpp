@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/thread_safety.h"
+#include "core/base/sync.h"
 #include "frameworks/torch/finite/finding.h"
 #include "frameworks/torch/finite/finite_values.h"
 #include "frameworks/torch/peers.h"

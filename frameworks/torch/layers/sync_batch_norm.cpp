@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/api/internals.h"
-#include "core/collective_names.h"
+#include "core/base/text.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "core/alignment.h"
+#include "core/base/checked.h"
 
 namespace hora::internal {
 

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "core/api/internals.h"
-#include "core/diagnostics.h"
-#include "core/thread_safety.h"
+#include "core/base/diagnostics.h"
+#include "core/base/sync.h"
 #include "frameworks/torch/memory/arena_use.h"
 #include "frameworks/torch/memory/c10_allocator.h"
 #include "frameworks/torch/memory/tensor_arena.h"

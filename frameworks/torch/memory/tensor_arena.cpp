@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/api/internals.h"
-#include "core/diagnostics.h"
+#include "core/base/diagnostics.h"
 
 namespace hora::internal {
 namespace {

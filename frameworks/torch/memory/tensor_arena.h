@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/thread_safety.h"
+#include "core/base/sync.h"
 #include "frameworks/torch/memory/arena_blocks.h"
 
 namespace hora::internal {

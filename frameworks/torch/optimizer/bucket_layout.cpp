@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "core/alignment.h"
+#include "core/base/checked.h"
 #include "frameworks/torch/optimizer/step_counters.h"
 
 namespace hora::internal {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/median.h"
+#include "core/base/checked.h"
 
 namespace hora::internal {
 

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/diagnostics.h"
-#include "core/median.h"
+#include "core/base/checked.h"
+#include "core/base/diagnostics.h"
 #include "frameworks/torch/checkpoint/durable_file.h"
 #include "frameworks/torch/optimizer/collective_timing.h"
 #include "frameworks/torch/optimizer/tuning_file.h"

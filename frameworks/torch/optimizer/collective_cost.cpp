@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/median.h"
+#include "core/base/checked.h"
 
 namespace hora::internal {
 

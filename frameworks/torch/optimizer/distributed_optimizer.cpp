@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/api/internals.h"
-#include "core/collective_names.h"
+#include "core/base/text.h"
 #include "frameworks/torch/memory/cpu_allocator.h"
 #include "frameworks/torch/optimizer/optimizer_checks.h"
 #include "frameworks/torch/optimizer/optimizer_implementation.h"

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/thread_safety.h"
+#include "core/base/sync.h"
 #include "frameworks/torch/optimizer/bucket_tuning.h"
 #include "frameworks/torch/optimizer/gradient_buckets.h"
 #include "frameworks/torch/optimizer/layout_changes.h"

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <new>
 
-#include "core/alignment.h"
 #include "core/api/peer_memory.h"
+#include "core/base/checked.h"
 #include "frameworks/torch/optimizer/step_counters.h"
 #include "frameworks/torch/tensor_view.h"
 #include "ops/local/convert.h"

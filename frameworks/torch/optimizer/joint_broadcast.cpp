@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "core/alignment.h"
+#include "core/base/checked.h"
 #include "frameworks/torch/tensor_view.h"
 #include "frameworks/torch/working_device.h"
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "core/collective_names.h"
+#include "core/base/text.h"
 
 namespace hora::internal {
 

@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "core/diagnostics.h"
+#include "core/base/diagnostics.h"
 #include "frameworks/torch/optimizer/fused_update.h"
 #include "frameworks/torch/optimizer/gradient_hooks.h"
 #include "frameworks/torch/optimizer/parameter_list.h"

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/diagnostics.h"
+#include "core/base/diagnostics.h"
 #include "frameworks/torch/optimizer/optimizer_implementation.h"
 #include "frameworks/torch/peers.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/tensor_text.h"
+#include "core/base/text.h"
 
 namespace hora::internal {
 namespace {

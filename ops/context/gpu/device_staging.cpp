@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/log.h"
+#include "core/base/log.h"
 #include "ops/cuda/functions.h"
 
 namespace hora::internal {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "core/log.h"
+#include "core/base/log.h"
 
 namespace hora::internal {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/rdma_devices.h"
+#include "core/base/process.h"
 #include "ops/context/gpu/node_gpus.h"
 #include "ops/cross/bootstrap.h"
 

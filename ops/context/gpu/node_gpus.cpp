@@ -10,9 +10,9 @@
 #include <sstream>
 #include <string_view>
 
-#include "core/checked.h"
-#include "core/log.h"
-#include "core/process.h"
+#include "core/base/checked.h"
+#include "core/base/log.h"
+#include "core/base/process.h"
 
 namespace hora::internal {
 namespace {

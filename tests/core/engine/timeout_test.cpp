@@ -7,7 +7,7 @@
 #include <chrono>
 #include <thread>
 
-#include "core/tensor_text.h"
+#include "core/base/text.h"
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/support/expect_error.h"
 

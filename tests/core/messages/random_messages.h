@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/checked.h"
+#include "core/base/checked.h"
 #include "core/messages/messages.h"
 
 namespace hora::internal::test {

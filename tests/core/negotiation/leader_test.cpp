@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/text.h"
 #include "core/negotiation/diagnosis.h"
-#include "core/tensor_text.h"
 #include "tests/core/negotiation/simulation.h"
 #include "tests/support/seed.h"
 

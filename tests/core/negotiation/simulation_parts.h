@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/text.h"
 #include "core/engine/leader_io.h"
 #include "core/engine/name_table.h"
-#include "core/tensor_text.h"
 #include "tests/core/negotiation/simulation.h"
 #include "tests/support/tree_network.h"
 

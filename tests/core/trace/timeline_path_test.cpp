@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "core/base/settings.h"
 #include "core/trace/timeline_file.h"
 
 namespace hora::internal {

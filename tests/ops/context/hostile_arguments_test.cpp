@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "core/tensor_text.h"
+#include "core/base/text.h"
 #include "tests/support/expect_error.h"
 
 namespace hora::internal::test {

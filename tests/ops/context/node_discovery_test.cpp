@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "core/rdma_devices.h"
+#include "core/base/process.h"
 #include "tests/support/seed.h"
 #include "tests/support/threads/thread_bootstrap.h"
 

@@ -15,7 +15,7 @@
 #include <xmmintrin.h>
 #endif
 
-#include "core/checked.h"
+#include "core/base/checked.h"
 #include "ops/local/kernel_table.h"
 #include "tests/ops/local/blocks.h"
 #include "tests/support/reference/reduction.h"

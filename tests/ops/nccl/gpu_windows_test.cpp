@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "core/api/result.h"
-#include "core/log.h"
+#include "core/base/log.h"
 #include "ops/nccl/device.h"
 #include "tests/support/expect_error.h"
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/checked.h"
+#include "core/base/checked.h"
 #include "core/plan/plan.h"
 
 namespace hora::internal::test {
