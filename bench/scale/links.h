@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "core/engine/parts.h"
+#include "core/engine/interfaces.h"
 #include "ops/cross/point_to_point.h"
 
 namespace bench::scale {

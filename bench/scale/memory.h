@@ -10,7 +10,7 @@
 #include <optional>
 #include <span>
 
-#include "core/engine/node_memory.h"
+#include "core/engine/interfaces.h"
 #include "ops/cross/staging_space.h"
 #include "ops/hierarchy/memory_group.h"
 

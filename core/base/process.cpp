@@ -2,25 +2,25 @@
 
 #include <fcntl.h>
 #include <hwloc.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
 #include <cstdlib>
 #include <fstream>
-#include <new>
 #include <system_error>
 
 namespace hora::internal {
 namespace {
 
-constexpr std::size_t kPage = 4096;
+std::atomic<std::uint64_t> forks{0};  ///< on the way to this process
 
 std::optional<std::int64_t> number(std::string_view text) {
   std::int64_t value = 0;
@@ -97,24 +97,14 @@ std::string to_string(const ProcessIdentity& process) {
   return "rank " + std::to_string(process.rank) + (place.empty() ? "" : " (" + place + ")");
 }
 
-ProcessOwner::ProcessOwner() : mark_(nullptr), process_(::getpid()) {
-  void* const page =
-      ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) return;
-  // Since Linux 4.14.
-  if (::madvise(page, kPage, MADV_WIPEONFORK) != 0) {
-    ::munmap(page, kPage);
-    return;
-  }
-  mark_ = new (page) std::atomic<bool>(true);
-}
-
-ProcessOwner::~ProcessOwner() {
-  if (mark_) ::munmap(mark_, kPage);
+ProcessOwner::ProcessOwner() {
+  [[maybe_unused]] static const int registered =
+      ::pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+  forks_ = forks.load(std::memory_order_relaxed);
 }
 
 bool ProcessOwner::is_this_process() const noexcept {
-  return mark_ ? mark_->load(std::memory_order_relaxed) : ::getpid() == process_;
+  return forks_ == forks.load(std::memory_order_relaxed);
 }
 
 std::optional<ProcessStat> parse_process_stat(std::string_view text) {

@@ -2,9 +2,6 @@
 /// says of another process of this host; and this machine's processors and networks.
 #pragma once
 
-#include <sys/types.h>
-
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -45,21 +42,16 @@ bool descriptors_are_gone() noexcept;
 std::string to_string(const ProcessIdentity& process);
 
 /// A forked child has its parent's memory, but none of its threads, none of its place in the job,
-/// and any lock as another thread held it. Of what a ProcessOwner guards it may destroy nothing.
+/// and any lock as another thread held it. It may destroy nothing that a ProcessOwner guards.
 /// Thread rule: any thread. Asking costs one load.
 class ProcessOwner {
  public:
   ProcessOwner();
-  ~ProcessOwner();
-  ProcessOwner(const ProcessOwner&) = delete;
-  ProcessOwner& operator=(const ProcessOwner&) = delete;
-
   /// False in every process forked from the one that made this.
   bool is_this_process() const noexcept;
 
  private:
-  std::atomic<bool>* mark_;  ///< true; in a child the kernel has cleared it; null: no such kernel
-  pid_t process_;
+  std::uint64_t forks_;  ///< that lay between the program's start and this process
 };
 
 enum class ProcessState : std::uint8_t {

@@ -26,7 +26,7 @@ struct Suffix {
   std::int64_t factor;
 };
 
-// Of several suffixes that fit, the first one is written.
+// The first suffix that fits is written.
 constexpr Suffix kNoSuffix[] = {{"", 1}};
 constexpr Suffix kSizeSuffixes[] = {
     {"GiB", 1 << 30}, {"MiB", 1 << 20},   {"KiB", 1 << 10}, {"G", 1 << 30}, {"M", 1 << 20},
@@ -70,7 +70,7 @@ struct Row {
   std::int64_t least = 0;
   std::int64_t most = 0;
   bool or_zero = false;  ///< below `least`
-  // Of a text, which stands for "off" where it is empty:
+  // For a text, which stands for "off" where it is empty:
   std::string Settings::*text = nullptr;
   std::string_view allowed = {};  ///< beside "off"
   Wrong wrong = nullptr;

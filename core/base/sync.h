@@ -95,6 +95,8 @@ class HORA_CAPABILITY("mutex") BriefMutex {
     mutex_.lock();
   }
   void unlock() HORA_RELEASE() { mutex_.unlock(); }
+  /// Tells the analysis, within a lambda, what its caller holds.
+  void assert_held() const HORA_ASSERT_HELD() {}
 
  private:
   std::mutex mutex_;

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/control_block/node_control_block.h"
-#include "core/engine/parts.h"
+#include "core/engine/interfaces.h"
 #include "core/messages/message_limits.h"
 #include "core/negotiation/leader.h"
 

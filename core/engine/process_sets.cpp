@@ -1,6 +1,7 @@
 #include "core/engine/process_sets.h"
 
 #include <hora/error.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <cstring>
@@ -59,9 +60,9 @@ ProcessSets::ProcessSets(const EngineParts& parts, ProgressLock& progress_lock)
 
 const ProcessSets::Set& ProcessSets::known(ProcessSet set, std::string_view tensor) const {
   if (set.number() >= sets_.size()) {
-    refuse("process set " + to_string(set) + " does not exist: there are " +
-               std::to_string(sets_.size()) +
-               " (0 is the world), others come from hora::add_process_set()",
+    refuse(fmt::format("process set {} does not exist: there are {} (0 is the world), others come "
+                       "from hora::add_process_set()",
+                       set.number(), sets_.size()),
            parts_.rank, tensor);
   }
   if (sets_[set.number()]->removed) {
@@ -76,8 +77,9 @@ SetEngine& ProcessSets::engine_of(ProcessSet set, std::string_view tensor) const
   const SharedGuard lock(sets_lock_);
   const Set& found = known(set, tensor);
   if (!found.engine) {
-    refuse("rank " + std::to_string(parts_.rank) + " is not in process set " + to_string(set) +
-               ", which has the ranks " + ranks_text(found.ranks) + ": only they may submit to it",
+    refuse(fmt::format("rank {} is not in process set {}, which has the ranks {}: only they may "
+                       "submit to it",
+                       parts_.rank, set.number(), ranks_text(found.ranks)),
            parts_.rank, tensor);
   }
   return *found.engine;
@@ -122,8 +124,9 @@ void ProcessSets::remove(ProcessSet set, const Collective& agree) {
     const auto open = found.engine ? found.engine->submissions().open_name() : std::nullopt;
     if (open) {
       throw Error(ErrorCode::invalid_use,
-                  "process set " + to_string(set) + " cannot be removed: " + tensor_text(*open) +
-                      " is in flight on it: wait for its handle first",
+                  fmt::format("process set {} cannot be removed: {} is in flight on it: wait for "
+                              "its handle first",
+                              set.number(), tensor_text(*open)),
                   parts_.rank, *open);
     }
   }

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/base/sync.h"
-#include "core/engine/parts.h"
+#include "core/engine/interfaces.h"
 #include "core/engine/progress_lock.h"
 #include "core/engine/set_engine.h"
 

@@ -1,5 +1,10 @@
 #include "core/engine/progress.h"
 
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <string>
 #include <thread>
@@ -40,7 +45,123 @@ constexpr Duration kLongestArrival = std::chrono::seconds(1);
 /// of several that have found the same one alone says so.
 constexpr Duration kLongestNews = std::chrono::seconds(2);
 constexpr Duration kFirstNodeLead = milliseconds(500);
-constexpr auto kNewsPoll = milliseconds(1);
+constexpr Duration kNewsPoll = milliseconds(1);
+
+/// CPU time the engine asks for at once. With the kernel's default (3 ms) it does not preempt a
+/// computing main thread, and a reduction starts that much later than the last submission.
+constexpr std::uint64_t kTimeSliceNanoseconds = 100'000;
+
+/// struct sched_attr of sched_setattr(2), version 0.
+struct SchedulingAttributes {
+  std::uint32_t size;
+  std::uint32_t policy;
+  std::uint64_t flags;
+  std::int32_t nice;
+  std::uint32_t priority;
+  std::uint64_t runtime;
+  std::uint64_t deadline;
+  std::uint64_t period;
+};
+
+/// A short time slice (Linux 6.12, EEVDF's custom slice) is served sooner. Needs no privilege;
+/// older kernels ignore it, and where it is refused nothing is lost but latency.
+void ask_for_short_slices() {
+  SchedulingAttributes attributes{};
+  constexpr unsigned kNoFlags = 0;
+  if (::syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, kNoFlags) != 0) return;
+  if (attributes.policy != SCHED_OTHER) return;
+  attributes.size = sizeof attributes;
+  attributes.runtime = kTimeSliceNanoseconds;
+  ::syscall(SYS_sched_setattr, 0, &attributes, kNoFlags);
+}
+
+/// Where cores are scarce a rank polls this long before it yields.
+constexpr Duration kBriefly = microseconds(1);
+
+/// Longest pause between two polls of a thread that waits for a limited time.
+constexpr Duration kLongestTimedPoll = milliseconds(1);
+
+/// The kernel's default slack would add 50 us to each pause between two polls.
+class PreciseSleep {
+ public:
+  PreciseSleep() : slack_(::prctl(PR_GET_TIMERSLACK)) { ::prctl(PR_SET_TIMERSLACK, 1000UL); }
+  ~PreciseSleep() {
+    if (slack_ > 0) ::prctl(PR_SET_TIMERSLACK, static_cast<unsigned long>(slack_));
+  }
+  PreciseSleep(const PreciseSleep&) = delete;
+  PreciseSleep& operator=(const PreciseSleep&) = delete;
+
+ private:
+  int slack_;
+};
+
+/// Notes in the flight record, and in a timeline, that a thread is blocked, unless the submission
+/// is finished already.
+class TracedWait {
+ public:
+  explicit TracedWait(const Submission& submission)
+      : trace_(submission.owner->trace()),
+        record_(submission.owner->record()),
+        blocks_(!submission.finished()) {
+    if (!blocks_) return;
+    record_.blocked(true);
+    if (!trace_.on()) return;
+    submission_ = &submission;
+    begin_ = trace_now();
+  }
+  ~TracedWait() {
+    if (blocks_) record_.blocked(false);
+    if (submission_) finish();
+  }
+  TracedWait(const TracedWait&) = delete;
+  TracedWait& operator=(const TracedWait&) = delete;
+
+ private:
+  void finish() noexcept;
+
+  const Tracer& trace_;
+  const SetRecord& record_;
+  const bool blocks_;
+  const Submission* submission_ = nullptr;
+  TraceTime begin_{};
+};
+
+void TracedWait::finish() noexcept {
+  try {
+    const std::string thread = this_thread_name();
+    const TraceTime end = trace_now();
+    trace_.record([&](Recording& recording) {
+      recording.waited(thread, trace_.tensor(submission_->name), begin_, end);
+    });
+  } catch (const std::exception& error) {
+    try {
+      log().warn("a wait is missing in the timeline: {}", error.what());
+    } catch (...) {
+      // Logging has failed as well; nothing else is lost.
+    }
+  }
+}
+
+/// While a thread sleeps until a submission is complete, the ranks of the node can see that.
+class SeenWait {
+ public:
+  SeenWait(RankStatus& status, const Submission& submission)
+      : status_(status), submission_(submission) {}
+  ~SeenWait() {
+    if (begun_) status_.waits_for.clear();
+  }
+  SeenWait(const SeenWait&) = delete;
+  SeenWait& operator=(const SeenWait&) = delete;
+  void begin() {
+    if (!begun_) status_.waits_for.write(submission_.name, now());
+    begun_ = true;
+  }
+
+ private:
+  RankStatus& status_;
+  const Submission& submission_;
+  bool begun_ = false;
+};
 
 }  // namespace
 
@@ -49,6 +170,13 @@ Duration pause_between_polls(Duration idle) {
       std::clamp<Duration>(idle / kLongBackoffShare, kLongestShortPoll, kLongestPoll);
   return std::min<Duration>(idle / kBackoffShare, late);
 }
+
+Progress::Progress(const EngineParts& parts, ProcessSets& sets, ProgressLock& lock)
+    : parts_(parts),
+      sets_(sets),
+      lock_(lock),
+      wakeup_flags_(parts_.world.control_block->wakeup_flags()),
+      local_rank_(parts_.world.control_block->local_rank()) {}
 
 const std::vector<SetEngine*>& Progress::engines() const {
   sets_.progress_lock().assert_held();
@@ -59,11 +187,11 @@ bool Progress::step(Duration time) {
   if (sets_.poisoned().load()) return false;
   try {
     if (first_cause().is_published()) throw EndedElsewhere(first_cause().get().value());
-    return advance(time);
+    return suspicion_ ? look_for_cause(time) : advance(time);
   } catch (const EndedElsewhere& error) {
     poison(error, Origin::elsewhere);
   } catch (const PeerFailure& failure) {
-    poison_for(failure);
+    suspect(failure, time);
   } catch (const Error& error) {
     poison(error, Origin::here);
   } catch (const std::exception& error) {
@@ -111,36 +239,27 @@ void Progress::poison(const Error& found, Origin origin) {
   for (SetEngine* engine : engines()) engine->submissions().fail_all(error);
 }
 
-void Progress::poison_for(const PeerFailure& failure) {
-  Error cause = failure;
-  Origin origin = Origin::here;
-  try {
-    if (const auto gone = await_cause()) cause = *gone;
-  } catch (const EndedElsewhere& elsewhere) {
-    cause = elsewhere;
-    origin = Origin::elsewhere;
-  } catch (const Error&) {
-    // Messages fail as well: what was found first holds.
-  }
-  poison(cause, origin);
+/// A cause is waited for only where devices are connected over nodes: in a node, causes are
+/// published faster than they have consequences.
+void Progress::suspect(const PeerFailure& failure, Duration time) {
+  if (!parts_.world.device_spans_nodes) return poison(failure, Origin::here);
+  const bool is_first = parts_.world.topology.node_of(parts_.rank) == 0;
+  suspicion_ = {detached(failure), time + kLongestNews + (is_first ? Duration{} : kFirstNodeLead)};
 }
 
-/// Only where devices are connected over nodes: in a node, causes are published faster than they
-/// have consequences. Gives that of a rank of this node that is gone; throws EndedElsewhere for
-/// others.
-std::optional<Error> Progress::await_cause() {
-  if (!parts_.world.device_spans_nodes) return std::nullopt;
-  const bool is_first = parts_.world.topology.node_of(parts_.rank) == 0;
-  const Duration end = now() + kLongestNews + (is_first ? Duration{} : kFirstNodeLead);
-  for (Duration time = now(); time < end; time = now()) {
-    if (first_cause().is_published()) throw EndedElsewhere(first_cause().get().value());
+/// In place of advance(), until the cause is known: another node sends it (EndedElsewhere), or
+/// check_timeouts() finds a rank of this node that is gone.
+bool Progress::look_for_cause(Duration time) {
+  bool is_time = time >= suspicion_->until;
+  try {
     sets_.world().hear(time);
-    for (SetEngine* engine : engines()) {
-      if (auto gone = engine->gone_rank(time)) return gone;
-    }
-    std::this_thread::sleep_for(kNewsPoll);
+  } catch (const EndedElsewhere&) {
+    throw;
+  } catch (const Error&) {
+    is_time = true;  // messages fail as well: what was found first holds
   }
-  return std::nullopt;
+  if (is_time) poison(suspicion_->error, Origin::here);
+  return is_time;
 }
 
 /// Returns when nothing arrives any more in memory that callers get back; where that cannot be
@@ -178,6 +297,8 @@ std::optional<int> Progress::failed_elsewhere() const {
   return cause->rank();
 }
 
+/// Poisons the engine, as errors of transports do, where a collective has run out of time, or a
+/// rank that it waits for has ended or is stopped; logs what waits too long.
 void Progress::check_timeouts(Duration time) {
   if (sets_.poisoned().load()) return;
   for (SetEngine* engine : engines()) {
@@ -188,32 +309,30 @@ void Progress::check_timeouts(Duration time) {
   }
 }
 
+/// A step would find something to do that was announced to this rank.
 bool Progress::has_pending_work() const {
   if (sets_.poisoned().load()) return false;
-  return first_cause().is_published() || std::any_of(engines().begin(), engines().end(),
-                                                     [](auto* e) { return e->has_pending_work(); });
+  return first_cause().is_published() || any([](auto* e) { return e->has_pending_work(); });
 }
 
 bool Progress::is_running() const {
-  return std::any_of(engines().begin(), engines().end(), [](auto* e) { return e->is_running(); });
+  return any([](auto* e) { return e->is_running(); });
 }
 
 bool Progress::data_travels() const {
   sets_.progress_lock().assert_held();
-  return sets_.changes_are_under_way() ||
-         std::any_of(engines().begin(), engines().end(), [](auto* e) { return e->polls(); });
+  return sets_.changes_are_under_way() || any([](auto* e) { return e->polls(); });
 }
 
 bool Progress::messages_left() const {
-  return std::any_of(engines().begin(), engines().end(),
-                     [](auto* e) { return e->messages_left(); });
+  return any([](auto* e) { return e->messages_left(); });
 }
 
 /// True while messages and mail are to be sent or received for which no signal arrives.
 bool Progress::must_poll() {
   if (sets_.poisoned().load()) return false;
   try {
-    return data_travels() || std::any_of(engines().begin(), engines().end(), [](auto* e) {
+    return data_travels() || any([](auto* e) {
              return e->messages_left() || e->submissions().mail_waits() ||
                     (e->leads_several() && e->submissions().wait_for_peers());
            });
@@ -226,15 +345,12 @@ bool Progress::must_poll() {
 bool Progress::is_unfinished() {
   return has_pending_work() || is_running() || must_poll() ||
          // What waits too long: the sleep that the engine has chosen may end later.
-         std::any_of(engines().begin(), engines().end(),
-                     [](auto* e) { return e->deadline().has_value(); });
+         any([](auto* e) { return e->deadline().has_value(); });
 }
 
-void Progress::await_done() {
-  for (SetEngine* engine : engines()) engine->control_block().await_done(engine->awaited());
-}
-
+/// After `idle` without progress, the next step comes without a pause.
 bool Progress::spins(Duration idle, bool awaited) {
+  if (suspicion_) return false;
   if (must_poll()) return awaited && idle < parts_.settings.spin;
   // Peers finish the unit that this rank has finished at about the same time.
   return is_running() && idle < parts_.settings.spin / 10;
@@ -242,10 +358,10 @@ bool Progress::spins(Duration idle, bool awaited) {
 
 WakeupFlags::SleepLength Progress::sleep_length(Duration time, Duration idle, bool awaited) {
   if (sets_.poisoned().load()) return std::nullopt;
-  await_done();
+  if (suspicion_) return kNewsPoll;
+  for (SetEngine* engine : engines()) engine->control_block().await_done(engine->awaited());
   if (has_pending_work()) return WakeupFlags::kNoSleep;
-  const bool leads_several =
-      std::any_of(engines().begin(), engines().end(), [](auto* e) { return e->leads_several(); });
+  const bool leads_several = any([](auto* e) { return e->leads_several(); });
   if (must_poll()) {
     const Duration longest = data_travels() ? kLongestDataPoll : kLongestPoll;
     const Duration pause = std::min(pause_between_polls(idle), longest);
@@ -259,6 +375,189 @@ WakeupFlags::SleepLength Progress::sleep_length(Duration time, Duration idle, bo
     if (const auto deadline = engine->deadline()) until = std::min(until, *deadline);
   }
   return std::clamp<Duration>(until - time, microseconds(100), pause);
+}
+
+bool Progress::Turn::take() {
+  if (lock_.owns_lock()) return true;
+  if (progress_.stopping_.load() || !lock_.try_lock()) return false;
+  progress_.wakeup_flags_.set_caller(true);
+  return true;
+}
+
+void Progress::Turn::leave() {
+  if (!lock_.owns_lock()) return;
+  progress_.lock().assert_held();
+  progress_.wakeup_flags_.set_caller(false);
+  // Signals went to this caller meanwhile, and only it has polled: the engine thread has seen no
+  // signal.
+  const bool leftover = progress_.is_unfinished();
+  lock_.unlock();
+  if (leftover) progress_.wake_rank();
+}
+
+void Progress::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void Progress::stop() {
+  stopping_.store(true);
+  if (!thread_.joinable()) return;
+  wakeup_flags_.wake_engine();
+  thread_.join();
+}
+
+bool Progress::try_step() {
+  bool progress = false;
+  if (!lock_.try_lock()) return false;
+  {
+    const LockGuard lock(lock_, std::adopt_lock);
+    if (stopping_.load()) return false;
+    progress = step();
+    if (!progress) check_timeouts(now());
+  }
+  sets_.report_stalls();
+  return progress;
+}
+
+void Progress::run() {
+  // The default slack of 50 us would be added to each pause between two polls.
+  ::prctl(PR_SET_TIMERSLACK, 1000UL);
+  ask_for_short_slices();
+  Duration idle_since = now();
+  while (!stopping_.load()) {
+    bool progress = false;
+    {
+      const LockGuard lock(lock_);
+      progress = step();
+    }
+    if (progress) {
+      idle_since = now();
+    } else {
+      sets_.report_stalls();
+      pause(idle_since);
+    }
+  }
+}
+
+void Progress::pause(Duration idle_since) {
+  bool spins = false;
+  {
+    const LockGuard lock(lock_);
+    const Duration time = now();
+    check_timeouts(time);
+    spins = this->spins(time - idle_since, waiters_.load() > 0);
+  }
+  if (spins) {
+    std::this_thread::yield();
+    return;
+  }
+  wakeup_flags_.sleep(WakeupFlags::Sleeper::engine, [&] {
+    // A caller may have made progress since.
+    const LockGuard lock(lock_);
+    const Duration time = now();
+    const auto length = sleep_length(time, time - idle_since, waiters_.load() > 0);
+    return stopping_.load() ? WakeupFlags::kNoSleep : length;
+  });
+}
+
+void Progress::await(const Submission& submission) {
+  Turn turn(*this);
+  await(submission, turn);
+}
+
+void Progress::await(const Submission& submission, Turn& turn) {
+  const TracedWait blocked(submission);
+  std::optional<Duration> begin;  // of another thread's turn
+  while (!submission.finished()) {
+    if (!turn.take()) {
+      const Duration time = now();
+      if (time - begin.value_or(time) > parts_.settings.spin) break;
+      if (!begin) begin = time;
+      std::this_thread::yield();
+      continue;
+    }
+    lock_.assert_held();
+    step_until_finished_or_asked(submission);
+    if (submission.finished()) break;
+    turn.leave();
+    begin = now();
+  }
+  turn.leave();
+  if (submission.finished()) return;
+  // Another thread makes progress, and the engine thread after it, which may be in a pause between
+  // two polls: now a thread is blocked.
+  waiters_.fetch_add(1);
+  if (parts_.world.topology.nodes() > 1) wake_rank();
+  block_until_finished(submission);
+  waiters_.fetch_sub(1);
+}
+
+bool Progress::await_for(const Submission& submission, Duration timeout) {
+  if (submission.finished()) return true;
+  const TracedWait blocked(submission);
+  waiters_.fetch_add(1);
+  if (parts_.world.topology.nodes() > 1) wake_rank();
+  const Duration begin = now();
+  Duration waited{};
+  do {
+    if (!has_thread()) {
+      if (!try_step()) std::this_thread::yield();
+    } else if (waited < parts_.settings.spin) {
+      std::this_thread::yield();
+    } else {
+      // An atomic's wait() has no time limit.
+      std::this_thread::sleep_for(std::min({waited / 8, kLongestTimedPoll, timeout - waited}));
+    }
+    waited = now() - begin;
+  } while (!submission.finished() && waited < timeout);
+  waiters_.fetch_sub(1);
+  return submission.finished();
+}
+
+void Progress::block_until_finished(const Submission& submission) {
+  SeenWait seen(status(), submission);
+  seen.begin();
+  while (!submission.finished()) {
+    if (has_thread()) {
+      submission.state.wait(Submission::kPending, std::memory_order_acquire);
+    } else if (!try_step()) {
+      std::this_thread::yield();
+    }
+  }
+}
+
+void Progress::step_until_finished_or_asked(const Submission& submission) {
+  // Yielding may cost a whole time slice of an unrelated process.
+  const Duration spinning = parts_.has_core ? Duration(parts_.settings.spin) : kBriefly;
+  SeenWait seen(status(), submission);
+  Duration time = now();
+  Duration idle_since = time;
+  while (!submission.finished() && !lock_.is_asked_for()) {
+    if (step(time)) {
+      if (submission.finished()) break;
+      idle_since = time = now();
+      continue;
+    }
+    time = now();
+    const Duration idle = time - idle_since;
+    if (idle < spinning) {
+      spin_pause();
+    } else if (idle < parts_.settings.spin) {
+      std::this_thread::yield();
+    } else {
+      check_timeouts(time);
+      seen.begin();
+      const PreciseSleep precise;
+      wakeup_flags_.sleep(WakeupFlags::Sleeper::caller, [&] {
+        lock_.assert_held();
+        const auto length = sleep_length(time, idle, /*awaited=*/true);
+        const bool leaves = submission.finished() || lock_.is_asked_for();
+        return leaves ? WakeupFlags::kNoSleep : length;
+      });
+      sets_.report_stalls();
+      time = now();
+    }
+  }
 }
 
 }  // namespace hora::internal

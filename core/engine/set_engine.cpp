@@ -1,12 +1,14 @@
 #include "core/engine/set_engine.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <utility>
 #include <variant>
 
 #include "core/base/log.h"
 #include "core/base/text.h"
-#include "core/engine/exchange_header.h"
+#include "core/engine/tensor_memory.h"
 #include "core/flight/flight_recorder.h"
 #include "core/negotiation/diagnosis.h"
 #include "core/plan/exchange.h"
@@ -34,8 +36,8 @@ void trace_unit(const Tracer& trace, std::uint64_t number, const Unit& unit,
       [&](Recording& recording) { recording.planned(trace.unit(number), facts, tensors); });
 }
 
-Error timeout_error(const TimedOut& facts) {
-  return Error(ErrorCode::timeout, timeout_text(facts), facts.rank, facts.name);
+Error timeout_error(const WaitReport& report) {
+  return Error(ErrorCode::timeout, timeout_text(report), report.rank, report.name);
 }
 
 /// The error of a collective that the data path has refused.
@@ -75,7 +77,7 @@ void Units::start(DecidedBatch& batch) {
 }
 
 std::size_t Units::longest_chunk(OperationKind kind, bool on_device) const {
-  const Topology& topology = memory_.topology;
+  const Topology& topology = memory_.topology();
   if (topology.nodes() == 1) return 0;
   const std::size_t setting = engine_.settings.chunk_size;
   if (on_device) return device_chunk_limit(setting, topology.nodes(), topology.smallest_node());
@@ -144,7 +146,7 @@ void Units::bind_tensor(BoundUnit& bound, const TensorMemory& memory,
     const Location location = locations[static_cast<std::size_t>(r)];
     if (r != memory_.local_rank && memory.bytes() > 0 && on_host) {
       address =
-          location == kNowhere ? nullptr : memory_.memory.address(r, location, memory.bytes());
+          location == kNowhere ? nullptr : memory_.memory().address(r, location, memory.bytes());
     }
     bound.memory.push_back(address);
   }
@@ -166,7 +168,7 @@ void Units::bind_exchange(BoundUnit& bound, const Submission& submission,
     const bool is_own = r == memory_.local_rank;
     std::byte* const header =
         is_own ? submission.memory.header()
-               : memory_.memory.address(r, locations[local], ExchangeHeader::bytes_for(count));
+               : memory_.memory().address(r, locations[local], ExchangeHeader::bytes_for(count));
     const ExchangePart part(header, count, exchange.row_bytes, ranks[local]);
     exchange.rows.push_back(part.extents);
     if (submission.memory.work()) exchange.room.emplace_back(ExchangeHeader::room_of(header));
@@ -177,8 +179,8 @@ void Units::bind_exchange(BoundUnit& bound, const Submission& submission,
     }
     std::byte* input = is_own ? submission.memory.own_data() : nullptr;
     if (!is_own && part.header.bytes > 0 && !submission.memory.work() && !pushes) {
-      input = memory_.memory.address(r, part.header.payload,
-                                     static_cast<std::size_t>(part.header.bytes));
+      input = memory_.memory().address(r, part.header.payload,
+                                       static_cast<std::size_t>(part.header.bytes));
     }
     bound.memory.push_back(input);
   }
@@ -206,19 +208,18 @@ SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id)
       control_block_(*parts_.control_block),
       log_limits_(message_limits(parts_.topology, control_block_.id_capacity(),
                                  static_cast<std::size_t>(control_block_.local_size()))),
-      stall_watch_(parts_, shared_.parts, id_),
+      waits_(parts_, shared_.parts, id_),
       submissions_(parts_, shared_.parts, shared_.poisoned, trace_, id_),
       units_(parts_, shared_.parts, submissions_, id_) {
-  if (id_ == kWorld) departures_.emplace(shared_.parts, stall_watch_);
   if (control_block_.local_rank() == 0) {
     leader_io_.emplace(parts_.topology, parts_.topology.node_of(shared_.parts.rank),
                        control_block_.id_capacity(), control_block_, parts_.tree, id_,
                        shared_.parts.settings.stall_warning,
-                       [this](int local_rank) { return stall_watch_.state_of(local_rank); });
+                       [this](int local_rank) { return waits_.state_of(local_rank); });
     const FlightRecorder* const flight = shared_.parts.flight;
     const bool counts = !flight || flight->counts_arrivals();
     if (parts_.topology.node_of(shared_.parts.rank) == 0 && counts) {
-      arrivals_.emplace(parts_, shared_.parts, shared_.noted, id_);
+      stragglers_.emplace(parts_, shared_.parts, shared_.noted, id_);
     }
   }
 }
@@ -228,10 +229,10 @@ bool SetEngine::make_progress(Duration time) {
   if (leader_io_) {
     progress |= leader_io_->work(time);
     for (const auto& [id, last] : leader_io_->take_arrivals()) {
-      if (arrivals_) arrivals_->count(id, last);
+      if (stragglers_) stragglers_->count(id, last);
     }
     for (const Expired& expired : leader_io_->take_expired()) {
-      throw timeout_error(stall_watch_.facts_of(expired));
+      throw timeout_error(waits_.report_on(expired));
     }
   }
   while (control_block_.next_batch(log_batch_)) {
@@ -249,8 +250,9 @@ bool SetEngine::make_progress(Duration time) {
 const Decision& SetEngine::decision_in(LogBatch& batch) {
   const auto refuse = [&](const std::string& problem) {
     throw Error(ErrorCode::transport,
-                "negotiation: the node's log holds something that is no decision: " + problem +
-                    ". Do all ranks run the same build of hora?",
+                fmt::format("negotiation: the node's log holds something that is no decision: {}. "
+                            "Do all ranks run the same build of hora?",
+                            problem),
                 shared_.parts.rank);
   };
   if (batch.kind == LogBatch::Kind::run) {
@@ -272,7 +274,7 @@ const Decision& SetEngine::decision_in(LogBatch& batch) {
 void SetEngine::count_arrivals(const Decision& decision) {
   for (const Id id : decision.run) {
     const LastArrival last = last_of_node(id);
-    if (last.rank >= 0) arrivals_->count(id, last);
+    if (last.rank >= 0) stragglers_->count(id, last);
   }
 }
 
@@ -287,9 +289,9 @@ LastArrival SetEngine::last_of_node(Id id) const {
 std::vector<LastRank> SetEngine::last_ranks(const Decision& decision) const {
   std::vector<LastRank> ranks;
   const bool is_single_node = parts_.topology.nodes() == 1;
-  if (!trace_.on() || (!is_single_node && !arrivals_)) return ranks;
+  if (!trace_.on() || (!is_single_node && !stragglers_)) return ranks;
   for (const Id id : decision.run) {
-    const LastArrival last = is_single_node ? last_of_node(id) : arrivals_->last_of(id);
+    const LastArrival last = is_single_node ? last_of_node(id) : stragglers_->last_of(id);
     const bool is_known = last.rank >= 0 && last.late != LastArrival::kAlone;
     ranks.push_back(is_known ? LastRank{last.rank, last.late} : LastRank{});
   }
@@ -297,8 +299,8 @@ std::vector<LastRank> SetEngine::last_ranks(const Decision& decision) const {
 }
 
 void SetEngine::execute(const Decision& decision) {
-  if (arrivals_) {
-    arrivals_->note_names(decision);
+  if (stragglers_) {
+    stragglers_->note_names(decision);
     if (parts_.topology.nodes() == 1) count_arrivals(decision);
   }
   submissions_.take(decision, last_ranks(decision), decided_);
@@ -307,7 +309,7 @@ void SetEngine::execute(const Decision& decision) {
   decided_.clear();
   if (decision.all_joined) submissions_.end_join(decision.last_joined);
   if (!decision.departed.empty()) {
-    if (departures_) departures_->note(decision.departed);
+    waits_.note_departed(decision.departed);
     submissions_.fail_undecided(Error(
         ErrorCode::shut_down,
         ranks_have(decision.departed) + " called shutdown(): no collective can complete any more",
@@ -345,39 +347,38 @@ bool SetEngine::finish_completed() {
   return any;
 }
 
-TimedOut SetEngine::facts_of(const Submission& submission) const {
-  return stall_watch_.facts_of(submission, units_.number_of(submission),
-                               leader_io_ ? &*leader_io_ : nullptr);
+WaitReport SetEngine::report_on(const Submission& submission) const {
+  return waits_.report_on(submission, units_.number_of(submission),
+                          leader_io_ ? &*leader_io_ : nullptr);
 }
 
 std::optional<Error> SetEngine::timed_out(Duration time) {
   const auto submission = submissions_.timed_out(time);
   if (!submission) return std::nullopt;
   trace_.marked(submission->name, "timed out");
-  return timeout_error(facts_of(*submission));
+  return timeout_error(report_on(*submission));
 }
 
 void SetEngine::watch_stalls(Duration time) {
-  if (!stall_watch_.is_due(time)) return;
-  if (const auto text = stall_watch_.look(time, stall(time))) log().warn("{}", *text);
+  if (!waits_.is_due(time)) return;
+  if (const auto text = waits_.look(time, stall(time))) log().warn("{}", *text);
 }
 
-std::optional<StallWatch::Stall> SetEngine::stall(Duration time) const {
+std::optional<Waits::Stall> SetEngine::stall(Duration time) const {
   if (auto longest = submissions_.stalled(time)) {
     const Duration age = time - longest->submitted;
-    return StallWatch::Stall{age,
-                             [this, age, longest] { return stall_text(facts_of(*longest), age); }};
+    return Waits::Stall{age, [this, age, longest] { return stall_text(report_on(*longest), age); }};
   }
   if (const auto joined = submissions_.joined_since()) {
-    return stall_watch_.join_stall(time - std::max(*joined, decided_at_));
+    return waits_.join_stall(time - std::max(*joined, decided_at_));
   }
-  return departures_ ? departures_->stall(time) : std::nullopt;
+  return waits_.departure_stall(time);
 }
 
 std::optional<Error> SetEngine::gone_rank(Duration time) {
   constexpr Duration kPatience = std::chrono::seconds(1);
-  if (!stall_watch_.is_due_for_processes(time)) return std::nullopt;
-  return stall_watch_.gone_rank(time, submissions_.waits_since(time - kPatience));
+  if (!waits_.is_due_for_processes(time)) return std::nullopt;
+  return waits_.gone_rank(time, submissions_.waits_since(time - kPatience));
 }
 
 bool SetEngine::has_pending_work() const {

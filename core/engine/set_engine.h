@@ -11,12 +11,11 @@
 #include <vector>
 
 #include "core/base/sync.h"
-#include "core/engine/arrival_watch.h"
-#include "core/engine/departure_watch.h"
+#include "core/engine/interfaces.h"
 #include "core/engine/leader_io.h"
-#include "core/engine/parts.h"
-#include "core/engine/stall_watch.h"
-#include "core/engine/submissions.h"
+#include "core/engine/operations.h"
+#include "core/engine/stragglers.h"
+#include "core/engine/waits.h"
 #include "core/messages/message_limits.h"
 #include "core/negotiation/step_phases.h"
 #include "core/plan/bound_unit.h"
@@ -82,7 +81,7 @@ class Units final : private UnitObserver {
   bool shares_device_;        ///< from the first other process set on, in the order of units
 };
 
-/// What the sets of one rank have in common.
+/// Shared by the sets of one rank.
 struct EngineShared {
   const EngineParts& parts;
   std::atomic<bool> poisoned{false};  ///< peers may still touch memory: none is freed
@@ -118,21 +117,18 @@ class SetEngine {
   /// Logs what waits too long, where this rank is the one to do so.
   void watch_stalls(Duration time);
   /// Who came last to the set's collectives; null but on its root.
-  const ArrivalWatch* arrivals() const { return arrivals_ ? &*arrivals_ : nullptr; }
+  const Stragglers* stragglers() const { return stragglers_ ? &*stragglers_ : nullptr; }
   /// Where something waits: a rank of this node has ended.
   std::optional<Error> gone_rank(Duration time);
-  /// Of the world, where this rank waits in shutdown(): a rank of this host is stopped for too
-  /// long.
-  std::optional<Error> stopped_rank(Duration time) {
-    return departures_ ? departures_->stopped_rank(time) : std::nullopt;
-  }
+  /// Where this rank waits in shutdown(): a rank of this host is stopped for too long.
+  std::optional<Error> stopped_rank(Duration time) { return waits_.stopped_rank(time); }
   bool has_pending_work() const;
   bool is_running() const { return units_.is_running(); }
   /// True while something is under way that only polling moves.
   bool polls() const { return parts_.data_path->polls(); }
   MemoryUse withdraw() { return parts_.data_path->withdraw(); }
   bool leads_several() const { return leader_io_ && parts_.topology.nodes() > 1; }
-  /// What has come for a leader is handled, and nothing else. Throws as make_progress(), that is
+  /// Handles what has come for a leader, and nothing else. Throws as make_progress(), that is
   /// EndedElsewhere where another node has ended.
   void hear(Duration time) {
     if (leader_io_) leader_io_->work(time);
@@ -155,8 +151,8 @@ class SetEngine {
   void count_arrivals(const Decision& decision);
   LastArrival last_of_node(Id id) const;
   std::vector<LastRank> last_ranks(const Decision& decision) const;
-  TimedOut facts_of(const Submission& submission) const;
-  std::optional<StallWatch::Stall> stall(Duration time) const;
+  WaitReport report_on(const Submission& submission) const;
+  std::optional<Waits::Stall> stall(Duration time) const;
   bool finish_completed();
 
   const SetParts parts_;
@@ -165,10 +161,9 @@ class SetEngine {
   const Tracer trace_;
   NodeControlBlock& control_block_;
   const MessageLimits log_limits_;  ///< of what the node's log says
-  StallWatch stall_watch_;
-  std::optional<DepartureWatch> departures_;  ///< the world's
-  std::optional<LeaderIo> leader_io_;         ///< of node leaders
-  std::optional<ArrivalWatch> arrivals_;      ///< the root's
+  Waits waits_;
+  std::optional<LeaderIo> leader_io_;     ///< of node leaders
+  std::optional<Stragglers> stragglers_;  ///< the root's
   Submissions submissions_;
   Units units_;
   std::atomic<bool> all_departed_{false};

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/control_block/node_control_block.h"
-#include "core/engine/device.h"
+#include "core/engine/interfaces.h"
 #include "ops/context/node_discovery.h"
 #include "ops/cross/bootstrap.h"
 #include "ops/cross/point_to_point.h"

@@ -21,8 +21,8 @@
 #include "core/api/internals.h"
 #include "core/base/checked.h"
 #include "core/base/log.h"
-#include "core/engine/parts.h"
-#include "core/engine/runtime.h"
+#include "core/engine/engine.h"
+#include "core/engine/interfaces.h"
 #include "core/flight/flight_recorder.h"
 #include "core/flight/signal_relay.h"
 #include "core/trace/timeline_file.h"
@@ -296,7 +296,7 @@ Context start_runtime(const InitCall& call, std::unique_ptr<OnlyRuntime> only,
                       std::shared_ptr<FlightRecorder> flight) {
   const InitOptions& options = call.options;
   Context context = Access::context(
-      Runtime::make(std::make_unique<MpiTransport>(
+      Engine::make(std::make_unique<MpiTransport>(
                         call, settings_of_process(assignments_of_process(), options.settings),
                         std::move(only), std::move(flight)),
                     options.engine_thread));

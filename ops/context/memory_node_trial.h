@@ -4,7 +4,7 @@
 #include <chrono>
 #include <vector>
 
-#include "core/engine/node_memory.h"
+#include "core/engine/interfaces.h"
 #include "core/negotiation/topology.h"
 #include "core/plan/memory_nodes.h"
 #include "ops/cross/bootstrap.h"

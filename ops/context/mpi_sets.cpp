@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "core/engine/node_memory.h"
+#include "core/engine/interfaces.h"
 #include "ops/cross/cross_group.h"
 #include "ops/hierarchy/memory_group.h"
 #include "ops/hierarchy/pipeline.h"

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/engine/parts.h"
+#include "core/engine/interfaces.h"
 #include "ops/context/gpu.h"
 #include "ops/mpi/communicator.h"
 

@@ -6,7 +6,7 @@
 #include <cstddef>
 
 #include "core/base/sync.h"
-#include "core/engine/device.h"
+#include "core/engine/interfaces.h"
 #include "ops/cuda/functions.h"
 #include "ops/cuda/stream.h"
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string_view>
 
-#include "core/engine/device.h"
+#include "core/engine/interfaces.h"
 #include "ops/cuda/functions.h"
 
 namespace hora::internal {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/control_block/exchange_rounds.h"
-#include "core/engine/node_memory.h"
+#include "core/engine/interfaces.h"
 #include "core/negotiation/topology.h"
 #include "core/plan/bound_unit.h"
 #include "core/plan/exchange.h"

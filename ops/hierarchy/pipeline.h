@@ -9,7 +9,7 @@
 #include "core/base/sync.h"
 #include "core/control_block/node_control_block.h"
 #include "core/control_block/start_order.h"
-#include "core/engine/parts.h"
+#include "core/engine/interfaces.h"
 #include "core/negotiation/topology.h"
 #include "core/plan/memory_nodes.h"
 #include "core/trace/trace.h"

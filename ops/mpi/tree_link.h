@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "core/engine/parts.h"
+#include "core/engine/interfaces.h"
 #include "ops/mpi/communicator.h"
 
 namespace hora::internal {

@@ -6,7 +6,7 @@
 #include <deque>
 #include <memory>
 
-#include "core/engine/device.h"
+#include "core/engine/interfaces.h"
 #include "ops/cuda/stream.h"
 #include "ops/nccl/buffers.h"
 #include "ops/nccl/communicator.h"

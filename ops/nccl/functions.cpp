@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/base/log.h"
-#include "core/engine/device.h"
+#include "core/engine/interfaces.h"
 
 namespace hora::internal {
 namespace {

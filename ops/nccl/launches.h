@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/control_block/launch_ticket_lock.h"
-#include "core/engine/submission.h"
+#include "core/engine/operations.h"
 #include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "ops/hierarchy/groups.h"

@@ -10,7 +10,7 @@
 #include <memory>
 #include <utility>
 
-#include "core/engine/device.h"
+#include "core/engine/interfaces.h"
 #include "core/plan/plan.h"
 #include "ops/cuda/functions.h"
 #include "ops/cuda/stream.h"

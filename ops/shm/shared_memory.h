@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/base/sync.h"
-#include "core/engine/node_memory.h"
+#include "core/engine/interfaces.h"
 #include "ops/local/kernels.h"
 #include "ops/shm/block_allocator.h"
 #include "ops/shm/window.h"

@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "core/api/internals.h"
-#include "core/engine/runtime.h"
+#include "core/engine/engine.h"
 #include "ops/cuda/functions.h"
 #include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
@@ -136,7 +136,7 @@ class FakeGpuRanks final : public Ranks {
   int count() const override { return world_->size(); }
   Context start(int index, const InitOptions& options) override {
     return Access::context(
-        Runtime::make(std::make_unique<ThreadTransport>(*world_, index), options.engine_thread));
+        Engine::make(std::make_unique<ThreadTransport>(*world_, index), options.engine_thread));
   }
   DeviceOfRank* device(int index) override {
     return devices_[static_cast<std::size_t>(index)].get();

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/engine/parts.h"
+#include "core/engine/interfaces.h"
 
 namespace hora::internal::test {
 

@@ -12,7 +12,7 @@
 #include <optional>
 
 namespace hora::internal {
-class Runtime;
+class Engine;
 struct Access;
 struct Submission;
 }  // namespace hora::internal
@@ -47,12 +47,12 @@ class Handle {
 
  private:
   friend struct internal::Access;
-  Handle(std::shared_ptr<internal::Runtime> runtime,
+  Handle(std::shared_ptr<internal::Engine> engine,
          std::shared_ptr<internal::Submission> submission) noexcept;
   enum class Until { ordered, there };
   void finish(std::optional<void*> stream, Until until);
 
-  std::shared_ptr<internal::Runtime> runtime_;
+  std::shared_ptr<internal::Engine> engine_;
   std::shared_ptr<internal::Submission> submission_;
 };
 

@@ -8,7 +8,7 @@
 #include <new>
 #include <utility>
 
-#include "core/api/peer_memory.h"
+#include "core/api/internals.h"
 #include "frameworks/torch/optim/parameter_update.h"
 #include "frameworks/torch/tensor_view.h"
 

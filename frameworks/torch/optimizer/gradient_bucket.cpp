@@ -7,7 +7,7 @@
 #include <cstring>
 #include <new>
 
-#include "core/api/peer_memory.h"
+#include "core/api/internals.h"
 #include "core/base/checked.h"
 #include "frameworks/torch/optimizer/step_counters.h"
 #include "frameworks/torch/tensor_view.h"

@@ -2,7 +2,7 @@
 
 #include <hora/process_set.h>
 
-#include "core/api/peer_memory.h"
+#include "core/api/internals.h"
 #include "core/control_block/tensor_id.h"
 
 namespace hora::internal {

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "core/api/peer_memory.h"
+#include "core/api/internals.h"
 
 namespace hora::internal {
 

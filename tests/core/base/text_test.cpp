@@ -14,6 +14,8 @@
 namespace hora::internal {
 namespace {
 
+using namespace std::chrono_literals;
+
 using namespace std::string_literals;
 using testing::EndsWith;
 using testing::HasSubstr;
@@ -118,6 +120,12 @@ TEST(EditDistance, CountsInsertionsDeletionsAndReplacements) {
   EXPECT_EQ(edit_distance("abc", "ac"), 1u);
   EXPECT_EQ(edit_distance("abc", "axc"), 1u);
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
+}
+
+TEST(SecondsText, HasTenths) {
+  EXPECT_EQ(seconds_text(12s + 349ms), "12.3 s");
+  EXPECT_EQ(seconds_text(40ms), "0.0 s");
+  EXPECT_EQ(seconds_text(-1s), "0.0 s");
 }
 
 }  // namespace

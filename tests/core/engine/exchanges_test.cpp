@@ -8,7 +8,7 @@
 #include <numeric>
 #include <random>
 
-#include "core/api/result.h"
+#include "core/api/results.h"
 #include "tests/core/engine/on_layouts.h"
 #include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"

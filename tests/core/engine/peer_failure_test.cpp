@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/engine/device.h"
+#include "core/engine/interfaces.h"
 #include "tests/core/engine/engine_fixture.h"
 
 namespace hora::internal {

@@ -13,7 +13,7 @@
 
 #include "core/base/text.h"
 #include "core/engine/leader_io.h"
-#include "core/engine/name_table.h"
+#include "core/engine/operations.h"
 #include "tests/core/negotiation/simulation.h"
 #include "tests/support/tree_network.h"
 

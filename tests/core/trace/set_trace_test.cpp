@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/api/result.h"
+#include "core/api/results.h"
 #include "tests/core/trace/traced_world.h"
 #include "tests/support/timeline.h"
 

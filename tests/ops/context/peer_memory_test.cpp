@@ -1,12 +1,12 @@
 // Blocks in other ranks' memory, told by the ranks themselves.
-#include "core/api/peer_memory.h"
-
 #include <gtest/gtest.h>
 #include <hora/hora.h>
 
 #include <cstdint>
 #include <cstring>
 #include <vector>
+
+#include "core/api/internals.h"
 
 namespace hora::internal::test {
 namespace {

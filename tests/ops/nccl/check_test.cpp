@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
-#include "core/engine/device.h"
+#include "core/engine/interfaces.h"
 #include "ops/nccl/functions.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fake_gpu/ranks.h"

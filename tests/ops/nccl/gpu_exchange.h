@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/api/result.h"
+#include "core/api/results.h"
 #include "tests/ops/nccl/gpu_world.h"
 
 namespace hora::internal::test {

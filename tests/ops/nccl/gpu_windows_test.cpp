@@ -8,7 +8,7 @@
 #include <optional>
 #include <thread>
 
-#include "core/api/result.h"
+#include "core/api/results.h"
 #include "core/base/log.h"
 #include "ops/nccl/device.h"
 #include "tests/support/expect_error.h"

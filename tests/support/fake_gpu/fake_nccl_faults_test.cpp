@@ -7,7 +7,7 @@
 #include <latch>
 #include <thread>
 
-#include "core/engine/device.h"
+#include "core/engine/interfaces.h"
 #include "ops/cuda/stream.h"
 #include "tests/support/fake_gpu/nccl_rank.h"
 

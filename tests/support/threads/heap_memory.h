@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/engine/node_memory.h"
+#include "core/engine/interfaces.h"
 #include "ops/shm/shared_memory.h"
 
 namespace hora::internal::test {

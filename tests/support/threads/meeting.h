@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "core/engine/parts.h"
+#include "core/engine/interfaces.h"
 #include "ops/hierarchy/groups.h"
 
 namespace hora::internal::test {

@@ -3,7 +3,7 @@
 #include <iterator>
 #include <utility>
 
-#include "core/engine/node_memory.h"
+#include "core/engine/interfaces.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal::test {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/engine/parts.h"
+#include "core/engine/interfaces.h"
 #include "ops/hierarchy/memory_group.h"
 #include "ops/hierarchy/pipeline.h"
 #include "tests/support/threads/heap_memory.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/engine/engine.h"
-#include "core/engine/parts.h"
+#include "core/engine/interfaces.h"
 #include "ops/hierarchy/groups.h"
 
 namespace hora::internal::test {

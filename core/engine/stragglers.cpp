@@ -1,4 +1,4 @@
-#include "core/engine/arrival_watch.h"
+#include "core/engine/stragglers.h"
 
 #include <algorithm>
 #include <string_view>
@@ -23,8 +23,8 @@ std::vector<int> ranks_of(const Topology& topology) {
 
 }  // namespace
 
-ArrivalWatch::ArrivalWatch(const SetParts& set, const EngineParts& engine, const NotedPhases& noted,
-                           ProcessSet id)
+Stragglers::Stragglers(const SetParts& set, const EngineParts& engine, const NotedPhases& noted,
+                       ProcessSet id)
     : engine_(engine),
       noted_(noted),
       ledger_(ranks_of(set.topology), set.control_block->id_capacity()),
@@ -33,13 +33,13 @@ ArrivalWatch::ArrivalWatch(const SetParts& set, const EngineParts& engine, const
       rows_(std::min(ledger_.ranks().size(), kRecordedArrivals)),
       recorded_rows_(rows_.size()) {}
 
-void ArrivalWatch::note_names(const Decision& decision) {
+void Stragglers::note_names(const Decision& decision) {
   for (const Assigned& assigned : decision.assigned) {
     ledger_.assign(static_cast<std::size_t>(slot_of(assigned.id)), assigned.name);
   }
 }
 
-void ArrivalWatch::count(Id id, const LastArrival& last) {
+void Stragglers::count(Id id, const LastArrival& last) {
   const auto slot = static_cast<std::size_t>(slot_of(id));
   if (slot < last_of_.size()) last_of_[slot] = last;
   const auto slow = ledger_.add(slot, last, noted_.current());
@@ -54,7 +54,7 @@ void ArrivalWatch::count(Id id, const LastArrival& last) {
                  noted_));
 }
 
-void ArrivalWatch::record(RecordArrivals& memory, LastArrival::Time time) {
+void Stragglers::record(RecordArrivals& memory, LastArrival::Time time) {
   recorded_at_ = time;
   const std::size_t count = ledger_.most_often_last(rows_);
   for (std::size_t i = 0; i < count; ++i) {
@@ -78,7 +78,7 @@ void ArrivalWatch::record(RecordArrivals& memory, LastArrival::Time time) {
                           .rows = std::span(recorded_rows_).first(count)});
 }
 
-std::string ArrivalWatch::text() const {
+std::string Stragglers::text() const {
   return arrivals_text(ledger_, engine_.processes, noted_);
 }
 

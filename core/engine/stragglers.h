@@ -1,5 +1,5 @@
-/// What the root of a process set does about ranks that come last: counts them, warns of a slow
-/// one, and leaves what it knows where `horarun --watch` finds it.
+/// Counts, on the root of a process set, the ranks that come last, warns of a slow one, and leaves
+/// what it knows where `horarun --watch` finds it.
 #pragma once
 
 #include <chrono>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/control_block/tensor_id.h"
-#include "core/engine/parts.h"
+#include "core/engine/interfaces.h"
 #include "core/flight/record_arrivals.h"
 #include "core/flight/record_writer.h"
 #include "core/messages/messages.h"
@@ -17,11 +17,11 @@
 namespace hora::internal {
 
 /// Thread rule: the thread that holds the engine's progress lock.
-class ArrivalWatch {
+class Stragglers {
  public:
   /// Both outlive it.
-  ArrivalWatch(const SetParts& set, const EngineParts& engine, const NotedPhases& noted,
-               ProcessSet id);
+  Stragglers(const SetParts& set, const EngineParts& engine, const NotedPhases& noted,
+             ProcessSet id);
 
   /// A decision that is about to be carried out: its names have ids from here on.
   void note_names(const Decision& decision);

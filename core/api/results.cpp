@@ -1,4 +1,4 @@
-#include "core/api/result.h"
+#include "core/api/results.h"
 
 #include <hora/error.h>
 #include <hora/handle.h>
@@ -10,10 +10,8 @@
 #include <utility>
 
 #include "core/api/internals.h"
-#include "core/api/requests.h"
 #include "core/base/text.h"
-#include "core/engine/runtime.h"
-#include "core/engine/submission.h"
+#include "core/engine/engine.h"
 
 namespace hora {
 using namespace internal;
@@ -148,27 +146,27 @@ void StagedResult::release_host(std::byte*& block) {
   if (block) memory_.release(std::exchange(block, nullptr));
 }
 
-Handle::Handle(std::shared_ptr<Runtime> runtime, std::shared_ptr<Submission> submission) noexcept
-    : runtime_(std::move(runtime)), submission_(std::move(submission)) {}
+Handle::Handle(std::shared_ptr<Engine> engine, std::shared_ptr<Submission> submission) noexcept
+    : engine_(std::move(engine)), submission_(std::move(submission)) {}
 
 Handle::Handle(Handle&& other) noexcept
-    : runtime_(std::move(other.runtime_)), submission_(std::move(other.submission_)) {}
+    : engine_(std::move(other.engine_)), submission_(std::move(other.submission_)) {}
 
 Handle& Handle::operator=(Handle&& other) noexcept {
   Handle dropped(std::move(*this));
-  runtime_ = std::move(other.runtime_);
+  engine_ = std::move(other.engine_);
   submission_ = std::move(other.submission_);
   return *this;
 }
 
 Handle::~Handle() {
-  if (!valid() || runtime_->is_forked()) return;
+  if (!valid() || engine_->is_forked()) return;
   if (std::uncaught_exceptions() > 0) {
-    runtime_->remaining_engine().orphan(submission_);
+    engine_->remaining().orphan(submission_);
     return;
   }
   try {
-    runtime_->remaining_engine().drop(*submission_);
+    engine_->remaining().drop(*submission_);
   } catch (const std::exception&) {
     // A destructor does not throw, not even where logging fails.
   }
@@ -179,7 +177,7 @@ bool Handle::ready() const {
 }
 
 bool Handle::wait_for(std::chrono::nanoseconds timeout) const {
-  return ready() || runtime_->remaining_engine().wait_for(*submission_, timeout);
+  return ready() || engine_->remaining().wait_for(*submission_, timeout);
 }
 
 void Handle::finish(std::optional<void*> stream, Until until) {
@@ -188,10 +186,10 @@ void Handle::finish(std::optional<void*> stream, Until until) {
                 "there is nothing to wait for: this handle was waited for already, or moved from");
   }
   auto submission = std::exchange(submission_, nullptr);
-  const auto runtime = std::exchange(runtime_, nullptr);
+  const auto engine = std::exchange(engine_, nullptr);
   if (stream) submission->memory.set_stream(*stream);
-  Engine& engine = runtime->remaining_engine();
-  until == Until::there ? engine.synchronize(*submission) : engine.wait(*submission);
+  engine->remaining();
+  until == Until::there ? engine->synchronize(*submission) : engine->wait(*submission);
 }
 
 void Handle::wait() {

@@ -10,8 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/engine/device.h"
-#include "core/engine/runtime.h"
+#include "core/engine/interfaces.h"
 #include "core/plan/bound_unit.h"
 #include "core/plan/exchange.h"
 
@@ -54,7 +53,7 @@ class ResultMemory : public ExchangeResult {
   /// output where there is one. May block. Throws Error(invalid_argument) where that does not fit.
   void collect();
 
-  /// In place of the form's, before collect().
+  /// Overrides the stream. Call before collect().
   void set_stream(void* stream) { form_.stream = stream; }
 
   std::byte* data() const { return data_; }
