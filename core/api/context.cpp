@@ -107,7 +107,7 @@ void Access::at_shutdown(const Context& context, std::function<void()> action) {
   context.engine()->running().at_shutdown(std::move(action));
 }
 bool Access::has_failed(const Context& context) {
-  return context.engine()->remaining().poisoned();
+  return context.engine()->remaining().aborted();
 }
 Statistics Context::statistics() const {
   return engine()->remaining().statistics();

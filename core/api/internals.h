@@ -38,8 +38,8 @@ struct Access {
   /// As DeviceHeap::set_cache_release(); nothing without a device.
   HORA_EXPORT static void set_device_cache_release(const Context& context, void (*give_back)());
 
-  static Handle handle(std::shared_ptr<Engine> engine, std::shared_ptr<Submission> submission) {
-    return {std::move(engine), std::move(submission)};
+  static Handle handle(std::shared_ptr<Engine> engine, std::shared_ptr<Operation> operation) {
+    return {std::move(engine), std::move(operation)};
   }
   static Result result(std::shared_ptr<ResultMemory> memory) { return Result(std::move(memory)); }
   static ResultHandle result_handle(Handle handle, std::shared_ptr<ResultMemory> memory) {

@@ -146,38 +146,38 @@ void StagedResult::release_host(std::byte*& block) {
   if (block) memory_.release(std::exchange(block, nullptr));
 }
 
-Handle::Handle(std::shared_ptr<Engine> engine, std::shared_ptr<Submission> submission) noexcept
-    : engine_(std::move(engine)), submission_(std::move(submission)) {}
+Handle::Handle(std::shared_ptr<Engine> engine, std::shared_ptr<Operation> operation) noexcept
+    : engine_(std::move(engine)), operation_(std::move(operation)) {}
 
 Handle::Handle(Handle&& other) noexcept
-    : engine_(std::move(other.engine_)), submission_(std::move(other.submission_)) {}
+    : engine_(std::move(other.engine_)), operation_(std::move(other.operation_)) {}
 
 Handle& Handle::operator=(Handle&& other) noexcept {
   Handle dropped(std::move(*this));
   engine_ = std::move(other.engine_);
-  submission_ = std::move(other.submission_);
+  operation_ = std::move(other.operation_);
   return *this;
 }
 
 Handle::~Handle() {
   if (!valid() || engine_->is_forked()) return;
   if (std::uncaught_exceptions() > 0) {
-    engine_->remaining().orphan(submission_);
+    engine_->remaining().detach(operation_);
     return;
   }
   try {
-    engine_->remaining().drop(*submission_);
+    engine_->remaining().drop(*operation_);
   } catch (const std::exception&) {
     // A destructor does not throw, not even where logging fails.
   }
 }
 
 bool Handle::ready() const {
-  return !valid() || submission_->finished();
+  return !valid() || operation_->finished();
 }
 
 bool Handle::wait_for(std::chrono::nanoseconds timeout) const {
-  return ready() || engine_->remaining().wait_for(*submission_, timeout);
+  return ready() || engine_->remaining().wait_for(*operation_, timeout);
 }
 
 void Handle::finish(std::optional<void*> stream, Until until) {
@@ -185,11 +185,11 @@ void Handle::finish(std::optional<void*> stream, Until until) {
     throw Error(ErrorCode::invalid_use,
                 "there is nothing to wait for: this handle was waited for already, or moved from");
   }
-  auto submission = std::exchange(submission_, nullptr);
+  auto operation = std::exchange(operation_, nullptr);
   const auto engine = std::exchange(engine_, nullptr);
-  if (stream) submission->memory.set_stream(*stream);
+  if (stream) operation->memory.set_stream(*stream);
   engine->remaining();
-  until == Until::there ? engine->synchronize(*submission) : engine->wait(*submission);
+  until == Until::there ? engine->synchronize(*operation) : engine->wait(*operation);
 }
 
 void Handle::wait() {

@@ -49,9 +49,9 @@ namespace hora::internal {
 //   2. ProcessSets::call_lock_        one change of the process sets at a time, to its end
 //   3. Engine::progress_lock_         a round of the engine (progress_lock.h)
 //   4. ProcessSets::sets_lock_        the list of process sets
-//   5. Submissions::table_lock_       names and submissions of one set
+//   5. Operations::table_lock_        names and operations of one set
 //   6. TensorArena::mutex_            a rank's tensors in shared memory
-//   7. leaves, under which nothing is taken: Runtime::instances_lock_, UnreportedError::mutex_,
+//   7. leaves, under which nothing is taken: Engine::mutex_,
 //      SharedMemory::mutex_ and peers_mutex_, EventPool's, StreamHeap's, NcclBuffers::mutex_
 //
 // Beside these: Trace::control_mutex_, under which start and stop take Trace::mutex_;

@@ -22,8 +22,8 @@ static_assert(kLongestNotice <= Expiry::kMostLeft);
 /// A root that runs answers a report of an overdue name within this time.
 constexpr Duration kAnswerTime = std::chrono::seconds(1);
 
-Duration next_of(const Submission& submission) {
-  return std::min(submission.notice_at, submission.out_of_time_at);
+Duration next_of(const Operation& operation) {
+  return std::min(operation.notice_at, operation.out_of_time_at);
 }
 
 }  // namespace
@@ -60,10 +60,10 @@ int report_order(bool is_root, bool is_leader) {
   return is_root ? 0 : is_leader ? 1 : 2;
 }
 
-bool root_is_silent(const Submission& submission, Duration time) {
-  return submission.reported_overdue != Duration{} &&
-         submission.answered < submission.reported_overdue &&
-         time - submission.reported_overdue >= kAnswerTime;
+bool root_is_silent(const Operation& operation, Duration time) {
+  return operation.reported_overdue != Duration{} &&
+         operation.answered < operation.reported_overdue &&
+         time - operation.reported_overdue >= kAnswerTime;
 }
 
 Deadlines::Deadlines(const SetParts& parts, const EngineParts& engine, const NameTable& table,
@@ -77,16 +77,16 @@ Deadlines::Deadlines(const SetParts& parts, const EngineParts& engine, const Nam
       memory_(memory),
       next_(next) {}
 
-bool Deadlines::begin(Submission& submission, std::chrono::milliseconds timeout, Duration time) {
-  submission.submitted = time;
+bool Deadlines::begin(Operation& operation, std::chrono::milliseconds timeout, Duration time) {
+  operation.submitted = time;
   const bool warns = stall_warning_.count() > 0;
-  submission.overdue_at = warns ? time + stall_warning_ : Duration::max();
-  if (submission.overdue_at.count() < next_.overdue.load())
-    next_.overdue.store(submission.overdue_at.count());
-  submission.limit = TimeLimit::of(timeout, timeout_);
-  submission.out_of_time_at = submission.limit.end(time, report_order_);
-  submission.notice_at = submission.limit.notice(time);
-  const Duration next = next_of(submission);
+  operation.overdue_at = warns ? time + stall_warning_ : Duration::max();
+  const Duration::rep overdue = operation.overdue_at.count();
+  if (overdue < next_.overdue.load()) next_.overdue.store(overdue);
+  operation.limit = TimeLimit::of(timeout, timeout_);
+  operation.out_of_time_at = operation.limit.end(time, report_order_);
+  operation.notice_at = operation.limit.notice(time);
+  const Duration next = next_of(operation);
   if (next.count() >= next_.timeout.load(kWakeOrder)) return false;
   next_.timeout.store(next.count(), kWakeOrder);
   return next - time <= kOverdueTick;
@@ -95,66 +95,66 @@ bool Deadlines::begin(Submission& submission, std::chrono::milliseconds timeout,
 Deadlines::Due Deadlines::take_due(Duration time) {
   Due due;
   Duration next = Duration::max();
-  for (auto& submission : table_.unfinished()) {
+  for (auto& operation : table_.unfinished()) {
     // What is under way on a device is bounded there.
-    if (submission->decided && memory_.on_device(submission->signature)) continue;
-    if (submission->notice_at <= time) {
-      submission->notice_at = Duration::max();
-      if (!submission->decided) due.expiring.push_back(submission);
+    if (operation->decided && memory_.on_device(operation->signature)) continue;
+    if (operation->notice_at <= time) {
+      operation->notice_at = Duration::max();
+      if (!operation->decided) due.expiring.push_back(operation);
     }
-    next = std::min(next, next_of(*submission));
-    if (submission->out_of_time_at > time) continue;
-    if (!due.timed_out || submission->out_of_time_at < due.timed_out->out_of_time_at) {
-      due.timed_out = std::move(submission);
+    next = std::min(next, next_of(*operation));
+    if (operation->out_of_time_at > time) continue;
+    if (!due.timed_out || operation->out_of_time_at < due.timed_out->out_of_time_at) {
+      due.timed_out = std::move(operation);
     }
   }
   next_.timeout.store(next.count(), kWakeOrder);
   return due;
 }
 
-std::shared_ptr<Submission> Deadlines::stalled(Duration time) const {
-  std::shared_ptr<Submission> longest;
-  for (auto& submission : table_.unfinished()) {
-    if (!submission->announced()) continue;
-    const bool is_stalled = submission->decided ? time - submission->decided_at >= stall_warning_ &&
-                                                      !memory_.on_device(submission->signature)
-                                                : root_is_silent(*submission, time);
+std::shared_ptr<Operation> Deadlines::stalled(Duration time) const {
+  std::shared_ptr<Operation> longest;
+  for (auto& operation : table_.unfinished()) {
+    if (!operation->announced()) continue;
+    const bool is_stalled = operation->decided ? time - operation->decided_at >= stall_warning_ &&
+                                                     !memory_.on_device(operation->signature)
+                                               : root_is_silent(*operation, time);
     if (!is_stalled) continue;
-    if (!longest || submission->submitted < longest->submitted) longest = std::move(submission);
+    if (!longest || operation->submitted < longest->submitted) longest = std::move(operation);
   }
   return longest;
 }
 
 bool Deadlines::waits_since(Duration time) const {
   const auto waiting = table_.unfinished();
-  return std::ranges::any_of(waiting, [&](const auto& submission) {
-    return submission->announced() && submission->submitted <= time;
+  return std::ranges::any_of(waiting, [&](const auto& operation) {
+    return operation->announced() && operation->submitted <= time;
   });
 }
 
-std::vector<std::shared_ptr<Submission>> Deadlines::take_overdue(Duration time) {
+std::vector<std::shared_ptr<Operation>> Deadlines::take_overdue(Duration time) {
   if (time.count() < next_.overdue.load()) return {};
   // What is overdue soon is reported now, too: one message then names them all.
   const Duration soon = time + std::min<Duration>(kOverdueTick, stall_warning_ / 2);
-  std::vector<std::shared_ptr<Submission>> waiting;
+  std::vector<std::shared_ptr<Operation>> waiting;
   Duration first = Duration::max();
-  for (auto& submission : table_.unfinished()) {
-    if (submission->decided || !submission->announced()) continue;
-    first = std::min(first, submission->overdue_at);
-    if (submission->overdue_at <= soon) waiting.push_back(std::move(submission));
+  for (auto& operation : table_.unfinished()) {
+    if (operation->decided || !operation->announced()) continue;
+    first = std::min(first, operation->overdue_at);
+    if (operation->overdue_at <= soon) waiting.push_back(std::move(operation));
   }
   const bool is_overdue = first <= time;
   next_.overdue.store((is_overdue ? soon : first).count());
   if (!is_overdue) return {};
-  for (const auto& submission : waiting) {
-    submission->overdue_at = time + std::max(stall_warning_, time - submission->submitted);
-    if (submission->answered >= submission->reported_overdue) submission->reported_overdue = time;
+  for (const auto& operation : waiting) {
+    operation->overdue_at = time + std::max(stall_warning_, time - operation->submitted);
+    if (operation->answered >= operation->reported_overdue) operation->reported_overdue = time;
   }
   return waiting;
 }
 
 void Deadlines::note_answer(const std::string& name, Duration time) {
-  if (const auto submission = table_.undecided(name)) submission->answered = time;
+  if (const auto operation = table_.undecided(name)) operation->answered = time;
 }
 
 }  // namespace hora::internal

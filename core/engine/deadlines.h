@@ -1,4 +1,4 @@
-/// How long a collective may take on this rank, and which of its submissions have run out of time,
+/// How long a collective may take on this rank, and which of its operations have run out of time,
 /// are overdue, or do not go on.
 #pragma once
 
@@ -18,9 +18,9 @@ namespace hora::internal {
 
 class NameTable;
 struct SetMemory;
-struct Submission;
+struct Operation;
 
-/// From the submission to the end. Pure.
+/// From the operation to the end. Pure.
 struct TimeLimit {
   std::chrono::milliseconds length{0};  ///< 0: none
   bool is_of_call = false;              ///< else that of HORA_TIMEOUT
@@ -43,7 +43,7 @@ struct TimeLimit {
 int report_order(bool is_root, bool is_leader);
 
 /// The root has not answered that it is overdue.
-bool root_is_silent(const Submission& submission, Duration time);
+bool root_is_silent(const Operation& operation, Duration time);
 
 /// When something is due next; max(): nothing is. May be earlier than it is, never later.
 /// Thread rule: written under the table lock, read by any thread.
@@ -52,8 +52,8 @@ struct NextTimes {
   std::atomic<Duration::rep> overdue{Duration::max().count()};
 };
 
-/// The deadlines of one rank's submissions to one process set. Thread rule: guarded by the table
-/// lock of Submissions.
+/// The deadlines of one rank's operations to one process set. Thread rule: guarded by the table
+/// lock of Operations.
 class Deadlines {
  public:
   /// `table`, `memory`, `next` outlive it.
@@ -62,20 +62,20 @@ class Deadlines {
 
   /// It is submitted now; `timeout`: of its call. True where a thread that sleeps would notice its
   /// end too late: it looks again within a tick.
-  bool begin(Submission& submission, std::chrono::milliseconds timeout, Duration time);
+  bool begin(Operation& operation, std::chrono::milliseconds timeout, Duration time);
   struct Due {
-    std::shared_ptr<Submission> timed_out;              ///< the first one that is, or null
-    std::vector<std::shared_ptr<Submission>> expiring;  ///< wait for others; reported once each
+    std::shared_ptr<Operation> timed_out;              ///< the first one that is, or null
+    std::vector<std::shared_ptr<Operation>> expiring;  ///< wait for others; reported once each
   };
   /// Returns what has run out of time by now, and what will soon.
   Due take_due(Duration time);
   /// The one that waits longest of those that a rank must log itself: decided and under way on the
   /// host for longer than HORA_STALL_WARNING, or overdue while the root is silent; or null.
-  std::shared_ptr<Submission> stalled(Duration time) const;
+  std::shared_ptr<Operation> stalled(Duration time) const;
   /// Something has waited for other ranks for this long.
   bool waits_since(Duration time) const;
   /// Returns what is to be reported as overdue now; again at growing intervals.
-  std::vector<std::shared_ptr<Submission>> take_overdue(Duration time);
+  std::vector<std::shared_ptr<Operation>> take_overdue(Duration time);
   /// The root asks all ranks about this name.
   void note_answer(const std::string& name, Duration time);
 

@@ -59,8 +59,7 @@ std::shared_ptr<Engine> Engine::make(std::unique_ptr<Transport> transport, bool 
   engine->terminate_report_.emplace(
       engine->parts_.rank,
       TerminateCalls{
-          .is_logged =
-              [engine](const std::string& why) { return engine->progress_.is_logged(why); },
+          .is_logged = [engine](const std::string& why) { return engine->is_logged(why); },
           .record = [engine](const std::string& why) { engine->record_failure(why); },
           .notify_peers =
               [engine](const std::string& why) {
@@ -96,54 +95,54 @@ Engine& Engine::running() {
               parts_.rank);
 }
 
-std::shared_ptr<Submission> Engine::submit(Request&& request, ProcessSet set) {
-  Submissions& submissions = sets_.engine_of(set, request.name).submissions();
-  return submissions.submit(std::move(request), Caller::goes_on);
+std::shared_ptr<Operation> Engine::submit(Request&& request, ProcessSet set) {
+  Operations& operations = sets_.engine_of(set, request.name).operations();
+  return operations.submit(std::move(request), Caller::goes_on);
 }
 
 void Engine::submit_and_wait(Request&& request, ProcessSet set) {
-  Submissions& submissions = sets_.engine_of(set, request.name).submissions();
+  Operations& operations = sets_.engine_of(set, request.name).operations();
   Progress::Turn turn(progress_);
   turn.take();
-  const auto submission = submissions.submit(std::move(request), Caller::waits);
-  progress_.await(*submission, turn);
-  collect(*submission);
+  const auto operation = operations.submit(std::move(request), Caller::waits);
+  progress_.await(*operation, turn);
+  collect(*operation);
 }
 
-void Engine::wait(Submission& submission) {
-  progress_.await(submission);
-  collect(submission);
+void Engine::wait(Operation& operation) {
+  progress_.await(operation);
+  collect(operation);
 }
 
-void Engine::synchronize(Submission& submission) {
-  wait(submission);
-  if (!submission.memory.work()) return;
-  submission.memory.work()->synchronize();
+void Engine::synchronize(Operation& operation) {
+  wait(operation);
+  if (!operation.memory.work()) return;
+  operation.memory.work()->synchronize();
   if (const auto cause = progress_.failure()) throw detached(*cause);
 }
 
-void Engine::collect(Submission& submission) {
+void Engine::collect(Operation& operation) {
   try {
-    submission.owner->collect(submission);
+    operation.owner->collect(operation);
   } catch (const Error&) {
     has_thrown_.store(true);
     throw;
   }
 }
 
-void Engine::drop(Submission& submission) {
-  progress_.await(submission);
+void Engine::drop(Operation& operation) {
+  progress_.await(operation);
   try {
-    submission.owner->collect(submission);
+    operation.owner->collect(operation);
   } catch (const Error& error) {
     log().warn("{}: the handle of {} was dropped and its error lost: {}",
-               to_string(identity_of_process(parts_.rank)), tensor_text(submission.name),
+               to_string(identity_of_process(parts_.rank)), tensor_text(operation.name),
                error.what());
-    keep_unreported(error, submission);
+    keep_unreported(error, operation);
   }
 }
 
-void Engine::keep_unreported(const Error& error, const Submission& failed) {
+void Engine::keep_unreported(const Error& error, const Operation& failed) {
   const LockGuard lock(mutex_);
   if (!unreported_) unreported_.emplace(error.code(), error.what(), error.rank(), failed.name);
 }
@@ -153,28 +152,28 @@ std::optional<Error> Engine::unreported_error() const {
   return unreported_ && !has_thrown_.load() ? std::optional(detached(*unreported_)) : std::nullopt;
 }
 
-void Engine::orphan(const std::shared_ptr<Submission>& submission) {
-  bool has_retreated = true;
+void Engine::detach(const std::shared_ptr<Operation>& operation) {
+  bool is_cancelled = true;
   {
     const BetweenRounds lock(progress_.lock());
-    if (!submission->finished()) has_retreated = submission->memory.retreat();
+    if (!operation->finished()) is_cancelled = operation->memory.cancel();
   }
-  if (!has_retreated) progress_.await(*submission);
-  submission->owner->orphan(submission);
+  if (!is_cancelled) progress_.await(*operation);
+  operation->owner->detach(operation);
 }
 
 int Engine::carry_out(Request request) {
-  const auto submission = submit(std::move(request));
-  wait(*submission);
-  return submission->number;
+  const auto operation = submit(std::move(request));
+  wait(*operation);
+  return operation->number;
 }
 
 int Engine::join(ProcessSet set) {
-  Submissions& submissions = sets_.engine_of(set).submissions();
-  for (const auto& submission : submissions.unfinished()) progress_.await(*submission);
-  const auto submission = submissions.join();
-  wait(*submission);
-  return submission->number;
+  Operations& operations = sets_.engine_of(set).operations();
+  for (const auto& operation : operations.unfinished()) progress_.await(*operation);
+  const auto operation = operations.join();
+  wait(*operation);
+  return operation->number;
 }
 
 std::uint32_t Engine::next_instance_number(ProcessSet set) {
@@ -183,7 +182,7 @@ std::uint32_t Engine::next_instance_number(ProcessSet set) {
 }
 
 bool Engine::runs_on_device(const Request& request, ProcessSet set) const {
-  return sets_.engine_of(set, request.name).submissions().memory().on_device(request.signature);
+  return sets_.engine_of(set, request.name).operations().memory().on_device(request.signature);
 }
 
 std::byte* Engine::allocate_on_device(std::size_t bytes) {
@@ -194,7 +193,7 @@ std::byte* Engine::allocate_on_device(std::size_t bytes) {
 void Engine::release_on_device(std::byte* data) noexcept {
   parts_.device->release(data, [this](const std::function<void()>& step) {
     const BetweenRounds lock(progress_.lock());
-    if (poisoned()) return false;
+    if (aborted()) return false;
     step();
     return true;
   });
@@ -218,22 +217,22 @@ void Engine::at_shutdown(std::function<void()> action) {
 /// For shutdown(), which goes on where a transport has failed. What it waits for is said by the
 /// watches of what makes progress.
 void Engine::wait_until(const std::function<bool()>& reached) {
-  while (!reached() && !poisoned()) {
+  while (!reached() && !aborted()) {
     if (!has_thread() && progress()) continue;
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }
 
 void Engine::depart() {
-  std::vector<std::shared_ptr<Submission>> open;
+  std::vector<std::shared_ptr<Operation>> open;
   for (const SetEngine* set : sets_.all()) {
-    for (auto& submission : set->submissions().uncollected()) open.push_back(std::move(submission));
+    for (auto& operation : set->operations().uncollected()) open.push_back(std::move(operation));
   }
   wait_until(
       [&] { return std::all_of(open.begin(), open.end(), [](auto& s) { return s->finished(); }); });
-  for (const auto& submission : open) {
-    if (submission->state.load(std::memory_order_acquire) == Submission::kFailed) {
-      keep_unreported(*submission->error, *submission);
+  for (const auto& operation : open) {
+    if (operation->state.load(std::memory_order_acquire) == Operation::kFailed) {
+      keep_unreported(*operation->error, *operation);
     }
   }
   // Each set is closed in the order of its own decisions.
@@ -244,9 +243,9 @@ void Engine::depart() {
                                  parts_.rank),
                      parts_.rank);
   for (SetEngine* set : sets) {
-    set->submissions().close(closed);
+    set->operations().close(closed);
     // From here on a leader polls for the others as if a tensor of its own were waiting.
-    set->submissions().announce_departure();
+    set->operations().announce_departure();
   }
   const NodeControlBlock& node = *parts_.world.control_block;
   node.status(node.local_rank()).departed.store(now().count());
@@ -276,7 +275,7 @@ void Engine::shutdown() {
     // Asked for, so that no level of the log hides it.
     std::fputs(arrivals_text().c_str(), stderr);
   }
-  if (poisoned()) end_after_failure();
+  if (aborted()) end_after_failure();
   std::vector<std::function<void()>> actions;
   {
     const LockGuard lock(mutex_);
@@ -347,7 +346,7 @@ void Engine::abort(const std::string& why) noexcept {
 void Engine::abandon(std::shared_ptr<Engine> engine) noexcept {
   try {
     const std::string known = error_in_flight();
-    if (known.empty() || !engine->progress_.is_logged(known)) {
+    if (known.empty() || !engine->is_logged(known)) {
       engine->log_end("an exception is leaving the scope of hora's context" +
                       (known.empty() ? "; a catch clause can print it" : ": " + known));
     }

@@ -61,9 +61,9 @@ class Engine {
 
   /// Copies data that peers cannot see to where they can, and announces it at once (on a device as
   /// ready when the stream has reached it). Throws what collectives.h says of submitting calls.
-  std::shared_ptr<Submission> submit(Request&& request, ProcessSet set = kWorld);
-  std::shared_ptr<Submission> submit(std::string_view name, Signature signature, std::byte* data,
-                                     void* stream = nullptr) {
+  std::shared_ptr<Operation> submit(Request&& request, ProcessSet set = kWorld);
+  std::shared_ptr<Operation> submit(std::string_view name, Signature signature, std::byte* data,
+                                    void* stream = nullptr) {
     return submit({name, std::move(signature), data, stream});
   }
   /// submit() and wait(), without waking this rank's engine.
@@ -72,21 +72,21 @@ class Engine {
                        void* stream = nullptr) {
     submit_and_wait({name, std::move(signature), data, stream});
   }
-  /// Returns when finished; copies results out; throws the submission's error. Frees the name.
-  void wait(Submission& submission);
+  /// Returns when finished; copies results out; throws the operation's error. Frees the name.
+  void wait(Operation& operation);
   /// wait(), and until the result is there: of a device, blocks the host for it. Throws, too, where
   /// the engine has failed meanwhile: the collective was aborted, and its result is undefined.
-  void synchronize(Submission& submission);
+  void synchronize(Operation& operation);
   /// Returns after `timeout` at the latest: whether it is finished. Frees nothing.
-  bool wait_for(const Submission& submission, Duration timeout) {
-    return progress_.await_for(submission, timeout);
+  bool wait_for(const Operation& operation, Duration timeout) {
+    return progress_.await_for(operation, timeout);
   }
   /// wait() for a dropped handle: shutdown() throws its error.
-  void drop(Submission& submission);
-  /// Releases a submission whose handle an exception has dropped. Its memory may be freed when this
+  void drop(Operation& operation);
+  /// Releases a operation whose handle an exception has dropped. Its memory may be freed when this
   /// returns: after a round of the thread that makes progress at most, but where messages between
   /// nodes use the memory already, when those have ended.
-  void orphan(const std::shared_ptr<Submission>& submission);
+  void detach(const std::shared_ptr<Operation>& operation);
   /// The error of a collective that has failed, while no call has thrown any error.
   std::optional<Error> unreported_error() const;
   /// Waits for what this rank has in flight on the set, then for every rank of it to join,
@@ -121,7 +121,9 @@ class Engine {
   void note_phase(std::string_view phase) noexcept;
   Statistics statistics() const { return sets_.statistics(); }
   /// Peers may write to the memory of collectives that have failed, at any time.
-  bool poisoned() const { return sets_.poisoned().load(); }
+  bool aborted() const { return sets_.aborted().load(); }
+  /// Whether some rank's log has the first cause, and `text` holds it. Any thread.
+  bool is_logged(const std::string& text) const { return progress_.is_logged(text); }
   /// After stop(): a table of who came last to the collectives of the world, and how late; empty
   /// but on the root.
   std::string arrivals_text() const;
@@ -148,8 +150,8 @@ class Engine {
 
  private:
   Engine(std::unique_ptr<Transport> transport, EngineParts parts);
-  void collect(Submission& submission);
-  void keep_unreported(const Error& error, const Submission& failed);
+  void collect(Operation& operation);
+  void keep_unreported(const Error& error, const Operation& failed);
   /// Throws what collect() does.
   int carry_out(Request request);
   void wait_until(const std::function<bool()>& reached);

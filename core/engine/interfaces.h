@@ -81,7 +81,7 @@ class PeerFailure final : public Error {
   using Error::Error;
 };
 
-/// One submission's memory on a device. Streams are the device's own (cudaStream_t), passed as
+/// One operation's memory on a device. Streams are the device's own (cudaStream_t), passed as
 /// plain pointers. Nothing but synchronize() blocks the host for the device's work.
 /// Thread rule: wait_done and synchronize by any thread after record_done; the others by the thread
 /// that holds the engine's lock.
@@ -127,7 +127,7 @@ inline std::shared_ptr<std::byte> allocate_owned(DeviceHeap& heap, std::size_t b
 /// Runs a step with the engine's lock held; false, and it is not run, where the engine has failed.
 using WithEngineLock = std::function<bool(const std::function<void()>&)>;
 
-/// A submission's memory on a device, as it begins.
+/// A operation's memory on a device, as it begins.
 struct BegunOnDevice {
   std::shared_ptr<DeviceWork> work;
   /// For the ranks of the node, which see it beside their own (BoundUnit::places).

@@ -68,15 +68,15 @@ struct Request {
   std::chrono::milliseconds timeout{0};
 };
 
-class Submissions;
+class Operations;
 struct NameEntry;
 
-struct Submission {
+struct Operation {
   enum State : std::uint32_t { kPending = 0, kDone = 1, kFailed = 2 };
 
   std::string name;
   Signature signature;
-  Submissions* owner = nullptr;  ///< null of joined proxies
+  Operations* owner = nullptr;  ///< null of joined proxies
   TensorMemory memory;
   std::shared_ptr<ExchangeResult> result;
   std::shared_ptr<LastExtents> last_extents;  ///< the name's; null: it is no such exchange
@@ -85,10 +85,10 @@ struct Submission {
   int number = 0;  ///< the result of such a change (the set), and of join (the last rank)
 
   // Guarded by the engine's table lock.
-  NameEntry* entry = nullptr;  ///< in the NameTable, while this is the name's submission
+  NameEntry* entry = nullptr;  ///< in the NameTable, while this is the name's operation
   std::optional<Id> id;        ///< as which this rank is ready; none: reported by name
   bool decided = false;
-  bool orphaned = false;         ///< its handle was dropped by an exception
+  bool is_detached = false;      ///< its handle was dropped by an exception
   bool is_joined_proxy = false;  ///< of a rank that has joined; no handle knows it
   Duration submitted{};          ///< zero until it is announced
   Duration overdue_at{};
@@ -109,7 +109,7 @@ struct Submission {
     peer_locations.clear();
     number = 0;
     id.reset();
-    repeats = decided = orphaned = false;
+    repeats = decided = is_detached = false;
     submitted = overdue_at = reported_overdue = answered = decided_at = {};
     out_of_time_at = notice_at = Duration::max();
     record = kNoTicket;
@@ -130,13 +130,13 @@ struct Submission {
 /// A rank's knowledge of one name.
 struct NameEntry {
   std::optional<Id> id;
-  Signature signature;                     ///< the id's
-  std::shared_ptr<Submission> submission;  ///< until its handle releases it
+  Signature signature;                   ///< the id's
+  std::shared_ptr<Operation> operation;  ///< until its handle releases it
   /// The id's, of exchanges to which ranks may bring other extents each time; else null.
   std::shared_ptr<LastExtents> last_extents;
-  /// Where the name has an id: ended submissions that its next calls use again. Two, because the
+  /// Where the name has an id: ended operations that its next calls use again. Two, because the
   /// thread that has reported the end of one may hold it for a while.
-  std::array<std::shared_ptr<Submission>, 2> spares;
+  std::array<std::shared_ptr<Operation>, 2> spares;
 };
 
 /// Thread rule: guarded by the engine's table lock.
@@ -144,30 +144,30 @@ class NameTable {
  public:
   explicit NameTable(int id_capacity) : in_flight_(static_cast<std::size_t>(id_capacity)) {}
 
-  /// Enters one of the name's submissions before, renewed, where nothing refers to it any more, and
+  /// Enters one of the name's operations before, renewed, where nothing refers to it any more, and
   /// where none is in flight; else null.
-  std::shared_ptr<Submission> enter_again(std::string_view name);
-  /// Reserves the submission's name. False: it is in flight already.
-  bool enter(const std::shared_ptr<Submission>& submission);
+  std::shared_ptr<Operation> enter_again(std::string_view name);
+  /// Reserves the operation's name. False: it is in flight already.
+  bool enter(const std::shared_ptr<Operation>& operation);
   /// The name is free again.
-  void leave(const Submission& submission);
+  void leave(const Operation& operation);
   /// "<prefix>.<k>" with the lowest k that is not in flight.
   std::string unnamed(std::string_view prefix) const;
 
-  /// The submission that waits for `id` on this rank, or null.
-  std::shared_ptr<Submission> waiting_for(Id id) const;
+  /// The operation that waits for `id` on this rank, or null.
+  std::shared_ptr<Operation> waiting_for(Id id) const;
   /// Likewise; it does so no longer.
-  std::shared_ptr<Submission> take_waiting(Id id);
-  void set_waiting(Id id, std::shared_ptr<Submission> submission);
-  /// The submission of this name that waits for other ranks, or null.
-  std::shared_ptr<Submission> undecided(const std::string& name) const;
+  std::shared_ptr<Operation> take_waiting(Id id);
+  void set_waiting(Id id, std::shared_ptr<Operation> operation);
+  /// The operation of this name that waits for other ranks, or null.
+  std::shared_ptr<Operation> undecided(const std::string& name) const;
 
-  /// Decisions. assign returns the name's submission, null where this rank has none undecided.
-  std::shared_ptr<Submission> assign(const std::string& name, Id id);
-  /// The submission that was ready for the id and must be reported by name instead, or null.
-  std::shared_ptr<Submission> retire(Id id);
-  /// The undecided submission of this name, or null; it no longer waits for an id.
-  std::shared_ptr<Submission> take_undecided(const std::string& name);
+  /// Decisions. assign returns the name's operation, null where this rank has none undecided.
+  std::shared_ptr<Operation> assign(const std::string& name, Id id);
+  /// The operation that was ready for the id and must be reported by name instead, or null.
+  std::shared_ptr<Operation> retire(Id id);
+  /// The undecided operation of this name, or null; it no longer waits for an id.
+  std::shared_ptr<Operation> take_undecided(const std::string& name);
 
   // For a rank that has joined: names that others submit.
   /// The name has this id and signature.
@@ -176,9 +176,9 @@ class NameTable {
   const Signature* signature_of(Id id) const;
   const std::unordered_map<Id, std::string>& names_of_ids() const { return names_of_ids_; }
 
-  std::vector<std::shared_ptr<Submission>> unfinished() const;
+  std::vector<std::shared_ptr<Operation>> unfinished() const;
   /// Those that still have their names, finished or not: no call has got their errors.
-  std::vector<std::shared_ptr<Submission>> uncollected() const;
+  std::vector<std::shared_ptr<Operation>> uncollected() const;
   /// A name that is not free, if any.
   std::optional<std::string> taken() const;
 
@@ -191,20 +191,20 @@ class NameTable {
   };
   std::unordered_map<std::string, NameEntry, Hash, std::equal_to<>> entries_;
   std::unordered_map<Id, std::string> names_of_ids_;
-  std::vector<std::shared_ptr<Submission>> in_flight_;  ///< by slot
+  std::vector<std::shared_ptr<Operation>> in_flight_;  ///< by slot
 };
 
-/// Decided submissions of this rank, and where each local rank keeps its part.
+/// Decided operations of this rank, and where each local rank keeps its part.
 struct DecidedBatch {
-  std::vector<std::shared_ptr<Submission>> submissions;
-  std::vector<Location> locations;  ///< [position in submissions * local_size + local rank]
+  std::vector<std::shared_ptr<Operation>> operations;
+  std::vector<Location> locations;  ///< [position in operations * local_size + local rank]
   std::size_t local_size = 1;
 
   std::span<const Location> locations_of(std::size_t position) const {
     return std::span(locations).subspan(position * local_size, local_size);
   }
   void clear() {
-    submissions.clear();
+    operations.clear();
     locations.clear();
   }
 };
@@ -220,19 +220,19 @@ class SetRecord {
 
   bool on() const { return writer_.on(); }
   /// Before it is announced.
-  void submitted(Submission& submission) const {
-    submission.record = writer_.submitted(submission.name, set_, submission.signature,
-                                          submission.memory.bytes(), peers_, submission.submitted);
+  void submitted(Operation& operation) const {
+    operation.record = writer_.submitted(operation.name, set_, operation.signature,
+                                         operation.memory.bytes(), peers_, operation.submitted);
   }
   /// Each one that the set decides, in its order.
-  void decided(const Submission& submission) {
-    writer_.decided(submission.record, ++decided_, submission.decided_at);
+  void decided(const Operation& operation) {
+    writer_.decided(operation.record, ++decided_, operation.decided_at);
   }
-  void started(const Submission& submission, Duration time) const {
-    writer_.started(submission.record, time);
+  void started(const Operation& operation, Duration time) const {
+    writer_.started(operation.record, time);
   }
-  void finished(const Submission& submission, bool failed, Duration time) const {
-    writer_.finished(submission.record, failed ? RecordOutcome::failed : RecordOutcome::done, time);
+  void finished(const Operation& operation, bool failed, Duration time) const {
+    writer_.finished(operation.record, failed ? RecordOutcome::failed : RecordOutcome::done, time);
   }
   /// A thread begins or ends to wait for a result.
   void blocked(bool begins) const { writer_.blocked(begins); }
@@ -244,15 +244,15 @@ class SetRecord {
   std::uint64_t decided_ = 0;
 };
 
-/// Thread rule, beside each part. The *table* lock guards names and submissions, and is held
+/// Thread rule, beside each part. The *table* lock guards names and operations, and is held
 /// briefly.
-class Submissions {
+class Operations {
  public:
-  /// All outlive it. `poisoned`: peers may still touch memory, so that none is freed.
-  Submissions(const SetParts& parts, const EngineParts& engine, const std::atomic<bool>& poisoned,
-              const Tracer& trace, ProcessSet set);
-  Submissions(const Submissions&) = delete;
-  Submissions& operator=(const Submissions&) = delete;
+  /// All outlive it. `aborted`: peers may still touch memory, so that none is freed.
+  Operations(const SetParts& parts, const EngineParts& engine, const std::atomic<bool>& aborted,
+             const Tracer& trace, ProcessSet set);
+  Operations(const Operations&) = delete;
+  Operations& operator=(const Operations&) = delete;
 
   const SetMemory& memory() const { return memory_; }
   const Tracer& trace() const { return trace_; }
@@ -260,17 +260,17 @@ class Submissions {
 
   // Any thread.
   /// Copies data that peers cannot see to where they can, and announces it.
-  std::shared_ptr<Submission> submit(Request&& request, Caller caller);
-  /// Announces that this rank, which has nothing in flight, has no more data. The submission is
+  std::shared_ptr<Operation> submit(Request&& request, Caller caller);
+  /// Announces that this rank, which has nothing in flight, has no more data. The operation is
   /// finished when all ranks have joined; its number is the last one.
-  std::shared_ptr<Submission> join();
-  /// Copies the results of a finished submission out, or throws its error. Frees the name.
-  void collect(Submission& submission);
-  /// Releases a submission whose handle an exception has dropped.
-  void orphan(const std::shared_ptr<Submission>& submission);
-  std::vector<std::shared_ptr<Submission>> unfinished() const;
-  /// Submissions, finished or not, whose handles have not been waited for.
-  std::vector<std::shared_ptr<Submission>> uncollected() const;
+  std::shared_ptr<Operation> join();
+  /// Copies the results of a finished operation out, or throws its error. Frees the name.
+  void collect(Operation& operation);
+  /// Releases a operation whose handle an exception has dropped.
+  void detach(const std::shared_ptr<Operation>& operation);
+  std::vector<std::shared_ptr<Operation>> unfinished() const;
+  /// Operations, finished or not, whose handles have not been waited for.
+  std::vector<std::shared_ptr<Operation>> uncollected() const;
   /// A name whose handle is open, if any.
   std::optional<std::string> open_name() const {
     const LockGuard table(table_lock_);
@@ -287,18 +287,18 @@ class Submissions {
   /// Since when this rank waits in join() for others; none where it does not.
   std::optional<Duration> joined_since() const;
   bool wait_for_peers() const { return undecided_.load() > 0; }
-  /// This rank's submission of this name waits for others.
+  /// This rank's operation of this name waits for others.
   bool wait_for_peers(const std::string& name) const;
   void report_stalls();
   /// timed_out() has nothing to do before; Duration::max() where it never has.
   Duration next_timeout() const { return Duration(next_times_.timeout.load(kWakeOrder)); }
 
   // The thread that makes progress.
-  /// The submission that has run out of time first by now, or null; reports those that
+  /// The operation that has run out of time first by now, or null; reports those that
   /// will soon to the leader.
-  std::shared_ptr<Submission> timed_out(Duration time);
+  std::shared_ptr<Operation> timed_out(Duration time);
   // These three as Deadlines has them.
-  std::shared_ptr<Submission> stalled(Duration time) const;
+  std::shared_ptr<Operation> stalled(Duration time) const;
   bool waits_since(Duration time) const;
   void note_answer(const std::string& name);
   /// Sends mail that has found the mailbox full; true if any went.
@@ -319,7 +319,7 @@ class Submissions {
   /// A hint to the leader: this rank waits under this name on `set`. Left out where the mailbox is
   /// full.
   void hint_elsewhere(const std::string& name, ProcessSet set);
-  void finish(const std::shared_ptr<Submission>& submission, std::optional<Error> error,
+  void finish(const std::shared_ptr<Operation>& operation, std::optional<Error> error,
               Duration time = now());
   /// Fails what waits for other ranks, and what is submitted from now on.
   void fail_undecided(const Error& error);
@@ -329,23 +329,23 @@ class Submissions {
  private:
   using Arrival = NodeControlBlock::Arrival;
 
-  std::shared_ptr<Submission> enter(Request& request) HORA_REQUIRES(table_lock_);
-  // How peers learn of submissions: known ids by ready bits, everything else by mail to the node's
+  std::shared_ptr<Operation> enter(Request& request) HORA_REQUIRES(table_lock_);
+  // How peers learn of operations: known ids by ready bits, everything else by mail to the node's
   // leader; wakes the ranks that must see it.
-  void announce(const std::shared_ptr<Submission>& submission) HORA_REQUIRES(table_lock_);
+  void announce(const std::shared_ptr<Operation>& operation) HORA_REQUIRES(table_lock_);
   Arrival arrive(Id id, Location where, Duration time = {}, bool resized = false);
-  void report(const Submission& submission) HORA_REQUIRES(table_lock_);
+  void report(const Operation& operation) HORA_REQUIRES(table_lock_);
   void send(const Mail& mail) HORA_REQUIRES(table_lock_);
-  // What a rank that has joined takes part in without data: submissions by proxy.
+  // What a rank that has joined takes part in without data: operations by proxy.
   bool is_wanted(Id id) const HORA_REQUIRES(table_lock_);
   bool submit_proxy(Id id, const std::string& name) HORA_REQUIRES(table_lock_);
-  std::shared_ptr<Submission> make_proxy(Id id, const Signature& signature);
+  std::shared_ptr<Operation> make_proxy(Id id, const Signature& signature);
   void drop_proxy(Id id) HORA_REQUIRES(table_lock_);
   void check_open() const HORA_REQUIRES(table_lock_);
-  void release(Submission& submission);
+  void release(Operation& operation);
 
   const int rank_;  ///< in the world
-  const std::atomic<bool>& poisoned_;
+  const std::atomic<bool>& aborted_;
   const Tracer& trace_;
   SetRecord record_;
   NodeControlBlock& control_block_;
@@ -353,7 +353,7 @@ class Submissions {
   SmallBlocks small_blocks_;
   BlockVolume block_volume_;
   const SetMemory memory_;
-  std::atomic<int> undecided_{0};  ///< this rank's submissions that wait for others
+  std::atomic<int> undecided_{0};  ///< this rank's operations that wait for others
   std::atomic<bool> joined_{false};
   NextTimes next_times_;
 

@@ -48,7 +48,7 @@ constexpr Duration kFirstNodeLead = milliseconds(500);
 constexpr Duration kNewsPoll = milliseconds(1);
 
 /// CPU time the engine asks for at once. With the kernel's default (3 ms) it does not preempt a
-/// computing main thread, and a reduction starts that much later than the last submission.
+/// computing main thread, and a reduction starts that much later than the last operation.
 constexpr std::uint64_t kTimeSliceNanoseconds = 100'000;
 
 /// struct sched_attr of sched_setattr(2), version 0.
@@ -95,23 +95,23 @@ class PreciseSleep {
   int slack_;
 };
 
-/// Notes in the flight record, and in a timeline, that a thread is blocked, unless the submission
+/// Notes in the flight record, and in a timeline, that a thread is blocked, unless the operation
 /// is finished already.
 class TracedWait {
  public:
-  explicit TracedWait(const Submission& submission)
-      : trace_(submission.owner->trace()),
-        record_(submission.owner->record()),
-        blocks_(!submission.finished()) {
+  explicit TracedWait(const Operation& operation)
+      : trace_(operation.owner->trace()),
+        record_(operation.owner->record()),
+        blocks_(!operation.finished()) {
     if (!blocks_) return;
     record_.blocked(true);
     if (!trace_.on()) return;
-    submission_ = &submission;
+    operation_ = &operation;
     begin_ = trace_now();
   }
   ~TracedWait() {
     if (blocks_) record_.blocked(false);
-    if (submission_) finish();
+    if (operation_) finish();
   }
   TracedWait(const TracedWait&) = delete;
   TracedWait& operator=(const TracedWait&) = delete;
@@ -122,7 +122,7 @@ class TracedWait {
   const Tracer& trace_;
   const SetRecord& record_;
   const bool blocks_;
-  const Submission* submission_ = nullptr;
+  const Operation* operation_ = nullptr;
   TraceTime begin_{};
 };
 
@@ -131,7 +131,7 @@ void TracedWait::finish() noexcept {
     const std::string thread = this_thread_name();
     const TraceTime end = trace_now();
     trace_.record([&](Recording& recording) {
-      recording.waited(thread, trace_.tensor(submission_->name), begin_, end);
+      recording.waited(thread, trace_.tensor(operation_->name), begin_, end);
     });
   } catch (const std::exception& error) {
     try {
@@ -142,24 +142,24 @@ void TracedWait::finish() noexcept {
   }
 }
 
-/// While a thread sleeps until a submission is complete, the ranks of the node can see that.
+/// While a thread sleeps until a operation is complete, the ranks of the node can see that.
 class SeenWait {
  public:
-  SeenWait(RankStatus& status, const Submission& submission)
-      : status_(status), submission_(submission) {}
+  SeenWait(RankStatus& status, const Operation& operation)
+      : status_(status), operation_(operation) {}
   ~SeenWait() {
     if (begun_) status_.waits_for.clear();
   }
   SeenWait(const SeenWait&) = delete;
   SeenWait& operator=(const SeenWait&) = delete;
   void begin() {
-    if (!begun_) status_.waits_for.write(submission_.name, now());
+    if (!begun_) status_.waits_for.write(operation_.name, now());
     begun_ = true;
   }
 
  private:
   RankStatus& status_;
-  const Submission& submission_;
+  const Operation& operation_;
   bool begun_ = false;
 };
 
@@ -184,20 +184,20 @@ const std::vector<SetEngine*>& Progress::engines() const {
 }
 
 bool Progress::step(Duration time) {
-  if (sets_.poisoned().load()) return false;
+  if (sets_.aborted().load()) return false;
   try {
     if (first_cause().is_published()) throw EndedElsewhere(first_cause().get().value());
     return suspicion_ ? look_for_cause(time) : advance(time);
   } catch (const EndedElsewhere& error) {
-    poison(error, Origin::elsewhere);
+    abort(error, Origin::elsewhere);
   } catch (const PeerFailure& failure) {
     suspect(failure, time);
   } catch (const Error& error) {
-    poison(error, Origin::here);
+    abort(error, Origin::here);
   } catch (const std::exception& error) {
-    poison(Error(ErrorCode::transport, std::string("hora's engine failed: ") + error.what(),
-                 parts_.rank),
-           Origin::here);
+    abort(Error(ErrorCode::transport, std::string("hora's engine failed: ") + error.what(),
+                parts_.rank),
+          Origin::here);
   }
   return true;
 }
@@ -217,7 +217,7 @@ bool Progress::advance(Duration time) {
 }
 
 /// `found`: by this rank; what another one has found first holds instead.
-void Progress::poison(const Error& found, Origin origin) {
+void Progress::abort(const Error& found, Origin origin) {
   const bool is_first = first_cause().publish(found);
   const Error error = is_first ? detached(found) : first_cause().get().value_or(detached(found));
   if (is_first && origin == Origin::here) {
@@ -228,21 +228,21 @@ void Progress::poison(const Error& found, Origin origin) {
     is_first&& origin == Origin::here ? parts_.flight->failed(error)
                                       : parts_.flight->failed_elsewhere(error);
   }
-  for (SetEngine* engine : engines()) engine->submissions().close(error);
-  sets_.poisoned().store(true);
+  for (SetEngine* engine : engines()) engine->operations().close(error);
+  sets_.aborted().store(true);
   parts_.world.control_block->signal_others();
   sets_.world().send_end(error);
   // Before handles fail: a caller that gets the error may free memory that a device uses.
   if (parts_.device) parts_.device->abort();
   // Before handles fail: likewise memory into which messages arrive.
   withdraw();
-  for (SetEngine* engine : engines()) engine->submissions().fail_all(error);
+  for (SetEngine* engine : engines()) engine->operations().fail_all(error);
 }
 
 /// A cause is waited for only where devices are connected over nodes: in a node, causes are
 /// published faster than they have consequences.
 void Progress::suspect(const PeerFailure& failure, Duration time) {
-  if (!parts_.world.device_spans_nodes) return poison(failure, Origin::here);
+  if (!parts_.world.device_spans_nodes) return abort(failure, Origin::here);
   const bool is_first = parts_.world.topology.node_of(parts_.rank) == 0;
   suspicion_ = {detached(failure), time + kLongestNews + (is_first ? Duration{} : kFirstNodeLead)};
 }
@@ -258,7 +258,7 @@ bool Progress::look_for_cause(Duration time) {
   } catch (const Error&) {
     is_time = true;  // messages fail as well: what was found first holds
   }
-  if (is_time) poison(suspicion_->error, Origin::here);
+  if (is_time) abort(suspicion_->error, Origin::here);
   return is_time;
 }
 
@@ -283,7 +283,7 @@ void Progress::withdraw() {
 }
 
 std::optional<Error> Progress::failure() const {
-  return sets_.poisoned().load() ? first_cause().get() : std::nullopt;
+  return sets_.aborted().load() ? first_cause().get() : std::nullopt;
 }
 
 bool Progress::is_logged(const std::string& text) const {
@@ -297,21 +297,21 @@ std::optional<int> Progress::failed_elsewhere() const {
   return cause->rank();
 }
 
-/// Poisons the engine, as errors of transports do, where a collective has run out of time, or a
+/// Aborts the engine, as errors of transports do, where a collective has run out of time, or a
 /// rank that it waits for has ended or is stopped; logs what waits too long.
 void Progress::check_timeouts(Duration time) {
-  if (sets_.poisoned().load()) return;
+  if (sets_.aborted().load()) return;
   for (SetEngine* engine : engines()) {
-    if (const auto error = engine->timed_out(time)) return poison(*error, Origin::here);
-    if (const auto error = engine->gone_rank(time)) return poison(*error, Origin::here);
-    if (const auto error = engine->stopped_rank(time)) return poison(*error, Origin::here);
+    if (const auto error = engine->timed_out(time)) return abort(*error, Origin::here);
+    if (const auto error = engine->gone_rank(time)) return abort(*error, Origin::here);
+    if (const auto error = engine->stopped_rank(time)) return abort(*error, Origin::here);
     engine->watch_stalls(time);
   }
 }
 
 /// A step would find something to do that was announced to this rank.
 bool Progress::has_pending_work() const {
-  if (sets_.poisoned().load()) return false;
+  if (sets_.aborted().load()) return false;
   return first_cause().is_published() || any([](auto* e) { return e->has_pending_work(); });
 }
 
@@ -330,20 +330,20 @@ bool Progress::messages_left() const {
 
 /// True while messages and mail are to be sent or received for which no signal arrives.
 bool Progress::must_poll() {
-  if (sets_.poisoned().load()) return false;
+  if (sets_.aborted().load()) return false;
   try {
     return data_travels() || any([](auto* e) {
-             return e->messages_left() || e->submissions().mail_waits() ||
-                    (e->leads_several() && e->submissions().wait_for_peers());
+             return e->messages_left() || e->operations().mail_waits() ||
+                    (e->leads_several() && e->operations().wait_for_peers());
            });
   } catch (const Error& error) {
-    poison(error, Origin::here);
+    abort(error, Origin::here);
     return false;
   }
 }
 
 bool Progress::is_unfinished() {
-  return has_pending_work() || is_running() || must_poll() ||
+  return suspicion_ || has_pending_work() || is_running() || must_poll() ||
          // What waits too long: the sleep that the engine has chosen may end later.
          any([](auto* e) { return e->deadline().has_value(); });
 }
@@ -357,7 +357,7 @@ bool Progress::spins(Duration idle, bool awaited) {
 }
 
 WakeupFlags::SleepLength Progress::sleep_length(Duration time, Duration idle, bool awaited) {
-  if (sets_.poisoned().load()) return std::nullopt;
+  if (sets_.aborted().load()) return std::nullopt;
   if (suspicion_) return kNewsPoll;
   for (SetEngine* engine : engines()) engine->control_block().await_done(engine->awaited());
   if (has_pending_work()) return WakeupFlags::kNoSleep;
@@ -371,7 +371,7 @@ WakeupFlags::SleepLength Progress::sleep_length(Duration time, Duration idle, bo
   if (device_busy_) pause = kDevicePoll;
   Duration until = Duration::max();
   for (const SetEngine* engine : engines()) {
-    until = std::min(until, engine->submissions().next_timeout());
+    until = std::min(until, engine->operations().next_timeout());
     if (const auto deadline = engine->deadline()) until = std::min(until, *deadline);
   }
   return std::clamp<Duration>(until - time, microseconds(100), pause);
@@ -460,15 +460,15 @@ void Progress::pause(Duration idle_since) {
   });
 }
 
-void Progress::await(const Submission& submission) {
+void Progress::await(const Operation& operation) {
   Turn turn(*this);
-  await(submission, turn);
+  await(operation, turn);
 }
 
-void Progress::await(const Submission& submission, Turn& turn) {
-  const TracedWait blocked(submission);
+void Progress::await(const Operation& operation, Turn& turn) {
+  const TracedWait blocked(operation);
   std::optional<Duration> begin;  // of another thread's turn
-  while (!submission.finished()) {
+  while (!operation.finished()) {
     if (!turn.take()) {
       const Duration time = now();
       if (time - begin.value_or(time) > parts_.settings.spin) break;
@@ -477,24 +477,24 @@ void Progress::await(const Submission& submission, Turn& turn) {
       continue;
     }
     lock_.assert_held();
-    step_until_finished_or_asked(submission);
-    if (submission.finished()) break;
+    step_until_finished_or_asked(operation);
+    if (operation.finished()) break;
     turn.leave();
     begin = now();
   }
   turn.leave();
-  if (submission.finished()) return;
+  if (operation.finished()) return;
   // Another thread makes progress, and the engine thread after it, which may be in a pause between
   // two polls: now a thread is blocked.
   waiters_.fetch_add(1);
   if (parts_.world.topology.nodes() > 1) wake_rank();
-  block_until_finished(submission);
+  block_until_finished(operation);
   waiters_.fetch_sub(1);
 }
 
-bool Progress::await_for(const Submission& submission, Duration timeout) {
-  if (submission.finished()) return true;
-  const TracedWait blocked(submission);
+bool Progress::await_for(const Operation& operation, Duration timeout) {
+  if (operation.finished()) return true;
+  const TracedWait blocked(operation);
   waiters_.fetch_add(1);
   if (parts_.world.topology.nodes() > 1) wake_rank();
   const Duration begin = now();
@@ -509,32 +509,32 @@ bool Progress::await_for(const Submission& submission, Duration timeout) {
       std::this_thread::sleep_for(std::min({waited / 8, kLongestTimedPoll, timeout - waited}));
     }
     waited = now() - begin;
-  } while (!submission.finished() && waited < timeout);
+  } while (!operation.finished() && waited < timeout);
   waiters_.fetch_sub(1);
-  return submission.finished();
+  return operation.finished();
 }
 
-void Progress::block_until_finished(const Submission& submission) {
-  SeenWait seen(status(), submission);
+void Progress::block_until_finished(const Operation& operation) {
+  SeenWait seen(status(), operation);
   seen.begin();
-  while (!submission.finished()) {
+  while (!operation.finished()) {
     if (has_thread()) {
-      submission.state.wait(Submission::kPending, std::memory_order_acquire);
+      operation.state.wait(Operation::kPending, std::memory_order_acquire);
     } else if (!try_step()) {
       std::this_thread::yield();
     }
   }
 }
 
-void Progress::step_until_finished_or_asked(const Submission& submission) {
+void Progress::step_until_finished_or_asked(const Operation& operation) {
   // Yielding may cost a whole time slice of an unrelated process.
   const Duration spinning = parts_.has_core ? Duration(parts_.settings.spin) : kBriefly;
-  SeenWait seen(status(), submission);
+  SeenWait seen(status(), operation);
   Duration time = now();
   Duration idle_since = time;
-  while (!submission.finished() && !lock_.is_asked_for()) {
+  while (!operation.finished() && !lock_.is_asked_for()) {
     if (step(time)) {
-      if (submission.finished()) break;
+      if (operation.finished()) break;
       idle_since = time = now();
       continue;
     }
@@ -551,7 +551,7 @@ void Progress::step_until_finished_or_asked(const Submission& submission) {
       wakeup_flags_.sleep(WakeupFlags::Sleeper::caller, [&] {
         lock_.assert_held();
         const auto length = sleep_length(time, idle, /*awaited=*/true);
-        const bool leaves = submission.finished() || lock_.is_asked_for();
+        const bool leaves = operation.finished() || lock_.is_asked_for();
         return leaves ? WakeupFlags::kNoSleep : length;
       });
       sets_.report_stalls();

@@ -62,15 +62,15 @@ class Progress {
     std::unique_lock<ProgressLock> lock_{progress_.lock(), std::defer_lock};
   };
 
-  /// Returns when the submission is finished.
-  void await(const Submission& submission);
-  void await(const Submission& submission, Turn& turn);
+  /// Returns when the operation is finished.
+  void await(const Operation& operation);
+  void await(const Operation& operation, Turn& turn);
   /// Returns after `timeout` at the latest: whether it is finished.
-  bool await_for(const Submission& submission, Duration timeout);
+  bool await_for(const Operation& operation, Duration timeout);
 
-  /// Makes the progress that is possible now; true if there was any. Errors of transports poison
+  /// Makes the progress that is possible now; true if there was any. Errors of transports Abort
   /// the engine: everything fails, and nothing is done from then on. The first one of the node is
-  /// published to all its ranks and sent to the other nodes, and poisons their engines, too.
+  /// published to all its ranks and sent to the other nodes, and aborts their engines, too.
   /// `time`: the present.
   bool step(Duration time = now()) HORA_REQUIRES(lock_);
   /// Something is under way that needs more steps, announced or not.
@@ -106,7 +106,7 @@ class Progress {
   bool advance(Duration time) HORA_REQUIRES(lock_);
   bool look_for_cause(Duration time) HORA_REQUIRES(lock_);
   void suspect(const PeerFailure& failure, Duration time) HORA_REQUIRES(lock_);
-  void poison(const Error& error, Origin origin) HORA_REQUIRES(lock_);
+  void abort(const Error& error, Origin origin) HORA_REQUIRES(lock_);
   void withdraw() HORA_REQUIRES(lock_);
   FirstCause first_cause() const { return parts_.world.control_block->first_cause(); }
   void check_timeouts(Duration time) HORA_REQUIRES(lock_);
@@ -118,8 +118,8 @@ class Progress {
 
   void run();
   void pause(Duration idle_since);
-  void step_until_finished_or_asked(const Submission& submission) HORA_REQUIRES(lock_);
-  void block_until_finished(const Submission& submission);
+  void step_until_finished_or_asked(const Operation& operation) HORA_REQUIRES(lock_);
+  void block_until_finished(const Operation& operation);
   RankStatus& status() const { return parts_.world.control_block->status(local_rank_); }
   void wake_rank() const { wakeup_flags_.signal(local_rank_); }
 

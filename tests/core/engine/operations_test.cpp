@@ -16,8 +16,8 @@ namespace {
 
 using test::SharedControlBlock;
 
-std::shared_ptr<Submission> submission(const std::string& name, std::int64_t extent = 8) {
-  auto result = std::make_shared<Submission>();
+std::shared_ptr<Operation> submission(const std::string& name, std::int64_t extent = 8) {
+  auto result = std::make_shared<Operation>();
   result->name = name;
   result->signature.shape = {extent};
   return result;
@@ -35,7 +35,7 @@ class NameTableOfOneName : public testing::Test {
     table_.leave(*first);
   }
   /// As an engine that finds the id does.
-  std::shared_ptr<Submission> ready() {
+  std::shared_ptr<Operation> ready() {
     auto result = submission("g");
     EXPECT_TRUE(table_.enter(result));
     result->id = kId;
@@ -71,7 +71,7 @@ TEST(NameTable, ANameIsInFlightOnce) {
 
 TEST(NameTable, UnnamedIsTheLowestFreeSlot) {
   NameTable table(4);
-  std::vector<std::shared_ptr<Submission>> open;
+  std::vector<std::shared_ptr<Operation>> open;
   for (const char* name : {"p.0", "p.1", "p.3"}) {
     open.push_back(submission(name));
     table.enter(open.back());
@@ -92,10 +92,10 @@ TEST_F(NameTableOfOneName, KeepsIdAndSignatureWhenTheNameIsFree) {
 TEST_F(NameTableOfOneName, ASubmissionIsUsedAgainOnceNothingRefersToIt) {
   auto own = table_.enter_again("g");
   ASSERT_NE(own, nullptr);
-  Submission* const same = own.get();
-  own->decided = own->orphaned = true;
+  Operation* const same = own.get();
+  own->decided = own->is_detached = true;
   own->number = 3;
-  own->state.store(Submission::kFailed);
+  own->state.store(Operation::kFailed);
   own->error.emplace(ErrorCode::mismatch, "of the call before");
   EXPECT_EQ(table_.enter_again("g"), nullptr) << "in flight";
   table_.leave(*own);
@@ -106,7 +106,7 @@ TEST_F(NameTableOfOneName, ASubmissionIsUsedAgainOnceNothingRefersToIt) {
   ASSERT_EQ(again.get(), same);
   EXPECT_EQ(again->entry->id, kId);
   EXPECT_EQ(again->id, std::nullopt);
-  EXPECT_FALSE(again->decided || again->orphaned || again->finished() || again->error);
+  EXPECT_FALSE(again->decided || again->is_detached || again->finished() || again->error);
   EXPECT_EQ(again->number, 0);
   EXPECT_EQ(table_.enter_again("g"), nullptr);
   EXPECT_EQ(table_.enter_again("unknown"), nullptr);
@@ -119,7 +119,7 @@ TEST_F(NameTableOfOneName, AnotherSubmissionIsUsedAgainWhileOneIsHeld) {
   auto own = submission("g");
   ASSERT_TRUE(table_.enter(own));
   table_.leave(*own);
-  Submission* const same = own.get();
+  Operation* const same = own.get();
   own.reset();
   for (int call = 0; call < 3; ++call) {
     auto again = table_.enter_again("g");
@@ -192,14 +192,14 @@ TEST_F(NameTableOfOneName, TakingAFailedOneStopsItsWaiting) {
   EXPECT_EQ(table_.take_undecided("g"), own);
   EXPECT_EQ(table_.waiting_for(kId), nullptr);
   EXPECT_EQ(own->entry->id, kId) << "the name keeps its id";
-  own->state.store(Submission::kFailed);
+  own->state.store(Operation::kFailed);
   EXPECT_EQ(table_.take_undecided("g"), nullptr);
   EXPECT_EQ(table_.take_undecided("unknown"), nullptr);
 }
 
 TEST_F(NameTableOfOneName, UncollectedAreThoseThatHaveNotLeft) {
   const auto own = ready();
-  own->state.store(Submission::kFailed);
+  own->state.store(Operation::kFailed);
   EXPECT_EQ(table_.uncollected(), std::vector{own});
   table_.leave(*own);
   EXPECT_TRUE(table_.uncollected().empty());
@@ -211,7 +211,7 @@ TEST_F(NameTableOfOneName, UnfinishedAreThoseInFlight) {
   const auto other = submission("h");
   table_.enter(other);
   EXPECT_EQ(table_.unfinished().size(), 2u);
-  own->state.store(Submission::kDone);
+  own->state.store(Operation::kDone);
   EXPECT_EQ(table_.unfinished(), std::vector{other});
 }
 
@@ -253,10 +253,10 @@ class JoinedProxiesOfTwo : public testing::Test {
   test::HeapMemory heap_{node_, 1};
   const SetParts parts_{.topology = {{{0, 1}}}, .control_block = &block(1), .memory = &heap_};
   const EngineParts engine_{.world = parts_, .rank = 1, .settings = {}};
-  const std::atomic<bool> poisoned_{false};
+  const std::atomic<bool> aborted_{false};
   const Tracer trace_;
-  Submissions submissions_{parts_, engine_, poisoned_, trace_, kWorld};
-  std::shared_ptr<Submission> join_;
+  Operations submissions_{parts_, engine_, aborted_, trace_, kWorld};
+  std::shared_ptr<Operation> join_;
 };
 
 TEST_F(JoinedProxiesOfTwo, AnswerWhatOthersAreReadyFor) {

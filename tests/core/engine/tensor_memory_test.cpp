@@ -1,3 +1,5 @@
+#include "core/engine/tensor_memory.h"
+
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -5,7 +7,6 @@
 #include <vector>
 
 #include "core/engine/operations.h"
-#include "core/engine/tensor_memory.h"
 #include "tests/support/threads/heap_memory.h"
 
 namespace hora::internal {
@@ -116,7 +117,7 @@ TEST_F(MemoryOfOneRank, ABlockGoesInAndOut) {
   Bytes data = counted(1000);
   copy_in(OperationKind::allreduce, data, Caller::goes_on);
   EXPECT_NE(memory_.own_data(), data.data());
-  EXPECT_FALSE(memory_.is_lent());
+  EXPECT_FALSE(memory_.is_in_place());
   EXPECT_EQ(seen(memory_.location(), 1000), memory_.own_data());
   EXPECT_TRUE(std::equal(data.begin(), data.end(), memory_.own_data()));
   memory_.own_data()[999] = std::byte{0};
@@ -144,7 +145,7 @@ TEST_F(MemoryOfOneRank, OfALargeTensorItsOwnSliceIsNeverCopied) {
   ASSERT_GT(own.begin, 0U);
   ASSERT_LT(own.begin + own.bytes, data.size());
   EXPECT_EQ(memory_.own_data(), data.data());
-  EXPECT_TRUE(memory_.is_lent());
+  EXPECT_TRUE(memory_.is_in_place());
   std::byte* const block = seen(memory_.location(), data.size());
   EXPECT_EQ(block[own.begin - 1], before[own.begin - 1]);
   EXPECT_EQ(block[data.size() - 1], before[data.size() - 1]);
@@ -197,12 +198,12 @@ TEST_F(MemoryOfOneRank, AfterARetreatTheBlockStandsForAllOfIt) {
   const Bytes before = data;
   copy_in(OperationKind::allreduce, data, Caller::goes_on);
   ASSERT_EQ(memory_.own_data(), data.data());
-  EXPECT_FALSE(memory_.has_retreated());
-  EXPECT_TRUE(memory_.retreat());
-  EXPECT_TRUE(memory_.has_retreated());
+  EXPECT_FALSE(memory_.is_cancelled());
+  EXPECT_TRUE(memory_.cancel());
+  EXPECT_TRUE(memory_.is_cancelled());
   std::byte* const block = seen(memory_.location(), data.size());
   EXPECT_EQ(memory_.own_data(), block);
-  EXPECT_FALSE(memory_.is_lent());
+  EXPECT_FALSE(memory_.is_in_place());
   EXPECT_TRUE(std::equal(before.begin(), before.end(), block));
   std::fill(block, block + data.size(), std::byte{0});
   memory_.copy_out(set_);
@@ -214,16 +215,16 @@ TEST_F(MemoryOfOneRank, WhatIsInMessagesDoesNotRetreat) {
   Bytes data = counted(kAloneBytes + 13);
   copy_in(OperationKind::allreduce, data, Caller::goes_on);
   memory_.note_messages();
-  EXPECT_FALSE(memory_.retreat());
-  EXPECT_FALSE(memory_.has_retreated());
+  EXPECT_FALSE(memory_.cancel());
+  EXPECT_FALSE(memory_.is_cancelled());
   EXPECT_EQ(memory_.own_data(), data.data());
-  EXPECT_TRUE(memory_.is_lent());
+  EXPECT_TRUE(memory_.is_in_place());
   release();
   copy_in(OperationKind::allreduce, data, Caller::waits);
   release();
   TensorMemory block;
   block.note_messages();
-  EXPECT_TRUE(block.retreat()) << "a block's messages do not concern the caller";
+  EXPECT_TRUE(block.cancel()) << "a block's messages do not concern the caller";
 }
 
 TEST_F(MemoryOfOneRank, SmallBlocksAreUsedAgain) {
@@ -337,7 +338,7 @@ TEST(PlanOfMemory, TheSliceThatPeersDoNotTouchStaysAlsoWhereTheCallerGoesOn) {
       .way = MemoryWay::around, .own = {1024, 512}, .copies_in = true, .copies_out = true};
   EXPECT_EQ(plan_memory(facts), around);
   facts.own = {0, facts.bytes};
-  EXPECT_EQ(plan_memory(facts).way, MemoryWay::around) << "a block is there for a retreat";
+  EXPECT_EQ(plan_memory(facts).way, MemoryWay::around) << "a block is there where it is cancelled";
 }
 
 TEST(PlanOfMemory, OfACallerThatGoesOnABlockStandsForTheTensor) {
