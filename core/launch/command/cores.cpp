@@ -3,7 +3,6 @@
 #include <hora/printable.h>
 #include <hwloc.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
