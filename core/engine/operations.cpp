@@ -153,7 +153,8 @@ Operations::Operations(const SetParts& parts, const EngineParts& engine,
     : rank_(engine.rank),
       aborted_(aborted),
       trace_(trace),
-      record_(engine.flight, set, parts.topology.size()),
+      record_(engine.flight ? engine.flight->writer() : RecordWriter()),
+      set_(set),
       control_block_(*parts.control_block),
       status_(engine.world.control_block->status(engine.world.control_block->local_rank())),
       small_blocks_(*parts.memory),
@@ -199,6 +200,12 @@ std::shared_ptr<Operation> Operations::enter(Request& request) {
   return operation;
 }
 
+void Operations::record(Operation& operation) const {
+  operation.record =
+      record_.submitted(operation.name, set_, operation.signature, operation.memory.bytes(),
+                        static_cast<std::size_t>(memory_.topology().size()), operation.submitted);
+}
+
 std::shared_ptr<Operation> Operations::submit(Request&& request, Caller caller) {
   std::shared_ptr<Operation> operation;
   {
@@ -214,12 +221,12 @@ std::shared_ptr<Operation> Operations::submit(Request&& request, Caller caller) 
       control_block_.signal(memory_.local_rank);
       control_block_.wakeup_flags().wake_engine();
     }
-    record_.submitted(*operation);
+    record(*operation);
     undecided_.fetch_add(1);
     announce(operation);
     status_.submitted.write(operation->name, operation->submitted);
   } catch (...) {
-    record_.finished(*operation, true, now());
+    record_.finished(operation->record, RecordOutcome::failed, now());
     release(*operation);
     throw;
   }
@@ -324,7 +331,7 @@ std::shared_ptr<Operation> Operations::join() {
   }
   operation->submitted = now();
   operation->overdue_at = Duration::max();  // others may have data for hours
-  record_.submitted(*operation);
+  record(*operation);
   undecided_.fetch_add(1);
   joined_.store(true);
   // From now on peers wake this rank when they become ready for something.
@@ -400,7 +407,7 @@ void Operations::take(const Decision& decision, std::span<const LastRank> last,
                         const LastRank& last_rank = {}) {
     operation->decided = true;
     operation->decided_at = time;
-    record_.decided(*operation);
+    record_.decided(operation->record, ++decided_, time);
     trace_.negotiated(operation->name, operation->submitted, operation->decided_at, last_rank);
     batch.operations.push_back(std::move(operation));
   };
@@ -553,7 +560,7 @@ void Operations::finish(const std::shared_ptr<Operation>& operation, std::option
       statistics_.bytes += operation->memory.bytes();
       statistics_.in_flight += time - operation->decided_at;
     }
-    record_.finished(*operation, error.has_value(), time);
+    record_.finished(operation->record, error ? RecordOutcome::failed : RecordOutcome::done, time);
     // Before the state is set: the caller's reference is the last, dropped while its stream lives.
     operation->result.reset();
     operation->error = std::move(error);

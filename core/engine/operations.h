@@ -209,41 +209,6 @@ struct DecidedBatch {
   }
 };
 
-/// A set's part of its rank's flight record. Thread rule: decided() and started(): the thread that
-/// makes progress; the rest: any thread.
-class SetRecord {
- public:
-  SetRecord(const FlightRecorder* flight, ProcessSet set, int peers)
-      : writer_(flight ? flight->writer() : RecordWriter()),
-        set_(set),
-        peers_(static_cast<std::size_t>(peers)) {}
-
-  bool on() const { return writer_.on(); }
-  /// Before it is announced.
-  void submitted(Operation& operation) const {
-    operation.record = writer_.submitted(operation.name, set_, operation.signature,
-                                         operation.memory.bytes(), peers_, operation.submitted);
-  }
-  /// Each one that the set decides, in its order.
-  void decided(const Operation& operation) {
-    writer_.decided(operation.record, ++decided_, operation.decided_at);
-  }
-  void started(const Operation& operation, Duration time) const {
-    writer_.started(operation.record, time);
-  }
-  void finished(const Operation& operation, bool failed, Duration time) const {
-    writer_.finished(operation.record, failed ? RecordOutcome::failed : RecordOutcome::done, time);
-  }
-  /// A thread begins or ends to wait for a result.
-  void blocked(bool begins) const { writer_.blocked(begins); }
-
- private:
-  RecordWriter writer_;
-  ProcessSet set_;
-  std::size_t peers_;
-  std::uint64_t decided_ = 0;
-};
-
 /// Thread rule, beside each part. The *table* lock guards names and operations, and is held
 /// briefly.
 class Operations {
@@ -256,7 +221,7 @@ class Operations {
 
   const SetMemory& memory() const { return memory_; }
   const Tracer& trace() const { return trace_; }
-  const SetRecord& record() const { return record_; }
+  const RecordWriter& record() const { return record_; }
 
   // Any thread.
   /// Copies data that peers cannot see to where they can, and announces it.
@@ -329,6 +294,9 @@ class Operations {
  private:
   using Arrival = NodeControlBlock::Arrival;
 
+  /// Before it is announced.
+  void record(Operation& operation) const;
+
   std::shared_ptr<Operation> enter(Request& request) HORA_REQUIRES(table_lock_);
   // How peers learn of operations: known ids by ready bits, everything else by mail to the node's
   // leader; wakes the ranks that must see it.
@@ -347,7 +315,9 @@ class Operations {
   const int rank_;  ///< in the world
   const std::atomic<bool>& aborted_;
   const Tracer& trace_;
-  SetRecord record_;
+  const RecordWriter record_;
+  const ProcessSet set_;
+  std::uint64_t decided_ = 0;  ///< operations, by the thread that makes progress
   NodeControlBlock& control_block_;
   RankStatus& status_;  ///< of this rank
   SmallBlocks small_blocks_;

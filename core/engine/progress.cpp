@@ -95,52 +95,39 @@ class PreciseSleep {
   int slack_;
 };
 
-/// Notes in the flight record, and in a timeline, that a thread is blocked, unless the operation
-/// is finished already.
+/// Notes in the flight record, and in a timeline, that a thread is blocked, unless the operation is
+/// finished already.
 class TracedWait {
  public:
   explicit TracedWait(const Operation& operation)
-      : trace_(operation.owner->trace()),
-        record_(operation.owner->record()),
-        blocks_(!operation.finished()) {
+      : operation_(operation), blocks_(!operation.finished()) {
     if (!blocks_) return;
-    record_.blocked(true);
-    if (!trace_.on()) return;
-    operation_ = &operation;
-    begin_ = trace_now();
+    operation_.owner->record().blocked(true);
+    if (operation_.owner->trace().on()) begin_ = trace_now();
   }
   ~TracedWait() {
-    if (blocks_) record_.blocked(false);
-    if (operation_) finish();
+    if (!blocks_) return;
+    operation_.owner->record().blocked(false);
+    if (begin_ == TraceTime{}) return;
+    try {
+      const Tracer& trace = operation_.owner->trace();
+      const std::string thread = this_thread_name();
+      const TraceTime end = trace_now();
+      trace.record([&](Recording& recording) {
+        recording.waited(thread, trace.tensor(operation_.name), begin_, end);
+      });
+    } catch (const std::exception&) {
+      // Memory is exhausted: the wait is missing in the timeline.
+    }
   }
   TracedWait(const TracedWait&) = delete;
   TracedWait& operator=(const TracedWait&) = delete;
 
  private:
-  void finish() noexcept;
-
-  const Tracer& trace_;
-  const SetRecord& record_;
+  const Operation& operation_;
   const bool blocks_;
-  const Operation* operation_ = nullptr;
   TraceTime begin_{};
 };
-
-void TracedWait::finish() noexcept {
-  try {
-    const std::string thread = this_thread_name();
-    const TraceTime end = trace_now();
-    trace_.record([&](Recording& recording) {
-      recording.waited(thread, trace_.tensor(operation_->name), begin_, end);
-    });
-  } catch (const std::exception& error) {
-    try {
-      log().warn("a wait is missing in the timeline: {}", error.what());
-    } catch (...) {
-      // Logging has failed as well; nothing else is lost.
-    }
-  }
-}
 
 /// While a thread sleeps until a operation is complete, the ranks of the node can see that.
 class SeenWait {

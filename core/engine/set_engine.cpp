@@ -96,7 +96,7 @@ void Batches::started(BoundUnit& unit) {
   }
   if (!record_.on()) return;
   const Duration time = now();
-  for (const auto& operation : operations) record_.started(*operation, time);
+  for (const auto& operation : operations) record_.started(operation->record, time);
 }
 
 /// The rest of `bound_`, beside its unit, whose tensors are those of `operations`.

@@ -72,7 +72,7 @@ class Batches final : private UnitObserver {
   const EngineParts& engine_;
   const SetMemory& memory_;
   const Tracer& trace_;
-  const SetRecord& record_;
+  const RecordWriter& record_;
   RingQueue<Started> started_;
   // Members so that start() uses their memory again.
   std::vector<const Signature*> signatures_;
