@@ -8,7 +8,7 @@
 #include <string>
 
 #include "core/base/checked.h"
-#include "ops/local/convert.h"
+#include "ops/local/kernels.h"
 
 namespace bench::scale {
 

@@ -16,7 +16,7 @@
 #include "core/base/settings.h"
 #include "core/engine/engine.h"
 #include "core/engine/interfaces.h"
-#include "core/trace/timeline_file.h"
+#include "core/trace/trace.h"
 
 namespace hora {
 using namespace internal;

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/engine/interfaces.h"
-#include "core/plan/bound_unit.h"
 #include "core/plan/exchange.h"
+#include "core/plan/plan.h"
 
 namespace hora::internal {
 

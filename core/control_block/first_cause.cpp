@@ -1,5 +1,3 @@
-#include "core/control_block/first_cause.h"
-
 #include <hora/printable.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include <thread>
 
 #include "core/base/checked.h"
+#include "core/control_block/rank_status.h"
 
 namespace hora::internal {
 namespace {

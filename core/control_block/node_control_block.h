@@ -11,17 +11,12 @@
 
 #include "core/control_block/atomic.h"
 #include "core/control_block/byte_ring.h"
-#include "core/control_block/exchange_rounds.h"
-#include "core/control_block/first_cause.h"
 #include "core/control_block/launch_ticket_lock.h"
-#include "core/control_block/local_ranks.h"
+#include "core/control_block/node_progress.h"
 #include "core/control_block/rank_status.h"
 #include "core/control_block/ready_words.h"
 #include "core/control_block/sequence_ring.h"
-#include "core/control_block/stall_board.h"
-#include "core/control_block/start_order.h"
 #include "core/control_block/tensor_id.h"
-#include "core/control_block/unit_progress.h"
 #include "core/control_block/wakeup_flags.h"
 
 namespace hora::internal {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "core/control_block/atomic.h"
-#include "core/control_block/local_ranks.h"
+#include "core/control_block/tensor_id.h"
 
 namespace hora::internal {
 

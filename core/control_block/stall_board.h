@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/control_block/local_ranks.h"
+#include "core/control_block/tensor_id.h"
 
 namespace hora::internal {
 

@@ -22,8 +22,7 @@
 #include "core/control_block/node_control_block.h"
 #include "core/control_block/tensor_id.h"
 #include "core/negotiation/topology.h"
-#include "core/plan/bound_unit.h"
-#include "core/plan/memory_nodes.h"
+#include "core/plan/plan.h"
 #include "core/trace/trace.h"
 
 namespace hora::internal {

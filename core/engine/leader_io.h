@@ -13,7 +13,7 @@
 
 #include "core/control_block/node_control_block.h"
 #include "core/engine/interfaces.h"
-#include "core/messages/message_limits.h"
+#include "core/messages/messages.h"
 #include "core/negotiation/leader.h"
 
 namespace hora::internal {

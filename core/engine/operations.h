@@ -31,7 +31,7 @@
 #include "core/flight/record_writer.h"
 #include "core/messages/messages.h"
 #include "core/negotiation/signature.h"
-#include "core/plan/last_extents.h"
+#include "core/plan/plan.h"
 
 namespace hora::internal {
 

@@ -10,7 +10,7 @@
 #include "core/base/text.h"
 #include "core/engine/tensor_memory.h"
 #include "core/flight/flight_recorder.h"
-#include "core/negotiation/diagnosis.h"
+#include "core/negotiation/overdue_names.h"
 #include "core/plan/exchange.h"
 
 namespace hora::internal {

@@ -16,9 +16,9 @@
 #include "core/engine/operations.h"
 #include "core/engine/stragglers.h"
 #include "core/engine/waits.h"
-#include "core/messages/message_limits.h"
-#include "core/negotiation/step_phases.h"
-#include "core/plan/bound_unit.h"
+#include "core/messages/messages.h"
+#include "core/negotiation/arrivals.h"
+#include "core/plan/plan.h"
 
 namespace hora::internal {
 

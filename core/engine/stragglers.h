@@ -8,11 +8,10 @@
 
 #include "core/control_block/tensor_id.h"
 #include "core/engine/interfaces.h"
-#include "core/flight/record_arrivals.h"
+#include "core/flight/record_reader.h"
 #include "core/flight/record_writer.h"
 #include "core/messages/messages.h"
 #include "core/negotiation/arrivals.h"
-#include "core/negotiation/step_phases.h"
 
 namespace hora::internal {
 

@@ -19,7 +19,6 @@
 #include "core/engine/interfaces.h"
 #include "core/negotiation/signature.h"
 #include "core/negotiation/topology.h"
-#include "core/plan/memory_nodes.h"
 #include "core/plan/plan.h"
 
 namespace hora::internal {

@@ -8,7 +8,7 @@
 
 #include "core/base/text.h"
 #include "core/engine/operations.h"
-#include "core/negotiation/diagnosis.h"
+#include "core/negotiation/overdue_names.h"
 
 namespace hora::internal {
 namespace {

@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include "core/base/log.h"
-#include "core/flight/record_json.h"
 #include "core/flight/record_reader.h"
 
 namespace hora::internal {

@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 
-#include "core/flight/record_memory.h"
 #include "core/flight/record_writer.h"
 
 namespace hora::internal {

@@ -1,7 +1,7 @@
-#include "core/flight/record_arrivals.h"
-
 #include <algorithm>
 #include <limits>
+
+#include "core/flight/record_reader.h"
 
 namespace hora::internal {
 namespace {

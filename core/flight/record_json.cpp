@@ -1,5 +1,3 @@
-#include "core/flight/record_json.h"
-
 #include <hora/error.h>
 #include <hora/printable.h>
 #include <sys/stat.h>
@@ -13,6 +11,7 @@
 #include <utility>
 
 #include "core/base/file.h"
+#include "core/flight/record_reader.h"
 
 namespace hora::internal {
 namespace {

@@ -1,5 +1,3 @@
-#include "core/flight/record_memory.h"
-
 #include <fcntl.h>
 #include <hora/printable.h>
 #include <signal.h>
@@ -11,6 +9,8 @@
 #include <new>
 #include <system_error>
 #include <utility>
+
+#include "core/flight/record_writer.h"
 
 namespace hora::internal {
 namespace {

@@ -1,5 +1,3 @@
-#include "core/messages/message_limits.h"
-
 #include <hora/error.h>
 #include <hora/printable.h>
 
@@ -9,6 +7,7 @@
 #include <utility>
 
 #include "core/control_block/node_control_block.h"
+#include "core/messages/messages.h"
 
 namespace hora::internal {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/base/process.h"
-#include "core/negotiation/step_phases.h"
+#include "core/negotiation/arrivals.h"
 
 namespace hora::internal {
 

@@ -1,11 +1,10 @@
-#include "core/negotiation/diagnosis.h"
-
 #include <hora/printable.h>
 
 #include <algorithm>
 #include <tuple>
 
 #include "core/base/text.h"
+#include "core/negotiation/overdue_names.h"
 
 namespace hora::internal {
 namespace {

@@ -1,7 +1,7 @@
-#include "core/negotiation/expiring_names.h"
-
 #include <algorithm>
 #include <utility>
+
+#include "core/negotiation/overdue_names.h"
 
 namespace hora::internal {
 

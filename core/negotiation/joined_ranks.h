@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "core/control_block/local_ranks.h"
+#include "core/control_block/tensor_id.h"
 #include "core/negotiation/topology.h"
 
 namespace hora::internal {

@@ -12,7 +12,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/control_block/local_ranks.h"
 #include "core/control_block/tensor_id.h"
 #include "core/messages/messages.h"
 #include "core/negotiation/arrivals.h"

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/messages/messages.h"
-#include "core/negotiation/expiring_names.h"
 #include "core/negotiation/joined_ranks.h"
 #include "core/negotiation/known_names.h"
 #include "core/negotiation/overdue_names.h"

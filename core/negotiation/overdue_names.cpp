@@ -4,8 +4,6 @@
 #include <iterator>
 #include <utility>
 
-#include "core/negotiation/diagnosis.h"
-
 namespace hora::internal {
 namespace {
 

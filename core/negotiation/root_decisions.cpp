@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/negotiation/diagnosis.h"
+#include "core/negotiation/overdue_names.h"
 
 namespace hora::internal {
 namespace {

@@ -1,8 +1,7 @@
-#include "core/negotiation/step_phases.h"
-
 #include <algorithm>
 
 #include "core/base/text.h"
+#include "core/negotiation/arrivals.h"
 
 namespace hora::internal {
 namespace {

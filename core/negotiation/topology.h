@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/control_block/local_ranks.h"
+#include "core/control_block/tensor_id.h"
 
 namespace hora::internal {
 

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "core/control_block/tensor_id.h"
-#include "core/plan/last_extents.h"
 #include "core/plan/plan.h"
 
 namespace hora::internal {

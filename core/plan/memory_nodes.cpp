@@ -1,6 +1,6 @@
-#include "core/plan/memory_nodes.h"
-
 #include <algorithm>
+
+#include "core/plan/plan.h"
 
 namespace hora::internal {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "core/negotiation/signature.h"
 #include "core/negotiation/topology.h"
-#include "core/plan/bound_unit.h"
+#include "core/plan/plan.h"
 
 namespace hora::internal {
 

@@ -1,9 +1,9 @@
-#include "core/trace/recording.h"
-
 #include <hora/printable.h>
 
 #include <string>
 #include <utility>
+
+#include "core/trace/trace.h"
 
 namespace hora::internal {
 

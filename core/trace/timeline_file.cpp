@@ -1,5 +1,3 @@
-#include "core/trace/timeline_file.h"
-
 #include <hora/error.h>
 #include <hora/printable.h>
 
@@ -11,6 +9,7 @@
 #include <utility>
 
 #include "core/base/file.h"
+#include "core/trace/trace.h"
 
 namespace hora::internal {
 namespace {

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/trace/recording.h"
+#include "core/trace/trace.h"
 
 namespace hora::internal {
 

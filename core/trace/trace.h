@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "core/base/sync.h"
-#include "core/trace/recording.h"
-#include "core/trace/timeline_file.h"
+#include "core/trace/trace.h"
 
 namespace hora::internal {
 

@@ -9,7 +9,6 @@
 #include "core/control_block/node_control_block.h"
 #include "core/engine/interfaces.h"
 #include "ops/context/node_discovery.h"
-#include "ops/cross/bootstrap.h"
 #include "ops/cross/point_to_point.h"
 #include "ops/hierarchy/pipeline.h"
 

@@ -25,7 +25,7 @@
 #include "core/engine/interfaces.h"
 #include "core/flight/flight_recorder.h"
 #include "core/flight/signal_relay.h"
-#include "core/trace/timeline_file.h"
+#include "core/trace/trace.h"
 #include "ops/context/agreement.h"
 #include "ops/context/gpu.h"
 #include "ops/context/memory_node_trial.h"
@@ -297,9 +297,9 @@ Context start_runtime(const InitCall& call, std::unique_ptr<OnlyRuntime> only,
   const InitOptions& options = call.options;
   Context context = Access::context(
       Engine::make(std::make_unique<MpiTransport>(
-                        call, settings_of_process(assignments_of_process(), options.settings),
-                        std::move(only), std::move(flight)),
-                    options.engine_thread));
+                       call, settings_of_process(assignments_of_process(), options.settings),
+                       std::move(only), std::move(flight)),
+                   options.engine_thread));
   try {
     for (const auto& ranks : options.process_sets) add_process_set(context, ranks);
   } catch (...) {

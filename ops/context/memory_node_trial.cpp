@@ -14,7 +14,7 @@
 
 #include "core/base/checked.h"
 #include "core/base/log.h"
-#include "core/control_block/unit_progress.h"
+#include "core/control_block/node_progress.h"
 #include "ops/context/memory_node.h"
 #include "ops/hierarchy/memory_group.h"
 #include "ops/hierarchy/memory_node_sum.h"

@@ -6,8 +6,8 @@
 
 #include "core/engine/interfaces.h"
 #include "core/negotiation/topology.h"
-#include "core/plan/memory_nodes.h"
-#include "ops/cross/bootstrap.h"
+#include "core/plan/plan.h"
+#include "ops/cross/point_to_point.h"
 
 namespace hora::internal {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/negotiation/topology.h"
-#include "ops/cross/bootstrap.h"
+#include "ops/cross/point_to_point.h"
 #include "ops/shm/shared_memory.h"
 
 namespace hora::internal {

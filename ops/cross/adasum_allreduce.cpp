@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "ops/local/adasum.h"
+#include "ops/local/kernels.h"
 
 namespace hora::internal {
 

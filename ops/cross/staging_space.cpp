@@ -3,7 +3,6 @@
 #include <new>
 
 #include "core/base/checked.h"
-#include "ops/local/convert.h"
 #include "ops/local/kernels.h"
 
 namespace hora::internal {

@@ -11,10 +11,9 @@
 #include <span>
 #include <vector>
 
-#include "core/control_block/exchange_rounds.h"
+#include "core/control_block/node_progress.h"
 #include "core/engine/interfaces.h"
 #include "core/negotiation/topology.h"
-#include "core/plan/bound_unit.h"
 #include "core/plan/exchange.h"
 #include "core/plan/plan.h"
 #include "ops/hierarchy/groups.h"

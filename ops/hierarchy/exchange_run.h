@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "core/plan/bound_unit.h"
 #include "core/plan/exchange.h"
+#include "core/plan/plan.h"
 #include "ops/hierarchy/exchange_memory.h"
 #include "ops/hierarchy/exchange_sizes.h"
 #include "ops/hierarchy/groups.h"

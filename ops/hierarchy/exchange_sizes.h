@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/negotiation/topology.h"
-#include "core/plan/bound_unit.h"
 #include "core/plan/exchange.h"
+#include "core/plan/plan.h"
 
 namespace hora::internal {
 

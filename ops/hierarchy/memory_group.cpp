@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "core/control_block/local_ranks.h"
+#include "core/control_block/tensor_id.h"
 #include "ops/local/kernels.h"
 
 namespace hora::internal {

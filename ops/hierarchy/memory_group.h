@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "core/control_block/unit_progress.h"
-#include "core/plan/bound_unit.h"
+#include "core/control_block/node_progress.h"
+#include "core/plan/plan.h"
 #include "ops/hierarchy/groups.h"
 
 namespace hora::internal {

@@ -4,7 +4,7 @@
 #include <array>
 #include <span>
 
-#include "core/control_block/local_ranks.h"
+#include "core/control_block/tensor_id.h"
 #include "ops/hierarchy/memory_group.h"
 #include "ops/local/kernels.h"
 

@@ -3,9 +3,8 @@
 
 #include <cstddef>
 
-#include "core/control_block/unit_progress.h"
-#include "core/plan/bound_unit.h"
-#include "core/plan/memory_nodes.h"
+#include "core/control_block/node_progress.h"
+#include "core/plan/plan.h"
 #include "ops/hierarchy/groups.h"
 
 namespace hora::internal {

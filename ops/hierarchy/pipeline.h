@@ -8,10 +8,10 @@
 
 #include "core/base/sync.h"
 #include "core/control_block/node_control_block.h"
-#include "core/control_block/start_order.h"
+#include "core/control_block/node_progress.h"
 #include "core/engine/interfaces.h"
 #include "core/negotiation/topology.h"
-#include "core/plan/memory_nodes.h"
+#include "core/plan/plan.h"
 #include "core/trace/trace.h"
 #include "ops/hierarchy/exchange_run.h"
 #include "ops/hierarchy/groups.h"

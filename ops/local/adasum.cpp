@@ -1,10 +1,9 @@
-#include "ops/local/adasum.h"
-
 #include <hora/error.h>
 
 #include <string>
 
 #include "ops/local/kernel_table.h"
+#include "ops/local/kernels.h"
 
 namespace hora::internal {
 namespace {

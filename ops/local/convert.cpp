@@ -1,5 +1,3 @@
-#include "ops/local/convert.h"
-
 #include <hora/error.h>
 
 #include <algorithm>

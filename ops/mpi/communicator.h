@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "ops/cross/bootstrap.h"
+#include "ops/cross/point_to_point.h"
 #include "ops/mpi/roll_call.h"
 
 namespace hora::internal {

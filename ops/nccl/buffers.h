@@ -14,7 +14,7 @@
 
 #include "core/base/sync.h"
 #include "core/control_block/tensor_id.h"
-#include "core/plan/bound_unit.h"
+#include "core/plan/plan.h"
 #include "ops/nccl/communicator.h"
 
 namespace hora::internal {

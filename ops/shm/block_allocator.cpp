@@ -1,9 +1,8 @@
-#include "ops/shm/block_allocator.h"
-
 #include <algorithm>
 #include <iterator>
 
 #include "core/base/checked.h"
+#include "ops/shm/window.h"
 
 namespace hora::internal {
 

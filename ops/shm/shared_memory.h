@@ -11,7 +11,6 @@
 #include "core/base/sync.h"
 #include "core/engine/interfaces.h"
 #include "ops/local/kernels.h"
-#include "ops/shm/block_allocator.h"
 #include "ops/shm/window.h"
 
 namespace hora::internal {

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "core/flight/record_json.h"
+#include "core/flight/record_reader.h"
 #include "tests/faults/fault_test.h"
 #include "tests/support/read_file.h"
 

@@ -2,9 +2,8 @@
 // written out, and that a diagnosis can be made of; and any memory of one.
 #include <cstring>
 
-#include "core/flight/record_arrivals.h"
-#include "core/flight/record_json.h"
-#include "core/flight/record_memory.h"
+#include "core/flight/record_reader.h"
+#include "core/flight/record_writer.h"
 #include "core/launch/diagnose/diagnosis.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/require.h"

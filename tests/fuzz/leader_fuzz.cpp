@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/messages/message_limits.h"
+#include "core/messages/messages.h"
 #include "core/negotiation/leader.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/require.h"

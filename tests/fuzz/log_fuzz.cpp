@@ -1,7 +1,7 @@
 // A node's shared page, damaged anywhere: readers stay inside of it and terminate.
 #include <hora/error.h>
 
-#include "core/messages/message_limits.h"
+#include "core/messages/messages.h"
 #include "tests/core/control_block/shared_control_block.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/require.h"

@@ -1,6 +1,6 @@
 // Any bytes as a message from a peer: refused with a reason, or a message within the limits that
 // means the same when it is encoded again.
-#include "core/messages/message_limits.h"
+#include "core/messages/messages.h"
 #include "tests/fuzz/require.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -10,7 +10,7 @@
 #include <system_error>
 #include <utility>
 
-#include "core/flight/record_json.h"
+#include "core/flight/record_reader.h"
 #include "core/launch/options/text.h"
 
 namespace hora::launch {

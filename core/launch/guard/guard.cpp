@@ -15,9 +15,8 @@
 #include <cstring>
 #include <optional>
 
-#include "core/flight/record_json.h"
-#include "core/flight/record_memory.h"
 #include "core/flight/record_reader.h"
+#include "core/flight/record_writer.h"
 #include "core/launch/agent/preparation.h"
 #include "core/launch/command/command.h"
 #include "core/launch/command/cores.h"

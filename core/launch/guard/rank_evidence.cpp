@@ -5,7 +5,7 @@
 #include <charconv>
 #include <vector>
 
-#include "core/flight/record_arrivals.h"
+#include "core/flight/record_reader.h"
 
 namespace hora::launch {
 namespace {

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ops/shm/block_allocator.h"
+#include "ops/shm/window.h"
 
 namespace hora::internal {
 

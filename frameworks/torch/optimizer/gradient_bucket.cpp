@@ -11,7 +11,6 @@
 #include "core/base/checked.h"
 #include "frameworks/torch/optimizer/step_counters.h"
 #include "frameworks/torch/tensor_view.h"
-#include "ops/local/convert.h"
 #include "ops/local/kernels.h"
 
 namespace hora::internal {

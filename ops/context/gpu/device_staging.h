@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "ops/cross/bootstrap.h"
+#include "ops/cross/point_to_point.h"
 #include "ops/mpi/implementation.h"
 
 namespace hora::internal {

@@ -9,7 +9,7 @@
 
 #include "core/base/process.h"
 #include "ops/context/gpu/node_gpus.h"
-#include "ops/cross/bootstrap.h"
+#include "ops/cross/point_to_point.h"
 
 namespace hora::internal {
 

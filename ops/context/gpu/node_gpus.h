@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/negotiation/topology.h"
-#include "ops/cross/bootstrap.h"
+#include "ops/cross/point_to_point.h"
 #include "ops/cuda/functions.h"
 
 namespace hora::internal {

@@ -1,11 +1,10 @@
-#include "core/control_block/exchange_rounds.h"
-
 #include <gtest/gtest.h>
 
 #include <array>
 #include <thread>
 #include <vector>
 
+#include "core/control_block/node_progress.h"
 #include "tests/core/control_block/shared_control_block.h"
 
 namespace hora::internal {

@@ -1,5 +1,3 @@
-#include "core/control_block/first_cause.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "core/control_block/rank_status.h"
 
 namespace hora::internal {
 namespace {

@@ -7,8 +7,6 @@
 #include <string>
 #include <thread>
 
-#include "core/control_block/stall_board.h"
-
 namespace hora::internal {
 namespace {
 

@@ -1,5 +1,3 @@
-#include "core/control_block/start_order.h"
-
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -9,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/control_block/node_progress.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal {

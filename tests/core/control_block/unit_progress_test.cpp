@@ -1,11 +1,11 @@
-#include "core/control_block/unit_progress.h"
-
 #include <gtest/gtest.h>
 
 #include <array>
 #include <limits>
 #include <thread>
 #include <vector>
+
+#include "core/control_block/node_progress.h"
 
 namespace hora::internal {
 namespace {

@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "core/flight/flight_recorder.h"
-#include "core/flight/record_arrivals.h"
-#include "core/flight/record_memory.h"
+#include "core/flight/record_reader.h"
+#include "core/flight/record_writer.h"
 #include "tests/core/engine/engine_fixture.h"
 
 namespace hora::internal {

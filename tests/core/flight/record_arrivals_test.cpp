@@ -1,5 +1,3 @@
-#include "core/flight/record_arrivals.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +5,7 @@
 #include <atomic>
 #include <thread>
 
+#include "core/flight/record_reader.h"
 #include "tests/core/flight/record_values.h"
 #include "tests/support/seed.h"
 

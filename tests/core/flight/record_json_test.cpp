@@ -1,5 +1,3 @@
-#include "core/flight/record_json.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -7,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/flight/record_reader.h"
 #include "tests/core/flight/record_values.h"
 #include "tests/support/read_file.h"
 #include "tests/support/seed.h"

@@ -1,5 +1,3 @@
-#include "core/flight/record_memory.h"
-
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/flight/record_writer.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hora::internal {

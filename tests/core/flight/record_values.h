@@ -4,7 +4,6 @@
 #include <chrono>
 #include <string>
 
-#include "core/flight/record_memory.h"
 #include "core/flight/record_reader.h"
 #include "core/flight/record_writer.h"
 

@@ -1,11 +1,10 @@
-#include "core/messages/message_limits.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <limits>
 
+#include "core/messages/messages.h"
 #include "tests/core/messages/random_messages.h"
 #include "tests/support/seed.h"
 

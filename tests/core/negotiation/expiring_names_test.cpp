@@ -1,8 +1,7 @@
 // Tensors that are about to run out of time: by themselves, and what leaders do about them.
-#include "core/negotiation/expiring_names.h"
-
 #include <gtest/gtest.h>
 
+#include "core/negotiation/overdue_names.h"
 #include "tests/core/negotiation/leader_under_test.h"
 
 namespace hora::internal {

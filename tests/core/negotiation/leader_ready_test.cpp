@@ -1,7 +1,7 @@
 // How a single leader reacts to single events.
 #include <gtest/gtest.h>
 
-#include "core/negotiation/diagnosis.h"
+#include "core/negotiation/overdue_names.h"
 #include "tests/core/negotiation/leader_under_test.h"
 
 namespace hora::internal {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/base/text.h"
-#include "core/negotiation/diagnosis.h"
+#include "core/negotiation/overdue_names.h"
 #include "tests/core/negotiation/simulation.h"
 #include "tests/support/seed.h"
 

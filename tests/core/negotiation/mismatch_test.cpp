@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/negotiation/diagnosis.h"
+#include "core/negotiation/overdue_names.h"
 
 namespace hora::internal {
 namespace {

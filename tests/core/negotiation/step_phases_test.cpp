@@ -1,8 +1,8 @@
-#include "core/negotiation/step_phases.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
+
+#include "core/negotiation/arrivals.h"
 
 namespace hora::internal {
 namespace {

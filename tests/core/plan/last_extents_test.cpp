@@ -1,8 +1,8 @@
-#include "core/plan/last_extents.h"
-
 #include <gtest/gtest.h>
 
 #include <numeric>
+
+#include "core/plan/plan.h"
 
 namespace hora::internal {
 namespace {

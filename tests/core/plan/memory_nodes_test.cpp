@@ -1,9 +1,9 @@
-#include "core/plan/memory_nodes.h"
-
 #include <gtest/gtest.h>
 
 #include <array>
 #include <vector>
+
+#include "core/plan/plan.h"
 
 namespace hora::internal {
 namespace {

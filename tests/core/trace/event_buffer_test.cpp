@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "core/trace/recording.h"
+#include "core/trace/trace.h"
 
 namespace hora::internal {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "core/trace/timeline_file.h"
+#include "core/trace/trace.h"
 
 namespace hora::internal {
 namespace {

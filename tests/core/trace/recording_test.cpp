@@ -1,7 +1,7 @@
-#include "core/trace/recording.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "core/trace/trace.h"
 
 namespace hora::internal {
 namespace {

@@ -1,5 +1,3 @@
-#include "core/trace/timeline_file.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/error.h>
@@ -9,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/trace/trace.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"

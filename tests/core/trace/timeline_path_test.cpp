@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/settings.h"
-#include "core/trace/timeline_file.h"
+#include "core/trace/trace.h"
 
 namespace hora::internal {
 namespace {

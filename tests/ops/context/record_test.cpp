@@ -10,8 +10,8 @@
 #include <fstream>
 #include <vector>
 
-#include "core/flight/record_memory.h"
 #include "core/flight/record_reader.h"
+#include "core/flight/record_writer.h"
 #include "tests/support/environment_variable.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_folder.h"

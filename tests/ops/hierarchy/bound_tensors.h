@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "core/plan/bound_unit.h"
+#include "core/plan/plan.h"
 
 namespace hora::internal::test {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/negotiation/topology.h"
-#include "core/plan/bound_unit.h"
+#include "core/plan/plan.h"
 #include "tests/ops/hierarchy/exchange_model.h"
 
 namespace hora::internal::test {

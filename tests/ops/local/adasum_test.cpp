@@ -1,5 +1,3 @@
-#include "ops/local/adasum.h"
-
 #include <gtest/gtest.h>
 #include <hora/error.h>
 

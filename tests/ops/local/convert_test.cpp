@@ -1,5 +1,3 @@
-#include "ops/local/convert.h"
-
 #include <gtest/gtest.h>
 #include <hora/error.h>
 

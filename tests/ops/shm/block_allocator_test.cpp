@@ -1,5 +1,3 @@
-#include "ops/shm/block_allocator.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/shm/window.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal {

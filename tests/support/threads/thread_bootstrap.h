@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "ops/cross/bootstrap.h"
+#include "ops/cross/point_to_point.h"
 
 namespace hora::internal::test {
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "core/flight/record_json.h"
+#include "core/flight/record_reader.h"
 #include "tests/core/launch/diagnose/constructed_job.h"
 #include "tests/support/temporary_folder.h"
 

@@ -5,7 +5,7 @@
 
 #include <fstream>
 
-#include "core/flight/record_json.h"
+#include "core/flight/record_reader.h"
 #include "core/launch/diagnose/diagnosis.h"
 #include "tests/core/launch/diagnose/constructed_job.h"
 #include "tests/support/temporary_folder.h"

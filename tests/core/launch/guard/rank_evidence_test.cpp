@@ -6,8 +6,7 @@
 
 #include <string>
 
-#include "core/flight/record_arrivals.h"
-#include "core/flight/record_memory.h"
+#include "core/flight/record_reader.h"
 #include "core/flight/record_writer.h"
 #include "core/launch/control/messages.h"
 
