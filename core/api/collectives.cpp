@@ -1,40 +1,287 @@
 #include <hora/collectives.h>
+#include <hora/error.h>
+#include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "core/api/internals.h"
 #include "core/api/results.h"
+#include "core/base/checked.h"
+#include "core/base/text.h"
 #include "core/engine/engine.h"
+#include "core/plan/exchange.h"
 
 namespace hora {
 using namespace internal;
 namespace {
 
+// Checks of users' requests, and their conversion to the engine's form.
+
+constexpr std::size_t kMaxNameBytes = 1024;
+constexpr std::size_t kMaxDimensions = 64;
+
+/// The name up to its limit, without a part of a UTF-8 character at the end.
+std::string shortened(std::string_view name) {
+  std::size_t bytes = std::min(name.size(), kMaxNameBytes);
+  while (bytes > 0 && bytes < name.size() && (name[bytes] & 0xC0) == 0x80) --bytes;
+  return std::string(name.substr(0, bytes));
+}
+
+template <class... T>
+[[noreturn]] void refuse(std::string_view name, fmt::format_string<T...> why, T&&... values) {
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("{}: {}", tensor_text(name), fmt::format(why, std::forward<T>(values)...)), -1,
+      shortened(name));
+}
+
+/// Bytes of a TensorView or a ConstTensorView; errors get its name.
+std::size_t bytes_of(std::string_view name, const auto& view) {
+  try {
+    return view.bytes();
+  } catch (const Error& error) {
+    refuse(name, "{}", error.what());
+  }
+}
+
+template <class Options>
+std::chrono::milliseconds timeout_of(const Options& options) {
+  if (options.timeout.count() < 0) {
+    refuse(options.name, "a timeout of {} ms: give a positive one, or 0 for that of HORA_TIMEOUT",
+           options.timeout.count());
+  }
+  return options.timeout;
+}
+
+/// `View`: a TensorView, or a ConstTensorView of what the engine does not write to.
+template <class View, class Options>
+Request of_tensor(const Context& context, const Options& options, const View& tensor,
+                  OperationKind kind) {
+  const std::string& name = options.name;
+  check_name(name);
+  if (tensor.shape.size() > kMaxDimensions) {
+    refuse(name, "at most {} dimensions, this tensor has {}", kMaxDimensions, tensor.shape.size());
+  }
+  if (bytes_of(name, tensor) > 0 && tensor.data == nullptr) {
+    refuse(name, "its data pointer is null, but its shape has {} elements", tensor.elements());
+  }
+  if (tensor.device != Device{}) {
+    check_device(engine_of(context)->parts(), tensor.device, tensor_text(name), name);
+  }
+  auto* const data = const_cast<void*>(static_cast<const void*>(tensor.data));
+  Request request{name, {}, static_cast<std::byte*>(data), tensor.stream};
+  request.signature.kind = kind;
+  request.signature.type = tensor.type;
+  request.signature.device = tensor.device.kind;
+  request.signature.shape = tensor.shape;
+  request.timeout = timeout_of(options);
+  return request;
+}
+
+template <class Options>
+void set_reduction(Request& request, const Options& options) {
+  Signature& signature = request.signature;
+  if (!is_enumerator(options.op)) {
+    refuse(options.name, "the reduction number {} is none of hora's (see hora::ReduceOp)",
+           static_cast<int>(options.op));
+  }
+  const bool scales = is_floating_point(signature.type);
+  const std::string_view type = name_of(signature.type);
+  if (options.op == ReduceOp::average && !scales) {
+    refuse(options.name, "an average of {} is not defined: ask for ReduceOp::sum", type);
+  }
+  if (options.op == ReduceOp::adasum && !scales) {
+    refuse(options.name, "Adasum of {} is not defined: it takes floating-point types", type);
+  }
+  const bool scaled = options.prescale != 1.0 || options.postscale != 1.0;
+  if (scaled && (!scales || options.op == ReduceOp::adasum)) {
+    refuse(options.name,
+           "prescale and postscale are for sums, averages, minima, maxima and "
+           "products of floating-point types, not for {} of {}",
+           name_of(options.op), type);
+  }
+  if (!std::isfinite(options.prescale) || !std::isfinite(options.postscale)) {
+    refuse(options.name, "prescale and postscale must be finite numbers");
+  }
+  signature.op = options.op;
+  signature.prescale = options.prescale;
+  signature.postscale = options.postscale;
+}
+
+/// The first extent may differ by rank: it is this rank's alone.
+void make_exchange(Request& request, const ConstTensorView& tensor) {
+  request.bytes = tensor.bytes();
+  request.signature.op = ReduceOp::sum;
+  request.signature.shape.front() = kAnyExtent;
+}
+
+void check_has_rows(const std::string& name, const ConstTensorView& tensor, OperationKind kind) {
+  if (tensor.shape.empty()) {
+    refuse(name, "a scalar has no first dimension for {} to divide", name_of(kind));
+  }
+}
+
+std::vector<std::int64_t> even_splits(const std::string& name, std::int64_t rows, int ranks) {
+  if (rows % ranks != 0) {
+    refuse(name, "{} rows cannot be divided evenly among {} ranks: give splits", rows, ranks);
+  }
+  return std::vector<std::int64_t>(static_cast<std::size_t>(ranks), rows / ranks);
+}
+
+void check_splits(const std::string& name, const std::vector<std::int64_t>& splits,
+                  std::int64_t rows, int ranks) {
+  if (splits.size() != static_cast<std::size_t>(ranks)) {
+    refuse(name, "{} splits for {} ranks: give one for each rank of the process set", splits.size(),
+           ranks);
+  }
+  Checked sum = 0;
+  for (std::size_t i = 0; i < splits.size(); ++i) {
+    if (splits[i] < 0) refuse(name, "split {} is {} rows: give 0 or more", i, splits[i]);
+    sum = sum + splits[i];
+  }
+  const bool fits = sum.at_most(std::numeric_limits<std::uint64_t>::max());
+  if (!fits || sum.value() != static_cast<std::size_t>(rows)) {
+    refuse(name, "the splits add up to {} rows, and the tensor has {}",
+           fits ? std::to_string(sum.value()) : "2^64 or more", rows);
+  }
+}
+
+const std::vector<int>& members(const Context& context, std::string_view name, ProcessSet set) {
+  const Engine& engine = engine_of(context)->running();
+  try {
+    return engine.ranks_of(set);
+  } catch (const Error& error) {
+    refuse(name, "{}", error.what());
+  }
+}
+
+/// All throw the errors that collectives.h lists for submitting calls.
+Request request(const Context& context, const TensorView& tensor, const AllreduceOptions& options) {
+  Request result = of_tensor(context, options, tensor, OperationKind::allreduce);
+  set_reduction(result, options);
+  return result;
+}
+
+Request request(const Context& context, const TensorView& tensor, const BroadcastOptions& options) {
+  Request result = of_tensor(context, options, tensor, OperationKind::broadcast);
+  const auto& ranks = members(context, options.name, options.process_set);
+  if (!std::binary_search(ranks.begin(), ranks.end(), options.root)) {
+    refuse(options.name, "root {} is no rank of process set {}, which has {} from {} to {}",
+           options.root, options.process_set.number(), ranks.size(), ranks.front(), ranks.back());
+  }
+  result.signature.root = options.root;
+  return result;
+}
+
+Request request(const Context&, const BarrierOptions& options) {
+  check_name(options.name);
+  Request result{options.name, {}};
+  result.signature.kind = OperationKind::barrier;
+  result.signature.type = DataType::uint8;
+  result.signature.shape = {0};
+  result.timeout = timeout_of(options);
+  return result;
+}
+
+Request request(const Context& context, const ConstTensorView& tensor,
+                const AllgatherOptions& options) {
+  Request result = of_tensor(context, options, tensor, OperationKind::allgather);
+  Shape& shape = result.signature.shape;
+  if (shape.empty()) shape = {1};
+  result.rows = {shape.front()};
+  make_exchange(result, tensor);
+  return result;
+}
+
+Request request(const Context& context, const ConstTensorView& tensor,
+                const AlltoallOptions& options) {
+  Request result = of_tensor(context, options, tensor, OperationKind::alltoall);
+  check_has_rows(options.name, tensor, OperationKind::alltoall);
+  const int ranks = static_cast<int>(members(context, options.name, options.process_set).size());
+  const std::int64_t rows = tensor.shape.front();
+  result.rows = options.splits.empty() ? even_splits(options.name, rows, ranks) : options.splits;
+  check_splits(options.name, result.rows, rows, ranks);
+  make_exchange(result, tensor);
+  return result;
+}
+
+Request request(const Context& context, const ConstTensorView& tensor,
+                const ReduceScatterOptions& options) {
+  Request result = of_tensor(context, options, tensor, OperationKind::reduce_scatter);
+  check_has_rows(options.name, tensor, OperationKind::reduce_scatter);
+  if (options.op == ReduceOp::adasum) {
+    refuse(options.name, "Adasum is for allreduce: its result is of the whole tensor");
+  }
+  result.bytes = tensor.bytes();
+  result.rows = {tensor.shape.front()};
+  set_reduction(result, options);
+  return result;
+}
+
+void check_output(const Context& context, const Request& request, const TensorView& output,
+                  ProcessSet set) {
+  const Signature& signature = request.signature;
+  if (output.type != signature.type) {
+    refuse(request.name, "its output is of {}, and the result of {}", name_of(output.type),
+           name_of(signature.type));
+  }
+  if (output.device.kind != signature.device) {
+    refuse(request.name,
+           "its output is on {}, and the result on {}: give memory on the input's device",
+           name_of(output.device.kind), name_of(signature.device));
+  }
+  if (output.device != Device{}) {
+    check_device(engine_of(context)->parts(), output.device,
+                 "the output of " + tensor_text(request.name), std::string(request.name));
+  }
+  const std::size_t bytes = bytes_of(request.name, output);
+  if (bytes > 0 && output.data == nullptr)
+    refuse(request.name, "its output's data pointer is null");
+  const auto begin = reinterpret_cast<std::uintptr_t>(output.data);
+  const auto input = reinterpret_cast<std::uintptr_t>(request.data);
+  if (bytes > 0 && request.bytes > 0 && begin < input + request.bytes && input < begin + bytes) {
+    refuse(request.name, "its output overlaps its input: give memory apart");
+  }
+  if (signature.kind != OperationKind::reduce_scatter) return;
+  const auto& ranks = members(context, request.name, set);
+  const auto position = std::lower_bound(ranks.begin(), ranks.end(), context.rank());
+  if (position == ranks.end() || *position != context.rank()) return;  // submit() reports that
+  const std::int64_t rows = scattered_rows(request.rows.front(), static_cast<int>(ranks.size()),
+                                           static_cast<int>(position - ranks.begin()));
+  const std::size_t result = static_cast<std::size_t>(rows) * signature.row_bytes();
+  if (bytes != result) refuse(request.name, "{}", output_text(bytes, result, signature.type));
+}
+
 void run(const Context& context, Request&& r, ProcessSet set) {
-  runtime_of(context)->engine().submit_and_wait(std::move(r), set);
+  engine_of(context)->running().submit_and_wait(std::move(r), set);
 }
 
 Handle start(const Context& context, Request&& r, ProcessSet set) {
-  const auto& runtime = runtime_of(context);
-  return Access::handle(runtime, runtime->engine().submit(std::move(r), set));
+  const auto& engine = engine_of(context);
+  return Access::handle(engine, engine->running().submit(std::move(r), set));
 }
 
-/// Keeps the runtime alive as long as the memory. In a forked child neither is destroyed.
-std::shared_ptr<ResultMemory> held_by(const std::shared_ptr<Runtime>& runtime,
+/// Keeps the engine alive as long as the memory. In a forked child neither is destroyed.
+std::shared_ptr<ResultMemory> held_by(const std::shared_ptr<Engine>& engine,
                                       std::unique_ptr<ResultMemory> memory) {
   ResultMemory* const plain = memory.release();
-  return {plain, [runtime](ResultMemory* result) {
-            if (!runtime->is_forked()) delete result;
+  return {plain, [engine](ResultMemory* result) {
+            if (!engine->is_forked()) delete result;
           }};
 }
 
 /// Where the result goes: memory of hora's, or `output`.
 std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r, ProcessSet set,
                                          const TensorView* output) {
-  const auto& runtime = runtime_of(context);
-  const EngineParts& parts = runtime->parts();
+  const auto& engine = engine_of(context);
+  const EngineParts& parts = engine->parts();
   const Shape& shape = r.signature.shape;
   ResultForm form{.type = r.signature.type,
                   .row = Shape(shape.begin() + 1, shape.end()),
@@ -51,21 +298,21 @@ std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r, Pro
   }
   std::unique_ptr<ResultMemory> memory;
   if (r.signature.device == DeviceKind::cpu) {
-    auto host = std::make_unique<HostResult>(runtime->memory(), std::move(form));
+    auto host = std::make_unique<HostResult>(engine->running().memory(), std::move(form));
     r.result_place = host.get();
     memory = std::move(host);
   } else {
     form.device = {r.signature.device, parts.device_index};
-    if (runtime->engine().runs_on_device(r, set)) {
+    if (engine->running().runs_on_device(r, set)) {
       memory = std::make_unique<DeviceResult>(*parts.device_heap, std::move(form));
     } else {
-      auto staged = std::make_unique<StagedResult>(runtime->memory(), *parts.device_heap,
+      auto staged = std::make_unique<StagedResult>(engine->running().memory(), *parts.device_heap,
                                                    std::move(form), r.data, r.bytes, r.stream);
       r.data = staged->input();
       memory = std::move(staged);
     }
   }
-  auto shared = held_by(runtime, std::move(memory));
+  auto shared = held_by(engine, std::move(memory));
   r.result = shared;
   return shared;
 }
@@ -165,7 +412,41 @@ ResultHandle reduce_scatter_into_async(const Context& context, const ConstTensor
 }
 
 int join(const Context& context, ProcessSet set) {
-  return runtime_of(context)->engine().join(set);
+  return engine_of(context)->running().join(set);
+}
+
+void internal::check_name(const std::string& name) {
+  if (name.size() > kMaxNameBytes || name.find('\0') != std::string::npos) {
+    refuse(name, "a name has at most {} bytes and no zero byte, this one has {}", kMaxNameBytes,
+           name.size());
+  }
+}
+
+std::string internal::output_text(std::size_t output_bytes, std::size_t result_bytes,
+                                  DataType type) {
+  const std::size_t size = size_of(type);
+  return fmt::format("its output has {} elements, and the result {}: they must be as many",
+                     output_bytes / size, result_bytes / size);
+}
+
+void internal::check_device(const EngineParts& parts, const Device& device, const std::string& what,
+                            const std::string& tensor) {
+  const auto text = [](const Device& d) { return fmt::format("{}:{}", name_of(d.kind), d.index); };
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} is on {}, and {}", what, text(device), why), parts.rank, tensor);
+  };
+  if (!is_enumerator(device.kind)) {
+    refuse(fmt::format("the device kind number {} is none of hora's (see hora::DeviceKind)",
+                       static_cast<int>(device.kind)));
+  }
+  if (device.kind == DeviceKind::cpu) refuse("the CPU has index 0 alone");
+  if (!parts.device) refuse("this rank has a data path for the CPU only");
+  if (device.index != parts.device_index) {
+    refuse(
+        fmt::format("this rank works on {} alone: one device a process, see hora::local_device()",
+                    text({device.kind, parts.device_index})));
+  }
 }
 
 }  // namespace hora

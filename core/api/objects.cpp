@@ -2,7 +2,9 @@
 #include <hora/objects.h>
 #include <hora/printable.h>
 #include <hora/process_set.h>
+#include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <utility>
@@ -19,7 +21,7 @@ using Bytes = std::vector<std::byte>;
 /// Objects up to this size travel with their size, in one round instead of two.
 constexpr std::size_t kInlineBytes = std::size_t{64} << 10;
 
-/// What every rank sends first; on the root a short object follows it.
+/// Sent first by every rank; on the root a short object follows it.
 struct ObjectHead {
   std::int64_t root = 0;
   std::uint64_t bytes = 0;  ///< of the root's object
@@ -61,19 +63,11 @@ ObjectMessage head_in(std::span<const std::byte> bytes, int rank) {
   const ObjectHead head{reader.take<std::int64_t>(), reader.take<std::uint64_t>()};
   const bool sends = rank == head.root;
   if (sends ? head.bytes > kMaxBytes : head.bytes != 0) {
-    reader.refuse("it names an object of " + std::to_string(head.bytes) + " bytes");
+    reader.refuse(fmt::format("it names an object of {} bytes", head.bytes));
   }
   const auto object = reader.take_bytes(head.bytes <= kInlineBytes ? head.bytes : 0);
   reader.expect_end();
   return {head, object};
-}
-
-std::vector<ObjectMessage> heads_in(const Parts& parts, const std::vector<int>& ranks) {
-  std::vector<ObjectMessage> heads;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    heads.push_back(head_in(parts.of_rank[i], ranks[i]));
-  }
-  return heads;
 }
 
 void check_roots(const std::vector<ObjectMessage>& heads, const std::vector<int>& ranks,
@@ -83,21 +77,19 @@ void check_roots(const std::vector<ObjectMessage>& heads, const std::vector<int>
     const ObjectHead& other = heads[i].head;
     if (other.root == first.root) continue;
     throw Error(ErrorCode::mismatch,
-                "object " + in_quotes(name) + ": rank " + std::to_string(ranks.front()) +
-                    " takes rank " + std::to_string(first.root) + " for the root, rank " +
-                    std::to_string(ranks[i]) + " takes rank " + std::to_string(other.root) +
-                    "; every rank must name the same one",
+                fmt::format("object {}: rank {} takes rank {} for the root, rank {} takes rank {}; "
+                            "every rank must name the same one",
+                            in_quotes(name), ranks.front(), first.root, ranks[i], other.root),
                 ranks[i], name);
   }
 }
 
 std::size_t place_of_root(const std::vector<int>& ranks, const BroadcastObjectOptions& options) {
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks[i] == options.root) return i;
-  }
+  const auto root = std::ranges::find(ranks, options.root);
+  if (root != ranks.end()) return static_cast<std::size_t>(root - ranks.begin());
   throw Error(ErrorCode::invalid_argument,
-              "object " + in_quotes(options.name) + ": root " + std::to_string(options.root) +
-                  " is no rank of process set " + to_string(options.process_set),
+              fmt::format("object {}: root {} is no rank of process set {}",
+                          in_quotes(options.name), options.root, options.process_set.number()),
               -1, options.name);
 }
 
@@ -109,8 +101,8 @@ void check_object(std::span<const std::byte> object, const std::string& name) {
   check_name(part_name(name, "object"));
   if ((object.data() != nullptr || object.empty()) && object.size() <= kMaxBytes) return;
   throw Error(ErrorCode::invalid_argument,
-              "object " + in_quotes(name) + ": " + std::to_string(object.size()) + " bytes at " +
-                  (object.data() ? "its address: at most 2^48" : "a null address"),
+              fmt::format("object {}: {} bytes at {}", in_quotes(name), object.size(),
+                          object.data() ? "its address: at most 2^48" : "a null address"),
               -1, name);
 }
 
@@ -133,7 +125,10 @@ Bytes broadcast_object(const Context& context, std::span<const std::byte> object
   const Parts parts =
       gather(context, message_of(object, own, sends && object.size() <= kInlineBytes),
              {.name = part_name(options.name, "head"), .process_set = options.process_set});
-  const auto heads = heads_in(parts, ranks);
+  std::vector<ObjectMessage> heads;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    heads.push_back(head_in(parts.of_rank[i], ranks[i]));
+  }
   check_roots(heads, ranks, options.name);
 
   const auto bytes = static_cast<std::size_t>(heads[root].head.bytes);

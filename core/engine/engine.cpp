@@ -1,118 +1,189 @@
 #include "core/engine/engine.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <exception>
 #include <thread>
 #include <utility>
 
 #include "core/base/log.h"
 #include "core/base/process.h"
 #include "core/base/text.h"
+#include "core/flight/flight_recorder.h"
 
 namespace hora::internal {
 namespace {
 
+using std::chrono::milliseconds;
+
 /// For the ranks of a node to wake, and for leaders, which may look only ten times a second, to
 /// pass a message on.
-constexpr auto kRanksNoticeTime = std::chrono::milliseconds(20);
-constexpr auto kNodesNoticeTime = std::chrono::milliseconds(300);
+constexpr auto kRanksNoticeTime = milliseconds(20);
+constexpr auto kNodesNoticeTime = milliseconds(300);
 
 /// For the rank that has published the first cause to end, and for its guard to report that; more
 /// where that process is seen to live on.
-constexpr auto kFailedRankGrace = std::chrono::milliseconds(400);
+constexpr auto kFailedRankGrace = milliseconds(400);
 constexpr auto kLivingRankGrace = std::chrono::seconds(2);
 
-bool ends_by_itself(std::int64_t process) {
-  switch (process_state(process)) {
-    case ProcessState::stopped:
-    case ProcessState::traced:
-    case ProcessState::gone:
-      return false;
-    default:
-      return true;
-  }
-}
+/// Time for the program to print what it has caught.
+constexpr auto kPrintGrace = milliseconds(400);
 
-Error named(const Error& error, const Submission& failed) {
-  return {error.code(), error.what(), error.rank(), failed.name};
+bool ends_by_itself(std::int64_t process) {
+  const ProcessState state = process_state(process);
+  return state != ProcessState::stopped && state != ProcessState::traced &&
+         state != ProcessState::gone;
 }
 
 }  // namespace
 
-Engine::Engine(EngineParts parts)
-    : parts_(std::move(parts)),
+Engine::Engine(EngineParts parts) : Engine(nullptr, std::move(parts)) {}
+
+Engine::Engine(std::unique_ptr<Transport> transport, EngineParts parts)
+    : transport_(std::move(transport)),
+      parts_(std::move(parts)),
       progress_lock_(parts_.world.control_block->wakeup_flags(),
                      parts_.world.control_block->local_rank()),
       sets_(parts_, progress_lock_),
-      progress_(parts_, sets_, progress_lock_),
-      threads_(parts_, sets_, progress_) {}
+      progress_(parts_, sets_, progress_lock_) {}
 
-std::shared_ptr<Submission> Engine::submit(Request&& request, ProcessSet set) {
-  Submissions& submissions = sets_.engine_of(set, request.name).submissions();
-  return submissions.submit(std::move(request), Caller::goes_on);
+std::shared_ptr<Engine> Engine::make(std::unique_ptr<Transport> transport, bool engine_thread) {
+  EngineParts parts = transport->parts();
+  const std::shared_ptr<Engine> made(new Engine(std::move(transport), std::move(parts)),
+                                     [](Engine* engine) {
+                                       if (!engine->is_forked()) delete engine;
+                                     });
+  Engine* const engine = made.get();
+  engine->terminate_report_.emplace(
+      engine->parts_.rank,
+      TerminateCalls{
+          .is_logged = [engine](const std::string& why) { return engine->is_logged(why); },
+          .record = [engine](const std::string& why) { engine->record_failure(why); },
+          .notify_peers =
+              [engine](const std::string& why) {
+                engine->notify_peers(why);
+                engine->await_failed_rank();
+              }});
+  engine->note_state(RecordState::initialised);
+  descriptors_are_gone();  // from now on
+  if (engine_thread) engine->start_thread();
+  return made;
+}
+
+Engine::~Engine() {
+  stop();
+  if (transport_ && parts_.trace.trace()) parts_.trace.trace()->close();
+}
+
+Engine& Engine::remaining() {
+  if (!is_forked()) return *this;
+  throw Error(ErrorCode::invalid_use,
+              fmt::format("this process was forked from hora's rank {}, which alone can use hora: "
+                          "start a program of its own (exec), or leave hora to the parent",
+                          parts_.rank),
+              parts_.rank);
+}
+
+Engine& Engine::running() {
+  if (!remaining().is_shut_down()) return *this;
+  throw Error(ErrorCode::shut_down,
+              fmt::format("hora was shut down on this rank ({}): nothing can be started after "
+                          "shutdown()",
+                          parts_.rank),
+              parts_.rank);
+}
+
+std::shared_ptr<Operation> Engine::submit(Request&& request, ProcessSet set) {
+  Operations& operations = sets_.engine_of(set, request.name).operations();
+  return operations.submit(std::move(request), Caller::goes_on);
 }
 
 void Engine::submit_and_wait(Request&& request, ProcessSet set) {
-  Submissions& submissions = sets_.engine_of(set, request.name).submissions();
-  ProgressThreads::Turn turn(threads_);
+  Operations& operations = sets_.engine_of(set, request.name).operations();
+  Progress::Turn turn(progress_);
   turn.take();
-  const auto submission = submissions.submit(std::move(request), Caller::waits);
-  threads_.await(*submission, turn);
-  collect(*submission);
+  const auto operation = operations.submit(std::move(request), Caller::waits);
+  progress_.await(*operation, turn);
+  collect(*operation);
 }
 
-void Engine::wait(Submission& submission) {
-  threads_.await(submission);
-  collect(submission);
+void Engine::wait(Operation& operation) {
+  progress_.await(operation);
+  collect(operation);
 }
 
-void Engine::drop(Submission& submission) {
-  threads_.await(submission);
+void Engine::synchronize(Operation& operation) {
+  wait(operation);
+  if (!operation.memory.work()) return;
+  operation.memory.work()->synchronize();
+  if (const auto cause = progress_.failure()) throw detached(*cause);
+}
+
+void Engine::collect(Operation& operation) {
   try {
-    submission.owner->collect(submission);
-  } catch (const Error& error) {
-    log().warn("{}: the handle of {} was dropped and its error lost: {}",
-               to_string(identity_of_process(parts_.rank)), tensor_text(submission.name),
-               error.what());
-    unreported_.keep(named(error, submission));
-  }
-}
-
-void Engine::orphan(const std::shared_ptr<Submission>& submission) {
-  bool has_retreated = true;
-  {
-    const BetweenRounds lock(progress_.lock());
-    if (!submission->finished()) has_retreated = submission->memory.retreat();
-  }
-  if (!has_retreated) threads_.await(*submission);
-  submission->owner->orphan(submission);
-}
-
-void Engine::collect(Submission& submission) {
-  try {
-    submission.owner->collect(submission);
+    operation.owner->collect(operation);
   } catch (const Error&) {
-    unreported_.reported();
+    has_thrown_.store(true);
     throw;
   }
 }
 
+void Engine::drop(Operation& operation) {
+  progress_.await(operation);
+  try {
+    operation.owner->collect(operation);
+  } catch (const Error& error) {
+    log().warn("{}: the handle of {} was dropped and its error lost: {}",
+               to_string(identity_of_process(parts_.rank)), tensor_text(operation.name),
+               error.what());
+    keep_unreported(error, operation);
+  }
+}
+
+void Engine::keep_unreported(const Error& error, const Operation& failed) {
+  const LockGuard lock(mutex_);
+  if (!unreported_) unreported_.emplace(error.code(), error.what(), error.rank(), failed.name);
+}
+
+std::optional<Error> Engine::unreported_error() const {
+  const LockGuard lock(mutex_);
+  return unreported_ && !has_thrown_.load() ? std::optional(detached(*unreported_)) : std::nullopt;
+}
+
+void Engine::detach(const std::shared_ptr<Operation>& operation) {
+  bool is_cancelled = true;
+  {
+    const BetweenRounds lock(progress_.lock());
+    if (!operation->finished()) is_cancelled = operation->memory.cancel();
+  }
+  if (!is_cancelled) progress_.await(*operation);
+  operation->owner->detach(operation);
+}
+
 int Engine::carry_out(Request request) {
-  const auto submission = submit(std::move(request));
-  wait(*submission);
-  return submission->number;
+  const auto operation = submit(std::move(request));
+  wait(*operation);
+  return operation->number;
 }
 
 int Engine::join(ProcessSet set) {
-  Submissions& submissions = sets_.engine_of(set).submissions();
-  for (const auto& submission : submissions.unfinished()) threads_.await(*submission);
-  const auto submission = submissions.join();
-  wait(*submission);
-  return submission->number;
+  Operations& operations = sets_.engine_of(set).operations();
+  for (const auto& operation : operations.unfinished()) progress_.await(*operation);
+  const auto operation = operations.join();
+  wait(*operation);
+  return operation->number;
+}
+
+std::uint32_t Engine::next_instance_number(ProcessSet set) {
+  const LockGuard lock(mutex_);
+  return instances_[set]++;
 }
 
 bool Engine::runs_on_device(const Request& request, ProcessSet set) const {
-  return sets_.engine_of(set, request.name).submissions().memory().on_device(request.signature);
+  return sets_.engine_of(set, request.name).operations().memory().on_device(request.signature);
 }
 
 std::byte* Engine::allocate_on_device(std::size_t bytes) {
@@ -123,39 +194,113 @@ std::byte* Engine::allocate_on_device(std::size_t bytes) {
 void Engine::release_on_device(std::byte* data) noexcept {
   parts_.device->release(data, [this](const std::function<void()>& step) {
     const BetweenRounds lock(progress_.lock());
-    if (poisoned()) return false;
+    if (aborted()) return false;
     step();
     return true;
   });
 }
 
-void Engine::synchronize(Submission& submission) {
-  wait(submission);
-  if (!submission.memory.work()) return;
-  submission.memory.work()->synchronize();
-  if (const auto cause = progress_.failure()) throw detached(*cause);
-}
-
-std::vector<std::shared_ptr<Submission>> Engine::uncollected() const {
-  std::vector<std::shared_ptr<Submission>> open;
-  for (const SetEngine* set : sets_.all()) {
-    for (auto& submission : set->submissions().uncollected()) open.push_back(std::move(submission));
-  }
-  return open;
+void Engine::note_phase(std::string_view phase) noexcept {
+  sets_.note_phase(phase);
+  if (parts_.flight) parts_.flight->writer().note_phase(phase);
 }
 
 std::string Engine::arrivals_text() const {
-  const ArrivalWatch* const arrivals = sets_.world().arrivals();
-  return arrivals ? arrivals->text() : std::string();
+  const Stragglers* const stragglers = sets_.world().stragglers();
+  return stragglers ? stragglers->text() : std::string();
+}
+
+void Engine::at_shutdown(std::function<void()> action) {
+  const LockGuard lock(mutex_);
+  at_shutdown_.push_back(std::move(action));
 }
 
 /// For shutdown(), which goes on where a transport has failed. What it waits for is said by the
-/// watches of what makes progress (StallWatch, DepartureWatch).
+/// watches of what makes progress.
 void Engine::wait_until(const std::function<bool()>& reached) {
-  while (!reached() && !poisoned()) {
-    if (!threads_.has_thread() && progress()) continue;
+  while (!reached() && !aborted()) {
+    if (!has_thread() && progress()) continue;
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
+}
+
+void Engine::depart() {
+  std::vector<std::shared_ptr<Operation>> open;
+  for (const SetEngine* set : sets_.all()) {
+    for (auto& operation : set->operations().uncollected()) open.push_back(std::move(operation));
+  }
+  wait_until(
+      [&] { return std::all_of(open.begin(), open.end(), [](auto& s) { return s->finished(); }); });
+  for (const auto& operation : open) {
+    if (operation->state.load(std::memory_order_acquire) == Operation::kFailed) {
+      keep_unreported(*operation->error, *operation);
+    }
+  }
+  // Each set is closed in the order of its own decisions.
+  const std::vector<SetEngine*> sets = sets_.not_removed();
+  const Error closed(ErrorCode::shut_down,
+                     fmt::format("hora was shut down on this rank ({}): no collective can follow "
+                                 "shutdown()",
+                                 parts_.rank),
+                     parts_.rank);
+  for (SetEngine* set : sets) {
+    set->operations().close(closed);
+    // From here on a leader polls for the others as if a tensor of its own were waiting.
+    set->operations().announce_departure();
+  }
+  const NodeControlBlock& node = *parts_.world.control_block;
+  node.status(node.local_rank()).departed.store(now().count());
+  progress_.wake_thread();
+  wait_until([&] {
+    return std::all_of(sets.begin(), sets.end(), [](auto* s) { return s->all_departed(); });
+  });
+  wait_until([&] {
+    const BetweenRounds lock(progress_.lock());
+    return !progress_.messages_left();
+  });
+}
+
+void Engine::shutdown() {
+  remaining();
+  if (shut_down_.exchange(true)) return;
+  if (descriptors_are_gone()) {
+    abort(
+        "the program has closed all descriptors, those of MPI and hora among them, before "
+        "shutdown(): close only what the program has opened");
+  }
+  note_state(RecordState::in_shutdown);
+  depart();
+  stop();
+  if (Trace* const trace = parts_.trace.trace()) trace->close();
+  if (parts_.settings.report) {
+    // Asked for, so that no level of the log hides it.
+    std::fputs(arrivals_text().c_str(), stderr);
+  }
+  if (aborted()) end_after_failure();
+  std::vector<std::function<void()>> actions;
+  {
+    const LockGuard lock(mutex_);
+    actions.swap(at_shutdown_);
+  }
+  for (const auto& action : actions) action();
+  sets_.disconnect();
+  transport_->disconnect();
+  note_state(RecordState::shut_down);
+  if (const auto unreported = unreported_error()) {
+    throw Error(unreported->code(),
+                fmt::format("{} of {} has failed, and no call before the end of shutdown() said "
+                            "so: {}. Wait for every handle",
+                            tensor_text(unreported->tensor()),
+                            to_string(identity_of_process(parts_.rank)), unreported->what()),
+                parts_.rank, unreported->tensor());
+  }
+}
+
+void Engine::end_after_failure() noexcept {
+  await_failed_rank();
+  const auto cause = progress_.failure();
+  abort(cause ? std::string("in shutdown(), after an error: ") + cause->what()
+              : "in shutdown(), after an error");
 }
 
 void Engine::end_all(const Error& error) noexcept {
@@ -164,10 +309,10 @@ void Engine::end_all(const Error& error) noexcept {
     // Another cause that was published before may still be on its way to other nodes.
     if (node.first_cause().publish(error)) {
       for (int r = 0; r < node.local_size(); ++r) node.wakeup_flags().signal(r);
-      threads_.wake_thread();
+      progress_.wake_thread();
     }
     // The leader may be this rank.
-    if (!threads_.has_thread()) threads_.try_step();
+    if (!has_thread()) progress();
     const bool several = parts_.world.topology.nodes() > 1;
     std::this_thread::sleep_for(several ? kNodesNoticeTime : kRanksNoticeTime);
   } catch (const std::exception&) {
@@ -175,6 +320,9 @@ void Engine::end_all(const Error& error) noexcept {
   }
 }
 
+/// Where the first cause is another rank's, returns when that rank's process has ended, if it is of
+/// this host, or some tenths of a second later: the first rank that ends is the one whose status
+/// the job has, and MPI ends all others, with their guards, at once.
 void Engine::await_failed_rank() const {
   const int failed = progress_.failed_elsewhere().value_or(parts_.rank);
   if (failed == parts_.rank) return;
@@ -183,41 +331,65 @@ void Engine::await_failed_rank() const {
     const auto limit = std::chrono::steady_clock::now() + kLivingRankGrace;
     while (ends_by_itself(parts_.processes[index].pid) &&
            std::chrono::steady_clock::now() < limit) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      std::this_thread::sleep_for(milliseconds(5));
     }
   }
   std::this_thread::sleep_for(kFailedRankGrace);
 }
 
-void Engine::depart() {
-  const auto open = uncollected();
-  wait_until(
-      [&] { return std::all_of(open.begin(), open.end(), [](auto& s) { return s->finished(); }); });
-  for (const auto& submission : open) {
-    if (submission->state.load(std::memory_order_acquire) != Submission::kFailed) continue;
-    unreported_.keep(named(*submission->error, *submission));
+void Engine::abort(const std::string& why) noexcept {
+  log_end(why);
+  record_failure(why);
+  transport_->abort();
+  std::terminate();
+}
+
+void Engine::abandon(std::shared_ptr<Engine> engine) noexcept {
+  try {
+    const std::string known = error_in_flight();
+    if (known.empty() || !engine->is_logged(known)) {
+      engine->log_end("an exception is leaving the scope of hora's context" +
+                      (known.empty() ? "; a catch clause can print it" : ": " + known));
+    }
+    const std::string why = known.empty() ? "an exception left the scope of hora's context" : known;
+    engine->record_failure(why);
+    engine->notify_peers(why);
+    static auto& abandoned = *new std::vector<std::shared_ptr<Engine>>;  // never destroyed
+    abandoned.push_back(engine);
+    engine->transport_->abort_at_exit(kPrintGrace,
+                                      [plain = engine.get()] { plain->await_failed_rank(); });
+  } catch (const std::exception& error) {
+    engine->abort(error.what());
   }
-  // Each set is closed in the order of its own decisions.
-  const std::vector<SetEngine*> sets = sets_.not_removed();
-  for (SetEngine* set : sets) {
-    set->submissions().close(Error(ErrorCode::shut_down,
-                                   "hora was shut down on this rank (" +
-                                       std::to_string(parts_.rank) +
-                                       "): no collective can follow shutdown()",
-                                   parts_.rank));
-    // From here on a leader polls for the others as if a tensor of its own were waiting.
-    set->submissions().announce_departure();
+}
+
+void Engine::record_failure(const std::string& why) const noexcept {
+  if (parts_.flight) parts_.flight->failed(why);
+}
+
+void Engine::note_state(RecordState state) const noexcept {
+  if (parts_.flight) parts_.flight->writer().set_state(state);
+}
+
+/// An exception ends this rank, and with it the job: the others end with its text.
+void Engine::notify_peers(const std::string& why) noexcept {
+  try {
+    end_all(Error(
+        ErrorCode::transport,
+        fmt::format("{} has ended the job: {}", to_string(identity_of_process(parts_.rank)), why),
+        parts_.rank));
+  } catch (const std::exception&) {
+    // Memory is exhausted: the others find a cause of their own.
   }
-  const NodeControlBlock& node = *parts_.world.control_block;
-  node.status(node.local_rank()).departed.store(now().count());
-  threads_.wake_thread();
-  wait_until([&] {
-    return std::all_of(sets.begin(), sets.end(), [](auto* s) { return s->all_departed(); });
-  });
-  wait_until([&] {
-    const BetweenRounds lock(progress_.lock());
-    return !progress_.messages_left();
-  });
+}
+
+void Engine::log_end(const std::string& why) const noexcept {
+  try {
+    log().critical("{} ends the job: {}", to_string(identity_of_process(parts_.rank)), why);
+    log().flush();
+  } catch (...) {
+    // Logging has failed, which must not keep the job from ending.
+  }
 }
 
 }  // namespace hora::internal

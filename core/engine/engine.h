@@ -1,4 +1,4 @@
-/// Carries submissions to their completion.
+/// The engine of one rank, as its context, handles and buffers call it.
 #pragma once
 
 #include <hora/context.h>
@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,52 +14,56 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/diagnostics.h"
+#include "core/base/process.h"
 #include "core/base/sync.h"
 #include "core/engine/interfaces.h"
 #include "core/engine/operations.h"
 #include "core/engine/process_sets.h"
 #include "core/engine/progress.h"
 #include "core/engine/progress_lock.h"
+#include "core/flight/record.h"
 
 namespace hora::internal {
 
-/// Errors of collectives that no call has thrown. Keeps the first one for shutdown(), unless the
-/// application has got another: it knows then that something failed. Thread rule: any thread.
-class UnreportedError {
- public:
-  /// An error has been thrown to the application.
-  void reported() noexcept { reported_.store(true); }
-  void keep(const Error& error) {
-    const LockGuard lock(mutex_);
-    if (!first_) first_ = detached(error);
-  }
-  std::optional<Error> get() const {
-    const LockGuard lock(mutex_);
-    return first_ && !reported_.load() ? std::optional(detached(*first_)) : std::nullopt;
-  }
-
- private:
-  std::atomic<bool> reported_{false};
-  mutable Mutex mutex_;
-  std::optional<Error> first_ HORA_GUARDED_BY(mutex_);
-};
-
-/// The engine of one rank, as its context and handles call it. Nothing but wait, wait_for,
-/// submit_and_wait, join, add_set, remove_set and depart waits for peers, whichever thread makes
-/// progress. Thread rule: start_thread, depart, stop: one thread; all others: any thread.
+/// Shared by the context, its handles and its buffers; never destroyed in a forked child. Nothing
+/// but wait, wait_for, submit_and_wait, join, add_set, remove_set, depart and shutdown waits for
+/// peers, whichever thread makes progress. Thread rule: start_thread, depart, stop, shutdown: one
+/// thread; all others: any thread.
+///
+/// All public calls pass one of two checks: running(), of what begins something; remaining(), of
+/// what is possible after shutdown() as well: to release what is finished, and to query.
+/// Destructors check is_forked(), and do nothing there.
 class Engine {
  public:
+  static std::shared_ptr<Engine> make(std::unique_ptr<Transport> transport, bool engine_thread);
+  /// Without a transport of its own: the parts outlive it, and nobody calls shutdown() or abort().
   explicit Engine(EngineParts parts);
+  ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  void start_thread() { threads_.start(); }
+  const EngineParts& parts() const { return parts_; }
+  NodeMemory& memory() const { return *parts_.world.memory; }
+  /// Throws Error(invalid_use) in a process forked from the rank's.
+  Engine& remaining();
+  /// Throws Error(shut_down) after shutdown(), and what remaining() throws.
+  Engine& running();
+  /// This process is a child that the rank has forked: it must not use hora.
+  bool is_forked() const noexcept { return !owner_.is_this_process(); }
+  bool is_shut_down() const { return shut_down_.load(); }
+
+  void start_thread() { progress_.start(); }
+  bool has_thread() const { return progress_.has_thread(); }
+  /// Makes the progress that is possible; for engines without a thread. Does nothing where another
+  /// thread makes progress, or after stop().
+  bool progress() { return progress_.try_step(); }
 
   /// Copies data that peers cannot see to where they can, and announces it at once (on a device as
   /// ready when the stream has reached it). Throws what collectives.h says of submitting calls.
-  std::shared_ptr<Submission> submit(Request&& request, ProcessSet set = kWorld);
-  std::shared_ptr<Submission> submit(std::string_view name, Signature signature, std::byte* data,
-                                     void* stream = nullptr) {
+  std::shared_ptr<Operation> submit(Request&& request, ProcessSet set = kWorld);
+  std::shared_ptr<Operation> submit(std::string_view name, Signature signature, std::byte* data,
+                                    void* stream = nullptr) {
     return submit({name, std::move(signature), data, stream});
   }
   /// submit() and wait(), without waking this rank's engine.
@@ -67,26 +72,26 @@ class Engine {
                        void* stream = nullptr) {
     submit_and_wait({name, std::move(signature), data, stream});
   }
-  /// Returns when finished; copies results out; throws the submission's error. Frees the name.
-  void wait(Submission& submission);
+  /// Returns when finished; copies results out; throws the operation's error. Frees the name.
+  void wait(Operation& operation);
   /// wait(), and until the result is there: of a device, blocks the host for it. Throws, too, where
   /// the engine has failed meanwhile: the collective was aborted, and its result is undefined.
-  void synchronize(Submission& submission);
+  void synchronize(Operation& operation);
   /// Returns after `timeout` at the latest: whether it is finished. Frees nothing.
-  bool wait_for(const Submission& submission, Duration timeout) {
-    return threads_.await_for(submission, timeout);
+  bool wait_for(const Operation& operation, Duration timeout) {
+    return progress_.await_for(operation, timeout);
   }
-  /// wait() for a dropped handle: an error is kept for unreported_error().
-  void drop(Submission& submission);
+  /// wait() for a dropped handle: shutdown() throws its error.
+  void drop(Operation& operation);
+  /// Releases a operation whose handle an exception has dropped. Its memory may be freed when this
+  /// returns: after a round of the thread that makes progress at most, but where messages between
+  /// nodes use the memory already, when those have ended.
+  void detach(const std::shared_ptr<Operation>& operation);
   /// The error of a collective that has failed, while no call has thrown any error.
-  std::optional<Error> unreported_error() const { return unreported_.get(); }
+  std::optional<Error> unreported_error() const;
   /// Waits for what this rank has in flight on the set, then for every rank of it to join,
   /// contributing nothing meanwhile. Returns the last rank to join.
   int join(ProcessSet set);
-  /// Releases a submission whose handle an exception has dropped. Its memory may be freed when this
-  /// returns: after a round of the thread that makes progress at most, but where messages between
-  /// nodes use the memory already, when those have ended.
-  void orphan(const std::shared_ptr<Submission>& submission);
 
   /// A new process set of these world ranks (ascending). Collective over the world; throws the same
   /// Error(mismatch) on every rank where they differ.
@@ -101,6 +106,8 @@ class Engine {
   /// Its world ranks, ascending; valid as long as the engine. Throws Error(invalid_argument) for a
   /// set that does not exist, or was removed.
   const std::vector<int>& ranks_of(ProcessSet set) const { return sets_.ranks_of(set); }
+  /// Distinguishes objects of one kind that every rank of the set constructs in one order.
+  std::uint32_t next_instance_number(ProcessSet set);
 
   /// Whether it runs on the engine's device (signature.h). Throws what submitting would.
   bool runs_on_device(const Request& request, ProcessSet set) const;
@@ -109,51 +116,66 @@ class Engine {
   /// Waits for the device. Any thread without the progress lock.
   void release_on_device(std::byte* data) noexcept;
 
-  /// Makes the progress that is possible; for engines without a thread. Does nothing where another
-  /// thread makes progress, or after stop().
-  bool progress() { return threads_.try_step(); }
-  bool has_thread() const { return threads_.has_thread(); }
+  /// Notes what the program is doing from here on: in the flight record, and for the ledger of
+  /// arrivals.
+  void note_phase(std::string_view phase) noexcept;
+  Statistics statistics() const { return sets_.statistics(); }
+  /// Peers may write to the memory of collectives that have failed, at any time.
+  bool aborted() const { return sets_.aborted().load(); }
+  /// Whether some rank's log has the first cause, and `text` holds it. Any thread.
+  bool is_logged(const std::string& text) const { return progress_.is_logged(text); }
+  /// After stop(): a table of who came last to the collectives of the world, and how late; empty
+  /// but on the root.
+  std::string arrivals_text() const;
 
-  /// What the program is doing from here on. Any thread.
-  void note_phase(std::string_view phase) noexcept { sets_.note_phase(phase); }
-  /// Waits for what is in flight, announces that this rank departs, and returns when all have.
+  /// `action`, which does not throw, is called by shutdown(), when no rank uses this one's memory
+  /// any more.
+  void at_shutdown(std::function<void()> action);
+  /// Collective. Does nothing the second time. Throws unreported_error().
+  void shutdown();
+  /// The first part of shutdown(): waits for what is in flight, announces that this rank departs,
+  /// and returns when all have.
   void depart();
+  /// The second part: ends the thread.
+  void stop() { progress_.stop(); }
   /// Ends the job's engines, on all nodes, with this error, unless there is an earlier cause: from
   /// the next step of any of them on, this rank's included. Waits for no lock, and some tenths of a
   /// second for all to hear of it before this process ends.
   void end_all(const Error& error) noexcept;
-  /// Whether some rank's log has the first cause, and `text` holds it. Any thread.
-  bool is_logged(const std::string& text) const { return progress_.is_logged(text); }
-  /// Ends the thread.
-  void stop() { threads_.stop(); }
-  /// After stop(): frees the process sets' communicators.
-  void disconnect_sets() { sets_.disconnect(); }
-
-  /// After stop(): a table of who came last to the collectives of the world, and how late; empty
-  /// but on the root.
-  std::string arrivals_text() const;
-  Statistics statistics() const { return sets_.statistics(); }
-  bool poisoned() const { return sets_.poisoned().load(); }
-  /// The first cause, where poisoned().
-  std::optional<Error> failure() const { return progress_.failure(); }
-  /// Where the first cause is another rank's, returns when that rank's process has ended, if it is
-  /// of this host, or some tenths of a second later: the first rank that ends is the one whose
-  /// status the job has, and MPI ends all others, with their guards, at once.
-  void await_failed_rank() const;
+  /// Prints why and ends the job.
+  [[noreturn]] void abort(const std::string& why) noexcept;
+  /// For the context's owner while an exception leaves its scope: the job ends as soon as the
+  /// program could print the exception. Until then everything stays in place, as peers use it.
+  static void abandon(std::shared_ptr<Engine> engine) noexcept;
 
  private:
-  void collect(Submission& submission);
+  Engine(std::unique_ptr<Transport> transport, EngineParts parts);
+  void collect(Operation& operation);
+  void keep_unreported(const Error& error, const Operation& failed);
   /// Throws what collect() does.
   int carry_out(Request request);
   void wait_until(const std::function<bool()>& reached);
-  std::vector<std::shared_ptr<Submission>> uncollected() const;
+  [[noreturn]] void end_after_failure() noexcept;
+  void await_failed_rank() const;
+  void log_end(const std::string& why) const noexcept;
+  void notify_peers(const std::string& why) noexcept;
+  void record_failure(const std::string& why) const noexcept;
+  void note_state(RecordState state) const noexcept;
 
+  const ProcessOwner owner_;
+  std::unique_ptr<Transport> transport_;  ///< null: the parts are another's
   EngineParts parts_;
   ProgressLock progress_lock_;
   ProcessSets sets_;
   Progress progress_;
-  ProgressThreads threads_;
-  UnreportedError unreported_;
+  std::optional<TerminateReport> terminate_report_;
+  std::atomic<bool> shut_down_{false};
+  std::atomic<bool> has_thrown_{false};  ///< the application knows that something failed
+  mutable Mutex mutex_;
+  /// The first error of a collective that no call has thrown.
+  std::optional<Error> unreported_ HORA_GUARDED_BY(mutex_);
+  std::map<ProcessSet, std::uint32_t> instances_ HORA_GUARDED_BY(mutex_);
+  std::vector<std::function<void()>> at_shutdown_ HORA_GUARDED_BY(mutex_);
 };
 
 }  // namespace hora::internal

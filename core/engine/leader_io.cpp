@@ -1,6 +1,7 @@
 #include "core/engine/leader_io.h"
 
 #include <hora/error.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <chrono>
@@ -16,8 +17,10 @@ namespace hora::internal {
 namespace {
 
 [[noreturn]] void refuse(const std::string& from, const std::string& problem) {
-  throw Error(ErrorCode::transport, "negotiation: message from " + from + ": " + problem +
-                                        ". Do all ranks run the same build of hora?");
+  throw Error(
+      ErrorCode::transport,
+      fmt::format("negotiation: message from {}: {}. Do all ranks run the same build of hora?",
+                  from, problem));
 }
 
 /// For a message of one cause to leave; peers that are gone take none.
@@ -107,7 +110,7 @@ bool LeaderIo::read_mail(Duration now) {
   for (int r = 0; r < control_block_.local_size(); ++r) {
     while (const auto bytes = control_block_.pop_mail(r)) {
       any = true;
-      leader_.on_mail(r, read_as<Mail>(*bytes, limits_, "local rank " + std::to_string(r)), now);
+      leader_.on_mail(r, read_as<Mail>(*bytes, limits_, fmt::format("local rank {}", r)), now);
     }
   }
   return any;
@@ -135,7 +138,7 @@ bool LeaderIo::read_tree(Duration now) {
 }
 
 void LeaderIo::read(const TreeLink::Received& received, Duration now) {
-  const std::string from = "node " + std::to_string(received.node);
+  const std::string from = fmt::format("node {}", received.node);
   if (received.node == parent_) {
     control_block_.stall_board().note_heard(now);
     const auto decision = read_as<Decision>(received.bytes, limits_, from);

@@ -1,6 +1,7 @@
 #include "core/engine/process_sets.h"
 
 #include <hora/error.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <cstring>
@@ -38,9 +39,9 @@ ProcessSets::ProcessSets(const EngineParts& parts, ProgressLock& progress_lock)
       progress_lock_(progress_lock),
       shared_{.parts = parts_,
               .sets_change =
-                  [this](auto submission) {
+                  [this](auto operation) {
                     progress_lock_.assert_held();
-                    on_change(std::move(submission));
+                    on_change(std::move(operation));
                   },
               .waits_on =
                   [this](const std::string& name) {
@@ -59,9 +60,9 @@ ProcessSets::ProcessSets(const EngineParts& parts, ProgressLock& progress_lock)
 
 const ProcessSets::Set& ProcessSets::known(ProcessSet set, std::string_view tensor) const {
   if (set.number() >= sets_.size()) {
-    refuse("process set " + to_string(set) + " does not exist: there are " +
-               std::to_string(sets_.size()) +
-               " (0 is the world), others come from hora::add_process_set()",
+    refuse(fmt::format("process set {} does not exist: there are {} (0 is the world), others come "
+                       "from hora::add_process_set()",
+                       set.number(), sets_.size()),
            parts_.rank, tensor);
   }
   if (sets_[set.number()]->removed) {
@@ -76,8 +77,9 @@ SetEngine& ProcessSets::engine_of(ProcessSet set, std::string_view tensor) const
   const SharedGuard lock(sets_lock_);
   const Set& found = known(set, tensor);
   if (!found.engine) {
-    refuse("rank " + std::to_string(parts_.rank) + " is not in process set " + to_string(set) +
-               ", which has the ranks " + ranks_text(found.ranks) + ": only they may submit to it",
+    refuse(fmt::format("rank {} is not in process set {}, which has the ranks {}: only they may "
+                       "submit to it",
+                       parts_.rank, set.number(), ranks_text(found.ranks)),
            parts_.rank, tensor);
   }
   return *found.engine;
@@ -105,7 +107,7 @@ ProcessSet ProcessSets::add(const std::vector<int>& ranks, const Collective& agr
   try {
     return ProcessSet(static_cast<std::uint32_t>(agree(std::move(request))));
   } catch (...) {
-    if (!poisoned().load()) parts_.world.memory->release(control_block.data);
+    if (!aborted().load()) parts_.world.memory->release(control_block.data);
     throw;
   }
 }
@@ -119,11 +121,12 @@ void ProcessSets::remove(ProcessSet set, const Collective& agree) {
       throw Error(ErrorCode::invalid_argument, "process set 0 is the world, which stays",
                   parts_.rank);
     }
-    const auto open = found.engine ? found.engine->submissions().open_name() : std::nullopt;
+    const auto open = found.engine ? found.engine->operations().open_name() : std::nullopt;
     if (open) {
       throw Error(ErrorCode::invalid_use,
-                  "process set " + to_string(set) + " cannot be removed: " + tensor_text(*open) +
-                      " is in flight on it: wait for its handle first",
+                  fmt::format("process set {} cannot be removed: {} is in flight on it: wait for "
+                              "its handle first",
+                              set.number(), tensor_text(*open)),
                   parts_.rank, *open);
     }
   }
@@ -143,14 +146,14 @@ std::vector<SetEngine*> ProcessSets::engines_in(bool removed_too) const {
 void ProcessSets::report_stalls() {
   const SharedGuard lock(sets_lock_);
   for (const auto& set : sets_) {
-    if (set->engine) set->engine->submissions().report_stalls();
+    if (set->engine) set->engine->operations().report_stalls();
   }
 }
 
 Statistics ProcessSets::statistics() const {
   Statistics sum;
   for (const SetEngine* engine : all()) {
-    const Statistics one = engine->submissions().statistics();
+    const Statistics one = engine->operations().statistics();
     sum.operations += one.operations;
     sum.bytes += one.bytes;
     sum.in_flight += one.in_flight;
@@ -169,24 +172,24 @@ void ProcessSets::disconnect() {
 std::vector<ProcessSet> ProcessSets::waits_on(const std::string& name) const {
   std::vector<ProcessSet> sets;
   for (const SetEngine* engine : engines_) {
-    if (engine->submissions().wait_for_peers(name)) sets.push_back(engine->id());
+    if (engine->operations().wait_for_peers(name)) sets.push_back(engine->id());
   }
   return sets;
 }
 
-void ProcessSets::on_change(std::shared_ptr<Submission> submission) {
+void ProcessSets::on_change(std::shared_ptr<Operation> operation) {
   Change change;
-  if (submission->signature.kind == OperationKind::add_process_set) {
-    change.plan.topology = restricted(parts_.world.topology, ranks_in(submission->signature));
+  if (operation->signature.kind == OperationKind::add_process_set) {
+    change.plan.topology = restricted(parts_.world.topology, ranks_in(operation->signature));
     const int node = change.plan.topology.node_of(parts_.rank);
     if (node >= 0) {
       const int first = change.plan.topology.ranks_of_node[static_cast<std::size_t>(node)].front();
       change.plan.control_block_owner = parts_.world.topology.local_rank_of(first);
       change.plan.control_block =
-          submission->peer_locations[static_cast<std::size_t>(change.plan.control_block_owner)];
+          operation->peer_locations[static_cast<std::size_t>(change.plan.control_block_owner)];
     }
   }
-  change.submission = std::move(submission);
+  change.operation = std::move(operation);
   changes_.push_back(std::move(change));
 }
 
@@ -194,12 +197,12 @@ bool ProcessSets::advance_changes() {
   bool any = false;
   while (!changes_.empty()) {
     Change& change = changes_.front();
-    if (change.submission->signature.kind == OperationKind::remove_process_set) {
+    if (change.operation->signature.kind == OperationKind::remove_process_set) {
       carry_out_removal(change);
     } else if (!advance_addition(change)) {
       return any;
     }
-    world().submissions().finish(change.submission, std::nullopt);
+    world().operations().finish(change.operation, std::nullopt);
     changes_.pop_front();
     any = true;
   }
@@ -217,13 +220,13 @@ bool ProcessSets::advance_addition(Change& change) {
   }
   if (!change.transport->poll()) return false;
   auto set = std::make_unique<Set>();
-  set->ranks = ranks_in(change.submission->signature);
+  set->ranks = ranks_in(change.operation->signature);
   set->transport = std::move(change.transport);
   if (change.plan.topology.node_of(parts_.rank) >= 0) {
     set->engine = std::make_unique<SetEngine>(set->transport->parts(), shared_, change.plan.id);
     engines_.push_back(set->engine.get());
   }
-  change.submission->number = static_cast<int>(change.plan.id.number());
+  change.operation->number = static_cast<int>(change.plan.id.number());
   const LockGuard lock(sets_lock_);
   sets_.push_back(std::move(set));
   return true;
@@ -231,11 +234,11 @@ bool ProcessSets::advance_addition(Change& change) {
 
 void ProcessSets::carry_out_removal(const Change& change) {
   const LockGuard lock(sets_lock_);
-  Set& set = *sets_[static_cast<std::size_t>(change.submission->signature.shape.front())];
+  Set& set = *sets_[static_cast<std::size_t>(change.operation->signature.shape.front())];
   set.removed = true;
   set.transport->disconnect();
   if (!set.engine) return;
-  set.engine->submissions().fail_undecided(
+  set.engine->operations().fail_undecided(
       Error(ErrorCode::invalid_use, "its process set was removed", parts_.rank));
   std::erase(engines_, set.engine.get());
 }

@@ -21,7 +21,7 @@ namespace hora::internal {
 /// Thread rule, beside each part.
 class ProcessSets {
  public:
-  /// Submits to the world, waits for the end, and returns Submission::number.
+  /// Submits to the world, waits for the end, and returns Operation::number.
   using Collective = std::function<int(Request)>;
 
   /// Both outlive it; the lock is the engine's.
@@ -32,8 +32,8 @@ class ProcessSets {
   // Any thread.
   SetEngine& world() const { return *world_; }
   void note_phase(std::string_view phase) noexcept { shared_.noted.note(phase); }
-  std::atomic<bool>& poisoned() { return shared_.poisoned; }
-  const std::atomic<bool>& poisoned() const { return shared_.poisoned; }
+  std::atomic<bool>& aborted() { return shared_.aborted; }
+  const std::atomic<bool>& aborted() const { return shared_.aborted; }
   /// Throws Error(invalid_argument), which names `tensor`, where this rank cannot submit to it.
   SetEngine& engine_of(ProcessSet set, std::string_view tensor = {}) const;
   /// See Engine.
@@ -67,7 +67,7 @@ class ProcessSets {
     bool removed = false;
   };
   struct Change {
-    std::shared_ptr<Submission> submission;
+    std::shared_ptr<Operation> operation;
     SetPlan plan;  ///< of a set that is added
     std::unique_ptr<SetTransport> transport;
   };
@@ -77,7 +77,7 @@ class ProcessSets {
       HORA_REQUIRES_SHARED(sets_lock_);
   std::vector<SetEngine*> engines_in(bool removed_too) const;
   std::vector<ProcessSet> waits_on(const std::string& name) const HORA_REQUIRES(progress_lock_);
-  void on_change(std::shared_ptr<Submission> submission) HORA_REQUIRES(progress_lock_);
+  void on_change(std::shared_ptr<Operation> operation) HORA_REQUIRES(progress_lock_);
   bool advance_addition(Change& change) HORA_REQUIRES(progress_lock_);
   void carry_out_removal(const Change& change) HORA_REQUIRES(progress_lock_);
 

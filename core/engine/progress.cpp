@@ -1,5 +1,10 @@
 #include "core/engine/progress.h"
 
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <string>
 #include <thread>
@@ -40,7 +45,110 @@ constexpr Duration kLongestArrival = std::chrono::seconds(1);
 /// of several that have found the same one alone says so.
 constexpr Duration kLongestNews = std::chrono::seconds(2);
 constexpr Duration kFirstNodeLead = milliseconds(500);
-constexpr auto kNewsPoll = milliseconds(1);
+constexpr Duration kNewsPoll = milliseconds(1);
+
+/// CPU time the engine asks for at once. With the kernel's default (3 ms) it does not preempt a
+/// computing main thread, and a reduction starts that much later than the last operation.
+constexpr std::uint64_t kTimeSliceNanoseconds = 100'000;
+
+/// struct sched_attr of sched_setattr(2), version 0.
+struct SchedulingAttributes {
+  std::uint32_t size;
+  std::uint32_t policy;
+  std::uint64_t flags;
+  std::int32_t nice;
+  std::uint32_t priority;
+  std::uint64_t runtime;
+  std::uint64_t deadline;
+  std::uint64_t period;
+};
+
+/// A short time slice (Linux 6.12, EEVDF's custom slice) is served sooner. Needs no privilege;
+/// older kernels ignore it, and where it is refused nothing is lost but latency.
+void ask_for_short_slices() {
+  SchedulingAttributes attributes{};
+  constexpr unsigned kNoFlags = 0;
+  if (::syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, kNoFlags) != 0) return;
+  if (attributes.policy != SCHED_OTHER) return;
+  attributes.size = sizeof attributes;
+  attributes.runtime = kTimeSliceNanoseconds;
+  ::syscall(SYS_sched_setattr, 0, &attributes, kNoFlags);
+}
+
+/// Where cores are scarce a rank polls this long before it yields.
+constexpr Duration kBriefly = microseconds(1);
+
+/// Longest pause between two polls of a thread that waits for a limited time.
+constexpr Duration kLongestTimedPoll = milliseconds(1);
+
+/// The kernel's default slack would add 50 us to each pause between two polls.
+class PreciseSleep {
+ public:
+  PreciseSleep() : slack_(::prctl(PR_GET_TIMERSLACK)) { ::prctl(PR_SET_TIMERSLACK, 1000UL); }
+  ~PreciseSleep() {
+    if (slack_ > 0) ::prctl(PR_SET_TIMERSLACK, static_cast<unsigned long>(slack_));
+  }
+  PreciseSleep(const PreciseSleep&) = delete;
+  PreciseSleep& operator=(const PreciseSleep&) = delete;
+
+ private:
+  int slack_;
+};
+
+/// Notes in the flight record, and in a timeline, that a thread is blocked, unless the operation is
+/// finished already.
+class TracedWait {
+ public:
+  explicit TracedWait(const Operation& operation)
+      : operation_(operation), blocks_(!operation.finished()) {
+    if (!blocks_) return;
+    operation_.owner->record().blocked(true);
+    if (operation_.owner->trace().on()) begin_ = trace_now();
+  }
+  ~TracedWait() {
+    if (!blocks_) return;
+    operation_.owner->record().blocked(false);
+    if (begin_ == TraceTime{}) return;
+    try {
+      const Tracer& trace = operation_.owner->trace();
+      const std::string thread = this_thread_name();
+      const TraceTime end = trace_now();
+      trace.record([&](Recording& recording) {
+        recording.waited(thread, trace.tensor(operation_.name), begin_, end);
+      });
+    } catch (const std::exception&) {
+      // Memory is exhausted: the wait is missing in the timeline.
+    }
+  }
+  TracedWait(const TracedWait&) = delete;
+  TracedWait& operator=(const TracedWait&) = delete;
+
+ private:
+  const Operation& operation_;
+  const bool blocks_;
+  TraceTime begin_{};
+};
+
+/// While a thread sleeps until a operation is complete, the ranks of the node can see that.
+class SeenWait {
+ public:
+  SeenWait(RankStatus& status, const Operation& operation)
+      : status_(status), operation_(operation) {}
+  ~SeenWait() {
+    if (begun_) status_.waits_for.clear();
+  }
+  SeenWait(const SeenWait&) = delete;
+  SeenWait& operator=(const SeenWait&) = delete;
+  void begin() {
+    if (!begun_) status_.waits_for.write(operation_.name, now());
+    begun_ = true;
+  }
+
+ private:
+  RankStatus& status_;
+  const Operation& operation_;
+  bool begun_ = false;
+};
 
 }  // namespace
 
@@ -50,26 +158,33 @@ Duration pause_between_polls(Duration idle) {
   return std::min<Duration>(idle / kBackoffShare, late);
 }
 
+Progress::Progress(const EngineParts& parts, ProcessSets& sets, ProgressLock& lock)
+    : parts_(parts),
+      sets_(sets),
+      lock_(lock),
+      wakeup_flags_(parts_.world.control_block->wakeup_flags()),
+      local_rank_(parts_.world.control_block->local_rank()) {}
+
 const std::vector<SetEngine*>& Progress::engines() const {
   sets_.progress_lock().assert_held();
   return sets_.engines();
 }
 
 bool Progress::step(Duration time) {
-  if (sets_.poisoned().load()) return false;
+  if (sets_.aborted().load()) return false;
   try {
     if (first_cause().is_published()) throw EndedElsewhere(first_cause().get().value());
-    return advance(time);
+    return suspicion_ ? look_for_cause(time) : advance(time);
   } catch (const EndedElsewhere& error) {
-    poison(error, Origin::elsewhere);
+    abort(error, Origin::elsewhere);
   } catch (const PeerFailure& failure) {
-    poison_for(failure);
+    suspect(failure, time);
   } catch (const Error& error) {
-    poison(error, Origin::here);
+    abort(error, Origin::here);
   } catch (const std::exception& error) {
-    poison(Error(ErrorCode::transport, std::string("hora's engine failed: ") + error.what(),
-                 parts_.rank),
-           Origin::here);
+    abort(Error(ErrorCode::transport, std::string("hora's engine failed: ") + error.what(),
+                parts_.rank),
+          Origin::here);
   }
   return true;
 }
@@ -89,7 +204,7 @@ bool Progress::advance(Duration time) {
 }
 
 /// `found`: by this rank; what another one has found first holds instead.
-void Progress::poison(const Error& found, Origin origin) {
+void Progress::abort(const Error& found, Origin origin) {
   const bool is_first = first_cause().publish(found);
   const Error error = is_first ? detached(found) : first_cause().get().value_or(detached(found));
   if (is_first && origin == Origin::here) {
@@ -100,47 +215,38 @@ void Progress::poison(const Error& found, Origin origin) {
     is_first&& origin == Origin::here ? parts_.flight->failed(error)
                                       : parts_.flight->failed_elsewhere(error);
   }
-  for (SetEngine* engine : engines()) engine->submissions().close(error);
-  sets_.poisoned().store(true);
+  for (SetEngine* engine : engines()) engine->operations().close(error);
+  sets_.aborted().store(true);
   parts_.world.control_block->signal_others();
   sets_.world().send_end(error);
   // Before handles fail: a caller that gets the error may free memory that a device uses.
   if (parts_.device) parts_.device->abort();
   // Before handles fail: likewise memory into which messages arrive.
   withdraw();
-  for (SetEngine* engine : engines()) engine->submissions().fail_all(error);
+  for (SetEngine* engine : engines()) engine->operations().fail_all(error);
 }
 
-void Progress::poison_for(const PeerFailure& failure) {
-  Error cause = failure;
-  Origin origin = Origin::here;
-  try {
-    if (const auto gone = await_cause()) cause = *gone;
-  } catch (const EndedElsewhere& elsewhere) {
-    cause = elsewhere;
-    origin = Origin::elsewhere;
-  } catch (const Error&) {
-    // Messages fail as well: what was found first holds.
-  }
-  poison(cause, origin);
-}
-
-/// Only where devices are connected over nodes: in a node, causes are published faster than they
-/// have consequences. Gives that of a rank of this node that is gone; throws EndedElsewhere for
-/// others.
-std::optional<Error> Progress::await_cause() {
-  if (!parts_.world.device_spans_nodes) return std::nullopt;
+/// A cause is waited for only where devices are connected over nodes: in a node, causes are
+/// published faster than they have consequences.
+void Progress::suspect(const PeerFailure& failure, Duration time) {
+  if (!parts_.world.device_spans_nodes) return abort(failure, Origin::here);
   const bool is_first = parts_.world.topology.node_of(parts_.rank) == 0;
-  const Duration end = now() + kLongestNews + (is_first ? Duration{} : kFirstNodeLead);
-  for (Duration time = now(); time < end; time = now()) {
-    if (first_cause().is_published()) throw EndedElsewhere(first_cause().get().value());
+  suspicion_ = {detached(failure), time + kLongestNews + (is_first ? Duration{} : kFirstNodeLead)};
+}
+
+/// In place of advance(), until the cause is known: another node sends it (EndedElsewhere), or
+/// check_timeouts() finds a rank of this node that is gone.
+bool Progress::look_for_cause(Duration time) {
+  bool is_time = time >= suspicion_->until;
+  try {
     sets_.world().hear(time);
-    for (SetEngine* engine : engines()) {
-      if (auto gone = engine->gone_rank(time)) return gone;
-    }
-    std::this_thread::sleep_for(kNewsPoll);
+  } catch (const EndedElsewhere&) {
+    throw;
+  } catch (const Error&) {
+    is_time = true;  // messages fail as well: what was found first holds
   }
-  return std::nullopt;
+  if (is_time) abort(suspicion_->error, Origin::here);
+  return is_time;
 }
 
 /// Returns when nothing arrives any more in memory that callers get back; where that cannot be
@@ -164,7 +270,7 @@ void Progress::withdraw() {
 }
 
 std::optional<Error> Progress::failure() const {
-  return sets_.poisoned().load() ? first_cause().get() : std::nullopt;
+  return sets_.aborted().load() ? first_cause().get() : std::nullopt;
 }
 
 bool Progress::is_logged(const std::string& text) const {
@@ -178,74 +284,71 @@ std::optional<int> Progress::failed_elsewhere() const {
   return cause->rank();
 }
 
+/// Aborts the engine, as errors of transports do, where a collective has run out of time, or a
+/// rank that it waits for has ended or is stopped; logs what waits too long.
 void Progress::check_timeouts(Duration time) {
-  if (sets_.poisoned().load()) return;
+  if (sets_.aborted().load()) return;
   for (SetEngine* engine : engines()) {
-    if (const auto error = engine->timed_out(time)) return poison(*error, Origin::here);
-    if (const auto error = engine->gone_rank(time)) return poison(*error, Origin::here);
-    if (const auto error = engine->stopped_rank(time)) return poison(*error, Origin::here);
+    if (const auto error = engine->timed_out(time)) return abort(*error, Origin::here);
+    if (const auto error = engine->gone_rank(time)) return abort(*error, Origin::here);
+    if (const auto error = engine->stopped_rank(time)) return abort(*error, Origin::here);
     engine->watch_stalls(time);
   }
 }
 
+/// A step would find something to do that was announced to this rank.
 bool Progress::has_pending_work() const {
-  if (sets_.poisoned().load()) return false;
-  return first_cause().is_published() || std::any_of(engines().begin(), engines().end(),
-                                                     [](auto* e) { return e->has_pending_work(); });
+  if (sets_.aborted().load()) return false;
+  return first_cause().is_published() || any([](auto* e) { return e->has_pending_work(); });
 }
 
 bool Progress::is_running() const {
-  return std::any_of(engines().begin(), engines().end(), [](auto* e) { return e->is_running(); });
+  return any([](auto* e) { return e->is_running(); });
 }
 
 bool Progress::data_travels() const {
   sets_.progress_lock().assert_held();
-  return sets_.changes_are_under_way() ||
-         std::any_of(engines().begin(), engines().end(), [](auto* e) { return e->polls(); });
+  return sets_.changes_are_under_way() || any([](auto* e) { return e->polls(); });
 }
 
 bool Progress::messages_left() const {
-  return std::any_of(engines().begin(), engines().end(),
-                     [](auto* e) { return e->messages_left(); });
+  return any([](auto* e) { return e->messages_left(); });
 }
 
 /// True while messages and mail are to be sent or received for which no signal arrives.
 bool Progress::must_poll() {
-  if (sets_.poisoned().load()) return false;
+  if (sets_.aborted().load()) return false;
   try {
-    return data_travels() || std::any_of(engines().begin(), engines().end(), [](auto* e) {
-             return e->messages_left() || e->submissions().mail_waits() ||
-                    (e->leads_several() && e->submissions().wait_for_peers());
+    return data_travels() || any([](auto* e) {
+             return e->messages_left() || e->operations().mail_waits() ||
+                    (e->leads_several() && e->operations().wait_for_peers());
            });
   } catch (const Error& error) {
-    poison(error, Origin::here);
+    abort(error, Origin::here);
     return false;
   }
 }
 
 bool Progress::is_unfinished() {
-  return has_pending_work() || is_running() || must_poll() ||
+  return suspicion_ || has_pending_work() || is_running() || must_poll() ||
          // What waits too long: the sleep that the engine has chosen may end later.
-         std::any_of(engines().begin(), engines().end(),
-                     [](auto* e) { return e->deadline().has_value(); });
+         any([](auto* e) { return e->deadline().has_value(); });
 }
 
-void Progress::await_done() {
-  for (SetEngine* engine : engines()) engine->control_block().await_done(engine->awaited());
-}
-
+/// After `idle` without progress, the next step comes without a pause.
 bool Progress::spins(Duration idle, bool awaited) {
+  if (suspicion_) return false;
   if (must_poll()) return awaited && idle < parts_.settings.spin;
   // Peers finish the unit that this rank has finished at about the same time.
   return is_running() && idle < parts_.settings.spin / 10;
 }
 
 WakeupFlags::SleepLength Progress::sleep_length(Duration time, Duration idle, bool awaited) {
-  if (sets_.poisoned().load()) return std::nullopt;
-  await_done();
+  if (sets_.aborted().load()) return std::nullopt;
+  if (suspicion_) return kNewsPoll;
+  for (SetEngine* engine : engines()) engine->control_block().await_done(engine->awaited());
   if (has_pending_work()) return WakeupFlags::kNoSleep;
-  const bool leads_several =
-      std::any_of(engines().begin(), engines().end(), [](auto* e) { return e->leads_several(); });
+  const bool leads_several = any([](auto* e) { return e->leads_several(); });
   if (must_poll()) {
     const Duration longest = data_travels() ? kLongestDataPoll : kLongestPoll;
     const Duration pause = std::min(pause_between_polls(idle), longest);
@@ -255,10 +358,193 @@ WakeupFlags::SleepLength Progress::sleep_length(Duration time, Duration idle, bo
   if (device_busy_) pause = kDevicePoll;
   Duration until = Duration::max();
   for (const SetEngine* engine : engines()) {
-    until = std::min(until, engine->submissions().next_timeout());
+    until = std::min(until, engine->operations().next_timeout());
     if (const auto deadline = engine->deadline()) until = std::min(until, *deadline);
   }
   return std::clamp<Duration>(until - time, microseconds(100), pause);
+}
+
+bool Progress::Turn::take() {
+  if (lock_.owns_lock()) return true;
+  if (progress_.stopping_.load() || !lock_.try_lock()) return false;
+  progress_.wakeup_flags_.set_caller(true);
+  return true;
+}
+
+void Progress::Turn::leave() {
+  if (!lock_.owns_lock()) return;
+  progress_.lock().assert_held();
+  progress_.wakeup_flags_.set_caller(false);
+  // Signals went to this caller meanwhile, and only it has polled: the engine thread has seen no
+  // signal.
+  const bool leftover = progress_.is_unfinished();
+  lock_.unlock();
+  if (leftover) progress_.wake_rank();
+}
+
+void Progress::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void Progress::stop() {
+  stopping_.store(true);
+  if (!thread_.joinable()) return;
+  wakeup_flags_.wake_engine();
+  thread_.join();
+}
+
+bool Progress::try_step() {
+  bool progress = false;
+  if (!lock_.try_lock()) return false;
+  {
+    const LockGuard lock(lock_, std::adopt_lock);
+    if (stopping_.load()) return false;
+    progress = step();
+    if (!progress) check_timeouts(now());
+  }
+  sets_.report_stalls();
+  return progress;
+}
+
+void Progress::run() {
+  // The default slack of 50 us would be added to each pause between two polls.
+  ::prctl(PR_SET_TIMERSLACK, 1000UL);
+  ask_for_short_slices();
+  Duration idle_since = now();
+  while (!stopping_.load()) {
+    bool progress = false;
+    {
+      const LockGuard lock(lock_);
+      progress = step();
+    }
+    if (progress) {
+      idle_since = now();
+    } else {
+      sets_.report_stalls();
+      pause(idle_since);
+    }
+  }
+}
+
+void Progress::pause(Duration idle_since) {
+  bool spins = false;
+  {
+    const LockGuard lock(lock_);
+    const Duration time = now();
+    check_timeouts(time);
+    spins = this->spins(time - idle_since, waiters_.load() > 0);
+  }
+  if (spins) {
+    std::this_thread::yield();
+    return;
+  }
+  wakeup_flags_.sleep(WakeupFlags::Sleeper::engine, [&] {
+    // A caller may have made progress since.
+    const LockGuard lock(lock_);
+    const Duration time = now();
+    const auto length = sleep_length(time, time - idle_since, waiters_.load() > 0);
+    return stopping_.load() ? WakeupFlags::kNoSleep : length;
+  });
+}
+
+void Progress::await(const Operation& operation) {
+  Turn turn(*this);
+  await(operation, turn);
+}
+
+void Progress::await(const Operation& operation, Turn& turn) {
+  const TracedWait blocked(operation);
+  std::optional<Duration> begin;  // of another thread's turn
+  while (!operation.finished()) {
+    if (!turn.take()) {
+      const Duration time = now();
+      if (time - begin.value_or(time) > parts_.settings.spin) break;
+      if (!begin) begin = time;
+      std::this_thread::yield();
+      continue;
+    }
+    lock_.assert_held();
+    step_until_finished_or_asked(operation);
+    if (operation.finished()) break;
+    turn.leave();
+    begin = now();
+  }
+  turn.leave();
+  if (operation.finished()) return;
+  // Another thread makes progress, and the engine thread after it, which may be in a pause between
+  // two polls: now a thread is blocked.
+  waiters_.fetch_add(1);
+  if (parts_.world.topology.nodes() > 1) wake_rank();
+  block_until_finished(operation);
+  waiters_.fetch_sub(1);
+}
+
+bool Progress::await_for(const Operation& operation, Duration timeout) {
+  if (operation.finished()) return true;
+  const TracedWait blocked(operation);
+  waiters_.fetch_add(1);
+  if (parts_.world.topology.nodes() > 1) wake_rank();
+  const Duration begin = now();
+  Duration waited{};
+  do {
+    if (!has_thread()) {
+      if (!try_step()) std::this_thread::yield();
+    } else if (waited < parts_.settings.spin) {
+      std::this_thread::yield();
+    } else {
+      // An atomic's wait() has no time limit.
+      std::this_thread::sleep_for(std::min({waited / 8, kLongestTimedPoll, timeout - waited}));
+    }
+    waited = now() - begin;
+  } while (!operation.finished() && waited < timeout);
+  waiters_.fetch_sub(1);
+  return operation.finished();
+}
+
+void Progress::block_until_finished(const Operation& operation) {
+  SeenWait seen(status(), operation);
+  seen.begin();
+  while (!operation.finished()) {
+    if (has_thread()) {
+      operation.state.wait(Operation::kPending, std::memory_order_acquire);
+    } else if (!try_step()) {
+      std::this_thread::yield();
+    }
+  }
+}
+
+void Progress::step_until_finished_or_asked(const Operation& operation) {
+  // Yielding may cost a whole time slice of an unrelated process.
+  const Duration spinning = parts_.has_core ? Duration(parts_.settings.spin) : kBriefly;
+  SeenWait seen(status(), operation);
+  Duration time = now();
+  Duration idle_since = time;
+  while (!operation.finished() && !lock_.is_asked_for()) {
+    if (step(time)) {
+      if (operation.finished()) break;
+      idle_since = time = now();
+      continue;
+    }
+    time = now();
+    const Duration idle = time - idle_since;
+    if (idle < spinning) {
+      spin_pause();
+    } else if (idle < parts_.settings.spin) {
+      std::this_thread::yield();
+    } else {
+      check_timeouts(time);
+      seen.begin();
+      const PreciseSleep precise;
+      wakeup_flags_.sleep(WakeupFlags::Sleeper::caller, [&] {
+        lock_.assert_held();
+        const auto length = sleep_length(time, idle, /*awaited=*/true);
+        const bool leaves = operation.finished() || lock_.is_asked_for();
+        return leaves ? WakeupFlags::kNoSleep : length;
+      });
+      sets_.report_stalls();
+      time = now();
+    }
+  }
 }
 
 }  // namespace hora::internal

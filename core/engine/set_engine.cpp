@@ -1,5 +1,7 @@
 #include "core/engine/set_engine.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <algorithm>
 #include <utility>
 #include <variant>
@@ -16,11 +18,11 @@ namespace {
 
 /// Before the unit starts.
 void trace_unit(const Tracer& trace, std::uint64_t number, const Unit& unit,
-                const std::vector<std::shared_ptr<Submission>>& submissions) {
+                const std::vector<std::shared_ptr<Operation>>& operations) {
   if (!trace.on()) return;
   std::vector<TensorFacts> tensors;
-  for (const auto& submission : submissions) {
-    tensors.push_back({submission->name, submission->memory.bytes(), submission->decided_at});
+  for (const auto& operation : operations) {
+    tensors.push_back({operation->name, operation->memory.bytes(), operation->decided_at});
   }
   const bool reduces =
       unit.kind == OperationKind::allreduce || unit.kind == OperationKind::reduce_scatter;
@@ -34,22 +36,22 @@ void trace_unit(const Tracer& trace, std::uint64_t number, const Unit& unit,
       [&](Recording& recording) { recording.planned(trace.unit(number), facts, tensors); });
 }
 
-Error timeout_error(const TimedOut& facts) {
-  return Error(ErrorCode::timeout, timeout_text(facts), facts.rank, facts.name);
+Error timeout_error(const WaitReport& report) {
+  return Error(ErrorCode::timeout, timeout_text(report), report.rank, report.name);
 }
 
 /// The error of a collective that the data path has refused.
-std::optional<Error> refusal_of(const Submission& submission) {
-  if (!submission.result || !submission.result->refusal()) return std::nullopt;
-  const Error& why = *submission.result->refusal();
-  return Error(why.code(), why.what(), why.rank(), submission.name);
+std::optional<Error> refusal_of(const Operation& operation) {
+  if (!operation.result || !operation.result->refusal()) return std::nullopt;
+  const Error& why = *operation.result->refusal();
+  return Error(why.code(), why.what(), why.rank(), operation.name);
 }
 
 }  // namespace
 
-void Units::start(DecidedBatch& batch) {
+void Batches::start(DecidedBatch& batch) {
   signatures_.clear();
-  for (const auto& submission : batch.submissions) signatures_.push_back(&submission->signature);
+  for (const auto& operation : batch.operations) signatures_.push_back(&operation->signature);
   const bool single_node = memory_.single_node();
   PlanLimits limits{.fusion_bytes = engine_.settings.fusion_threshold,
                     .alone_bytes = single_node ? kAloneBytes : 0};
@@ -64,18 +66,18 @@ void Units::start(DecidedBatch& batch) {
     if (unit.device != DeviceKind::cpu && parts_.device_spans_nodes) unit.make_one_chunk();
     Started& entry = started_.push();
     entry.number = ++number_;
-    entry.submissions.clear();
+    entry.operations.clear();
     for (const UnitTensor& tensor : unit.tensors) {
-      entry.submissions.push_back(std::move(batch.submissions[tensor.index]));
+      entry.operations.push_back(std::move(batch.operations[tensor.index]));
     }
-    trace_unit(trace_, entry.number, unit, entry.submissions);
-    bind(batch, entry.submissions);
+    trace_unit(trace_, entry.number, unit, entry.operations);
+    bind(batch, entry.operations);
     parts_.data_path->start(std::move(bound_));
   }
 }
 
-std::size_t Units::longest_chunk(OperationKind kind, bool on_device) const {
-  const Topology& topology = memory_.topology;
+std::size_t Batches::longest_chunk(OperationKind kind, bool on_device) const {
+  const Topology& topology = memory_.topology();
   if (topology.nodes() == 1) return 0;
   const std::size_t setting = engine_.settings.chunk_size;
   if (on_device) return device_chunk_limit(setting, topology.nodes(), topology.smallest_node());
@@ -83,23 +85,23 @@ std::size_t Units::longest_chunk(OperationKind kind, bool on_device) const {
                                           : chunk_limit(setting, topology.nodes());
 }
 
-void Units::started(BoundUnit& unit) {
-  const auto& submissions = started_[unit.number - started_.front().number].submissions;
+void Batches::started(BoundUnit& unit) {
+  const auto& operations = started_[unit.number - started_.front().number].operations;
   auto own = static_cast<std::size_t>(memory_.local_rank);
-  for (const auto& submission : submissions) {
-    TensorMemory& memory = submission->memory;
-    if (memory.has_retreated()) unit.memory[own] = memory.own_data();
+  for (const auto& operation : operations) {
+    TensorMemory& memory = operation->memory;
+    if (memory.is_cancelled()) unit.memory[own] = memory.own_data();
     if (!memory_.single_node()) memory.note_messages();
     own += static_cast<std::size_t>(memory_.local_size);
   }
   if (!record_.on()) return;
   const Duration time = now();
-  for (const auto& submission : submissions) record_.started(*submission, time);
+  for (const auto& operation : operations) record_.started(operation->record, time);
 }
 
-/// The rest of `bound_`, beside its unit, whose tensors are those of `submissions`.
-void Units::bind(const DecidedBatch& batch,
-                 std::span<const std::shared_ptr<Submission>> submissions) {
+/// The rest of `bound_`, beside its unit, whose tensors are those of `operations`.
+void Batches::bind(const DecidedBatch& batch,
+                   std::span<const std::shared_ptr<Operation>> operations) {
   BoundUnit& bound = bound_;
   const Unit& unit = bound.unit;
   bound.number = number_;
@@ -115,24 +117,24 @@ void Units::bind(const DecidedBatch& batch,
   }
   bound.local_size = memory_.local_size;
   for (std::size_t position = 0; position < unit.tensors.size(); ++position) {
-    Submission& submission = *submissions[position];
+    Operation& operation = *operations[position];
     const std::span<const Location> locations = batch.locations_of(unit.tensors[position].index);
     if (changes_sets(unit.kind)) {
-      submission.peer_locations.assign(locations.begin(), locations.end());
+      operation.peer_locations.assign(locations.begin(), locations.end());
     }
-    if (submission.memory.work()) bound.work.push_back(submission.memory.work());
-    if (submission.memory.is_lent()) bound.is_lent = true;
-    if (submission.is_joined_proxy) bound.is_joined_proxy = true;
+    if (operation.memory.work()) bound.work.push_back(operation.memory.work());
+    if (operation.memory.is_in_place()) bound.is_lent = true;
+    if (operation.is_joined_proxy) bound.is_joined_proxy = true;
     if (is_exchange(unit.kind)) {
-      bind_exchange(bound, submission, locations);
+      bind_exchange(bound, operation, locations);
     } else {
-      bind_tensor(bound, submission.memory, locations, unit.device == DeviceKind::cpu);
+      bind_tensor(bound, operation.memory, locations, unit.device == DeviceKind::cpu);
     }
   }
 }
 
-void Units::bind_tensor(BoundUnit& bound, const TensorMemory& memory,
-                        std::span<const Location> locations, bool on_host) const {
+void Batches::bind_tensor(BoundUnit& bound, const TensorMemory& memory,
+                          std::span<const Location> locations, bool on_host) const {
   const std::size_t position = bound.memory.size() / static_cast<std::size_t>(bound.local_size);
   if (!on_host) bound.places.insert(bound.places.end(), locations.begin(), locations.end());
   if (std::byte* const to = memory.fetches_to()) bound.fetches.push_back({position, to});
@@ -144,57 +146,57 @@ void Units::bind_tensor(BoundUnit& bound, const TensorMemory& memory,
     const Location location = locations[static_cast<std::size_t>(r)];
     if (r != memory_.local_rank && memory.bytes() > 0 && on_host) {
       address =
-          location == kNowhere ? nullptr : memory_.memory.address(r, location, memory.bytes());
+          location == kNowhere ? nullptr : memory_.memory().address(r, location, memory.bytes());
     }
     bound.memory.push_back(address);
   }
 }
 
-void Units::bind_exchange(BoundUnit& bound, const Submission& submission,
-                          std::span<const Location> locations) const {
+void Batches::bind_exchange(BoundUnit& bound, const Operation& operation,
+                            std::span<const Location> locations) const {
   BoundExchange& exchange = bound.exchange;
-  exchange.row_bytes = submission.signature.row_bytes();
-  exchange.result = submission.result;
-  exchange.last = submission.last_extents;
-  exchange.repeats = submission.repeats;
+  exchange.row_bytes = operation.signature.row_bytes();
+  exchange.result = operation.result;
+  exchange.last = operation.last_extents;
+  exchange.repeats = operation.repeats;
   const Topology& topology = parts_.topology;
-  const std::size_t count = extents_of_rank(submission.signature.kind, topology.size());
+  const std::size_t count = extents_of_rank(operation.signature.kind, topology.size());
   const std::vector<int>& ranks =
       topology.ranks_of_node[static_cast<std::size_t>(topology.node_of(memory_.rank))];
   for (int r = 0; r < bound.local_size; ++r) {
     const auto local = static_cast<std::size_t>(r);
     const bool is_own = r == memory_.local_rank;
     std::byte* const header =
-        is_own ? submission.memory.header()
-               : memory_.memory.address(r, locations[local], ExchangeHeader::bytes_for(count));
+        is_own ? operation.memory.header()
+               : memory_.memory().address(r, locations[local], ExchangeHeader::bytes_for(count));
     const ExchangePart part(header, count, exchange.row_bytes, ranks[local]);
     exchange.rows.push_back(part.extents);
-    if (submission.memory.work()) exchange.room.emplace_back(ExchangeHeader::room_of(header));
+    if (operation.memory.work()) exchange.room.emplace_back(ExchangeHeader::room_of(header));
     const bool pushes = part.header.payload == kNowhere;
-    if (memory_.single_node() && may_push(submission.signature.kind)) {
+    if (memory_.single_node() && may_push(operation.signature.kind)) {
       exchange.pushes.push_back(pushes);
       exchange.expected.push_back(part.header.expected);
     }
-    std::byte* input = is_own ? submission.memory.own_data() : nullptr;
-    if (!is_own && part.header.bytes > 0 && !submission.memory.work() && !pushes) {
-      input = memory_.memory.address(r, part.header.payload,
-                                     static_cast<std::size_t>(part.header.bytes));
+    std::byte* input = is_own ? operation.memory.own_data() : nullptr;
+    if (!is_own && part.header.bytes > 0 && !operation.memory.work() && !pushes) {
+      input = memory_.memory().address(r, part.header.payload,
+                                       static_cast<std::size_t>(part.header.bytes));
     }
     bound.memory.push_back(input);
   }
 }
 
-std::uint64_t Units::number_of(const Submission& submission) const {
+std::uint64_t Batches::number_of(const Operation& operation) const {
   for (std::size_t i = 0; i < started_.size(); ++i) {
-    for (const auto& one : started_[i].submissions) {
-      if (one.get() == &submission) return started_[i].number;
+    for (const auto& one : started_[i].operations) {
+      if (one.get() == &operation) return started_[i].number;
     }
   }
   return 0;
 }
 
-void Units::pop_completed() {
-  started_.front().submissions.clear();
+void Batches::pop_completed() {
+  started_.front().operations.clear();
   started_.pop();
 }
 
@@ -206,32 +208,31 @@ SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id)
       control_block_(*parts_.control_block),
       log_limits_(message_limits(parts_.topology, control_block_.id_capacity(),
                                  static_cast<std::size_t>(control_block_.local_size()))),
-      stall_watch_(parts_, shared_.parts, id_),
-      submissions_(parts_, shared_.parts, shared_.poisoned, trace_, id_),
-      units_(parts_, shared_.parts, submissions_, id_) {
-  if (id_ == kWorld) departures_.emplace(shared_.parts, stall_watch_);
+      waits_(parts_, shared_.parts, id_),
+      operations_(parts_, shared_.parts, shared_.aborted, trace_, id_),
+      batches_(parts_, shared_.parts, operations_, id_) {
   if (control_block_.local_rank() == 0) {
     leader_io_.emplace(parts_.topology, parts_.topology.node_of(shared_.parts.rank),
                        control_block_.id_capacity(), control_block_, parts_.tree, id_,
                        shared_.parts.settings.stall_warning,
-                       [this](int local_rank) { return stall_watch_.state_of(local_rank); });
+                       [this](int local_rank) { return waits_.state_of(local_rank); });
     const FlightRecorder* const flight = shared_.parts.flight;
     const bool counts = !flight || flight->counts_arrivals();
     if (parts_.topology.node_of(shared_.parts.rank) == 0 && counts) {
-      arrivals_.emplace(parts_, shared_.parts, shared_.noted, id_);
+      stragglers_.emplace(parts_, shared_.parts, shared_.noted, id_);
     }
   }
 }
 
 bool SetEngine::make_progress(Duration time) {
-  bool progress = submissions_.flush_mail();
+  bool progress = operations_.flush_mail();
   if (leader_io_) {
     progress |= leader_io_->work(time);
     for (const auto& [id, last] : leader_io_->take_arrivals()) {
-      if (arrivals_) arrivals_->count(id, last);
+      if (stragglers_) stragglers_->count(id, last);
     }
     for (const Expired& expired : leader_io_->take_expired()) {
-      throw timeout_error(stall_watch_.facts_of(expired));
+      throw timeout_error(waits_.report_on(expired));
     }
   }
   while (control_block_.next_batch(log_batch_)) {
@@ -239,7 +240,7 @@ bool SetEngine::make_progress(Duration time) {
     decided_at_ = time;
     progress = true;
   }
-  progress |= submissions_.submit_proxies();
+  progress |= operations_.submit_proxies();
   progress |= parts_.data_path->advance();
   progress |= finish_completed();
   return progress;
@@ -249,8 +250,9 @@ bool SetEngine::make_progress(Duration time) {
 const Decision& SetEngine::decision_in(LogBatch& batch) {
   const auto refuse = [&](const std::string& problem) {
     throw Error(ErrorCode::transport,
-                "negotiation: the node's log holds something that is no decision: " + problem +
-                    ". Do all ranks run the same build of hora?",
+                fmt::format("negotiation: the node's log holds something that is no decision: {}. "
+                            "Do all ranks run the same build of hora?",
+                            problem),
                 shared_.parts.rank);
   };
   if (batch.kind == LogBatch::Kind::run) {
@@ -272,7 +274,7 @@ const Decision& SetEngine::decision_in(LogBatch& batch) {
 void SetEngine::count_arrivals(const Decision& decision) {
   for (const Id id : decision.run) {
     const LastArrival last = last_of_node(id);
-    if (last.rank >= 0) arrivals_->count(id, last);
+    if (last.rank >= 0) stragglers_->count(id, last);
   }
 }
 
@@ -287,9 +289,9 @@ LastArrival SetEngine::last_of_node(Id id) const {
 std::vector<LastRank> SetEngine::last_ranks(const Decision& decision) const {
   std::vector<LastRank> ranks;
   const bool is_single_node = parts_.topology.nodes() == 1;
-  if (!trace_.on() || (!is_single_node && !arrivals_)) return ranks;
+  if (!trace_.on() || (!is_single_node && !stragglers_)) return ranks;
   for (const Id id : decision.run) {
-    const LastArrival last = is_single_node ? last_of_node(id) : arrivals_->last_of(id);
+    const LastArrival last = is_single_node ? last_of_node(id) : stragglers_->last_of(id);
     const bool is_known = last.rank >= 0 && last.late != LastArrival::kAlone;
     ranks.push_back(is_known ? LastRank{last.rank, last.late} : LastRank{});
   }
@@ -297,24 +299,24 @@ std::vector<LastRank> SetEngine::last_ranks(const Decision& decision) const {
 }
 
 void SetEngine::execute(const Decision& decision) {
-  if (arrivals_) {
-    arrivals_->note_names(decision);
+  if (stragglers_) {
+    stragglers_->note_names(decision);
     if (parts_.topology.nodes() == 1) count_arrivals(decision);
   }
-  submissions_.take(decision, last_ranks(decision), decided_);
-  for (const Failed& failed : decision.failed) submissions_.fail(failed);
-  units_.start(decided_);
+  operations_.take(decision, last_ranks(decision), decided_);
+  for (const Failed& failed : decision.failed) operations_.fail(failed);
+  batches_.start(decided_);
   decided_.clear();
-  if (decision.all_joined) submissions_.end_join(decision.last_joined);
+  if (decision.all_joined) operations_.end_join(decision.last_joined);
   if (!decision.departed.empty()) {
-    if (departures_) departures_->note(decision.departed);
-    submissions_.fail_undecided(Error(
+    waits_.note_departed(decision.departed);
+    operations_.fail_undecided(Error(
         ErrorCode::shut_down,
         ranks_have(decision.departed) + " called shutdown(): no collective can complete any more",
         decision.departed.front()));
   }
   for (const std::string& name : decision.asked) {
-    submissions_.note_answer(name);
+    operations_.note_answer(name);
     answer(name);
   }
   if (decision.finished) all_departed_.store(true);
@@ -323,66 +325,65 @@ void SetEngine::execute(const Decision& decision) {
 /// Other ranks of this set wait for a name: if this rank waits under it on another set, one of them
 /// may have named a wrong set.
 void SetEngine::answer(const std::string& asked) {
-  if (submissions_.wait_for_peers(asked)) return;
-  for (const ProcessSet set : shared_.waits_on(asked)) submissions_.hint_elsewhere(asked, set);
+  if (operations_.wait_for_peers(asked)) return;
+  for (const ProcessSet set : shared_.waits_on(asked)) operations_.hint_elsewhere(asked, set);
 }
 
 bool SetEngine::finish_completed() {
   bool any = false;
-  while (units_.has_completed()) {
-    trace_.completed(units_.completed_number());
+  while (batches_.has_completed()) {
+    trace_.completed(batches_.completed_number());
     const Duration time = now();
-    for (const auto& submission : units_.completed()) {
-      if (changes_sets(submission->signature.kind)) {
-        shared_.sets_change(submission);
+    for (const auto& operation : batches_.completed()) {
+      if (changes_sets(operation->signature.kind)) {
+        shared_.sets_change(operation);
       } else {
-        submissions_.finish(submission, refusal_of(*submission), time);
+        operations_.finish(operation, refusal_of(*operation), time);
       }
     }
-    units_.pop_completed();
+    batches_.pop_completed();
     any = true;
   }
   return any;
 }
 
-TimedOut SetEngine::facts_of(const Submission& submission) const {
-  return stall_watch_.facts_of(submission, units_.number_of(submission),
-                               leader_io_ ? &*leader_io_ : nullptr);
+WaitReport SetEngine::report_on(const Operation& operation) const {
+  return waits_.report_on(operation, batches_.number_of(operation),
+                          leader_io_ ? &*leader_io_ : nullptr);
 }
 
 std::optional<Error> SetEngine::timed_out(Duration time) {
-  const auto submission = submissions_.timed_out(time);
-  if (!submission) return std::nullopt;
-  trace_.marked(submission->name, "timed out");
-  return timeout_error(facts_of(*submission));
+  const auto operation = operations_.timed_out(time);
+  if (!operation) return std::nullopt;
+  trace_.marked(operation->name, "timed out");
+  return timeout_error(report_on(*operation));
 }
 
 void SetEngine::watch_stalls(Duration time) {
-  if (!stall_watch_.is_due(time)) return;
-  if (const auto text = stall_watch_.look(time, stall(time))) log().warn("{}", *text);
+  if (!waits_.is_due(time)) return;
+  if (const auto text = waits_.look(time, stall(time))) log().warn("{}", *text);
 }
 
-std::optional<StallWatch::Stall> SetEngine::stall(Duration time) const {
-  if (auto longest = submissions_.stalled(time)) {
+std::optional<Waits::Stall> SetEngine::stall(Duration time) const {
+  if (auto longest = operations_.stalled(time)) {
     const Duration age = time - longest->submitted;
-    return StallWatch::Stall{age,
-                             [this, age, longest] { return stall_text(facts_of(*longest), age); }};
+    return Waits::Stall{age, [this, age, longest] { return stall_text(report_on(*longest), age); }};
   }
-  if (const auto joined = submissions_.joined_since()) {
-    return stall_watch_.join_stall(time - std::max(*joined, decided_at_));
+  if (const auto joined = operations_.joined_since()) {
+    return waits_.join_stall(time - std::max(*joined, decided_at_));
   }
-  return departures_ ? departures_->stall(time) : std::nullopt;
+  return waits_.departure_stall(time);
 }
 
 std::optional<Error> SetEngine::gone_rank(Duration time) {
   constexpr Duration kPatience = std::chrono::seconds(1);
-  if (!stall_watch_.is_due_for_processes(time)) return std::nullopt;
-  return stall_watch_.gone_rank(time, submissions_.waits_since(time - kPatience));
+  if (!waits_.is_due_for_processes(time)) return std::nullopt;
+  return waits_.gone_rank(time, operations_.waits_since(time - kPatience));
 }
 
 bool SetEngine::has_pending_work() const {
   return control_block_.log_has_pending_work() || (leader_io_ && leader_io_->has_pending_work()) ||
-         units_.has_completed() || submissions_.proxies_are_wanted();
+         batches_.has_completed() || operations_.proxies_are_wanted();
 }
 
 }  // namespace hora::internal

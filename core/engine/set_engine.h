@@ -24,32 +24,32 @@ namespace hora::internal {
 
 /// The units of one set that are under way on this rank, in the order in which every rank starts
 /// them. Thread rule: the thread that holds the engine's progress lock.
-class Units final : private UnitObserver {
+class Batches final : private UnitObserver {
  public:
   /// All outlive it.
-  Units(const SetParts& parts, const EngineParts& engine, const Submissions& submissions,
-        ProcessSet set)
+  Batches(const SetParts& parts, const EngineParts& engine, const Operations& operations,
+          ProcessSet set)
       : parts_(parts),
         engine_(engine),
-        memory_(submissions.memory()),
-        trace_(submissions.trace()),
-        record_(submissions.record()),
+        memory_(operations.memory()),
+        trace_(operations.trace()),
+        record_(operations.record()),
         shares_device_(set != kWorld) {}
-  Units(const Units&) = delete;
-  Units& operator=(const Units&) = delete;
+  Batches(const Batches&) = delete;
+  Batches& operator=(const Batches&) = delete;
 
   /// Fuses tensors that travel together, and passes them to the data path. Takes the batch's
-  /// submissions.
+  /// operations.
   void start(DecidedBatch& batch);
   bool is_running() const { return !started_.empty(); }
   bool has_completed() const {
     return !started_.empty() && started_.front().number <= parts_.control_block->done_by_all();
   }
-  /// The number of the unit that is under way with this submission in it; 0: none is.
-  std::uint64_t number_of(const Submission& submission) const;
-  /// The submissions of the oldest unit, where has_completed(); valid until pop_completed().
-  std::span<const std::shared_ptr<Submission>> completed() const {
-    return started_.front().submissions;
+  /// The number of the unit that is under way with this operation in it; 0: none is.
+  std::uint64_t number_of(const Operation& operation) const;
+  /// The operations of the oldest unit, where has_completed(); valid until pop_completed().
+  std::span<const std::shared_ptr<Operation>> completed() const {
+    return started_.front().operations;
   }
   std::uint64_t completed_number() const { return started_.front().number; }
   void pop_completed();
@@ -57,22 +57,22 @@ class Units final : private UnitObserver {
  private:
   struct Started {
     std::uint64_t number = 0;
-    std::vector<std::shared_ptr<Submission>> submissions;
+    std::vector<std::shared_ptr<Operation>> operations;
   };
 
   std::size_t longest_chunk(OperationKind kind, bool on_device) const;
   void started(BoundUnit& unit) override;
-  void bind(const DecidedBatch& batch, std::span<const std::shared_ptr<Submission>> submissions);
+  void bind(const DecidedBatch& batch, std::span<const std::shared_ptr<Operation>> operations);
   void bind_tensor(BoundUnit& bound, const TensorMemory& memory,
                    std::span<const Location> locations, bool on_host) const;
-  void bind_exchange(BoundUnit& bound, const Submission& submission,
+  void bind_exchange(BoundUnit& bound, const Operation& operation,
                      std::span<const Location> locations) const;
 
   const SetParts& parts_;
   const EngineParts& engine_;
   const SetMemory& memory_;
   const Tracer& trace_;
-  const SetRecord& record_;
+  const RecordWriter& record_;
   RingQueue<Started> started_;
   // Members so that start() uses their memory again.
   std::vector<const Signature*> signatures_;
@@ -81,21 +81,21 @@ class Units final : private UnitObserver {
   bool shares_device_;        ///< from the first other process set on, in the order of units
 };
 
-/// What the sets of one rank have in common.
+/// Shared by the sets of one rank.
 struct EngineShared {
   const EngineParts& parts;
-  std::atomic<bool> poisoned{false};  ///< peers may still touch memory: none is freed
+  std::atomic<bool> aborted{false};  ///< peers may still touch memory: none is freed
   // Called with the progress lock held.
   /// A change of the process sets has been agreed on, and all ranks of this node have read it.
-  std::function<void(std::shared_ptr<Submission>)> sets_change;
+  std::function<void(std::shared_ptr<Operation>)> sets_change;
   /// The sets on which this rank waits for others under this name.
   std::function<std::vector<ProcessSet>(const std::string& name)> waits_on;
   NotedPhases noted = {};  ///< what the program says that it is doing
 };
 
 /// Carries out what the set's log says: decisions become units, and units that are complete become
-/// finished submissions. Thread rule: the thread that holds the engine's progress lock, but for
-/// submissions(), all_departed() and what never changes: any thread.
+/// finished operations. Thread rule: the thread that holds the engine's progress lock, but for
+/// operations(), all_departed() and what never changes: any thread.
 class SetEngine {
  public:
   SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id = kWorld);
@@ -105,8 +105,8 @@ class SetEngine {
   ProcessSet id() const { return id_; }
   NodeControlBlock& control_block() const { return control_block_; }
   /// The submitting side.
-  Submissions& submissions() { return submissions_; }
-  const Submissions& submissions() const { return submissions_; }
+  Operations& operations() { return operations_; }
+  const Operations& operations() const { return operations_; }
   /// Every rank of the set has departed.
   bool all_departed() const { return all_departed_.load(); }
 
@@ -117,21 +117,18 @@ class SetEngine {
   /// Logs what waits too long, where this rank is the one to do so.
   void watch_stalls(Duration time);
   /// Who came last to the set's collectives; null but on its root.
-  const ArrivalWatch* arrivals() const { return arrivals_ ? &*arrivals_ : nullptr; }
+  const Stragglers* stragglers() const { return stragglers_ ? &*stragglers_ : nullptr; }
   /// Where something waits: a rank of this node has ended.
   std::optional<Error> gone_rank(Duration time);
-  /// Of the world, where this rank waits in shutdown(): a rank of this host is stopped for too
-  /// long.
-  std::optional<Error> stopped_rank(Duration time) {
-    return departures_ ? departures_->stopped_rank(time) : std::nullopt;
-  }
+  /// Where this rank waits in shutdown(): a rank of this host is stopped for too long.
+  std::optional<Error> stopped_rank(Duration time) { return waits_.stopped_rank(time); }
   bool has_pending_work() const;
-  bool is_running() const { return units_.is_running(); }
+  bool is_running() const { return batches_.is_running(); }
   /// True while something is under way that only polling moves.
   bool polls() const { return parts_.data_path->polls(); }
   MemoryUse withdraw() { return parts_.data_path->withdraw(); }
   bool leads_several() const { return leader_io_ && parts_.topology.nodes() > 1; }
-  /// What has come for a leader is handled, and nothing else. Throws as make_progress(), that is
+  /// Handles what has come for a leader, and nothing else. Throws as make_progress(), that is
   /// EndedElsewhere where another node has ended.
   void hear(Duration time) {
     if (leader_io_) leader_io_->work(time);
@@ -154,8 +151,8 @@ class SetEngine {
   void count_arrivals(const Decision& decision);
   LastArrival last_of_node(Id id) const;
   std::vector<LastRank> last_ranks(const Decision& decision) const;
-  TimedOut facts_of(const Submission& submission) const;
-  std::optional<StallWatch::Stall> stall(Duration time) const;
+  WaitReport report_on(const Operation& operation) const;
+  std::optional<Waits::Stall> stall(Duration time) const;
   bool finish_completed();
 
   const SetParts parts_;
@@ -164,12 +161,11 @@ class SetEngine {
   const Tracer trace_;
   NodeControlBlock& control_block_;
   const MessageLimits log_limits_;  ///< of what the node's log says
-  StallWatch stall_watch_;
-  std::optional<DepartureWatch> departures_;  ///< the world's
-  std::optional<LeaderIo> leader_io_;         ///< of node leaders
-  std::optional<ArrivalWatch> arrivals_;      ///< the root's
-  Submissions submissions_;
-  Units units_;
+  Waits waits_;
+  std::optional<LeaderIo> leader_io_;     ///< of node leaders
+  std::optional<Stragglers> stragglers_;  ///< the root's
+  Operations operations_;
+  Batches batches_;
   std::atomic<bool> all_departed_{false};
   Duration decided_at_{};  ///< the last decision that this rank has read
   // Members so that make_progress() uses their memory again.

@@ -23,7 +23,7 @@ void copy_around(const SetMemory& set, Range left_out, std::byte* target, const 
                  std::size_t bytes, bool past_caches) {
   const auto copy = [&](std::size_t begin, std::size_t length) {
     if (past_caches) {
-      set.memory.copy_past_caches(target + begin, source + begin, length);
+      set.memory().copy_past_caches(target + begin, source + begin, length);
     } else {
       std::memcpy(target + begin, source + begin, length);
     }
@@ -67,7 +67,7 @@ std::optional<NodeMemory::MemoryBlock> expect_result(const SetMemory& set,
   const std::size_t copies = kind == OperationKind::allgather ? ranks : 1;
   if (request.bytes == 0 || request.bytes > kLongestExpected / copies) return std::nullopt;
   std::byte* const result = request.result_place->expect(copies * request.bytes);
-  return NodeMemory::MemoryBlock{result, *set.memory.find(result, request.bytes)};
+  return NodeMemory::MemoryBlock{result, *set.memory().find(result, request.bytes)};
 }
 
 }  // namespace
@@ -106,20 +106,16 @@ MemoryPlan plan_memory(const MemoryFacts& facts) {
   return plan;
 }
 
-bool SetMemory::on_device(const Signature& signature) const {
-  return runs_on_device(signature, single_node() || device_spans_nodes);
-}
-
 Range own_part(const SetMemory& set, const Signature& signature, std::size_t bytes,
                std::span<const std::int64_t> rows) {
   if (set.local_size == 1) return {0, bytes};
   if (is_exchange(signature.kind)) {
     if (signature.kind == OperationKind::reduce_scatter && !set.single_node()) return {};
-    return rows_to_rank(signature.kind, rows, set.topology.size(), set.topology.index_of(set.rank),
-                        signature.row_bytes());
+    return rows_to_rank(signature.kind, rows, set.topology().size(),
+                        set.topology().index_of(set.rank), signature.row_bytes());
   }
   if (!set.single_node() || bytes < kAloneBytes) return {};
-  if (set.memory_nodes.sum_apart(signature, bytes)) return {};
+  if (set.set.memory_nodes.sum_apart(signature, bytes)) return {};
   const Range slice = slice_range({0, align_up(bytes)}, set.local_rank, set.local_size);
   if (slice.bytes == 0) return {};
   return {slice.begin, std::min(slice.bytes, bytes - slice.begin)};
@@ -155,7 +151,7 @@ void TensorMemory::take(const SetMemory& set, const Signature& signature, const 
                     .own = {}};
   std::optional<Location> found;
   if (bytes_ > 0 && !facts.runs_on_device && !facts.is_on_device) {
-    found = set.memory.find(request.data, bytes_);
+    found = set.memory().find(request.data, bytes_);
     facts.in_windows = found.has_value();
     const bool may_stay = caller == Caller::waits || signature.kind == OperationKind::allreduce;
     if (may_stay && !found) {
@@ -176,7 +172,7 @@ void TensorMemory::take(const SetMemory& set, const Signature& signature, const 
       data_ = result->data + offset;
       location_ = result->location;
       location_.offset += offset;
-      set.memory.copy_past_caches(data_, request.data, bytes_);
+      set.memory().copy_past_caches(data_, request.data, bytes_);
       break;
     }
     case MemoryWay::in_place:
@@ -203,7 +199,8 @@ void TensorMemory::take(const SetMemory& set, const Signature& signature, const 
 
 void TensorMemory::take_block(const SetMemory& set) {
   is_small_ = set.small && bytes_ <= SmallBlocks::kBytes;
-  const NodeMemory::MemoryBlock block = is_small_ ? set.small->take() : set.memory.allocate(bytes_);
+  const NodeMemory::MemoryBlock block =
+      is_small_ ? set.small->take() : set.memory().allocate(bytes_);
   if (set.volume) set.volume->add(bytes_);
   block_ = block.data;
   location_ = block_location_ = block.location;
@@ -220,7 +217,7 @@ void TensorMemory::copy_to_block(const SetMemory& set, OperationKind kind) {
 
 void TensorMemory::write_header(const SetMemory& set, const Request& request, Location expected) {
   const NodeMemory::MemoryBlock header =
-      set.memory.allocate(ExchangeHeader::bytes_for(request.rows.size()));
+      set.memory().allocate(ExchangeHeader::bytes_for(request.rows.size()));
   header_ = header.data;
   ExchangeHeader::write(header_, location_, expected, bytes_, request.rows);
   location_ = header.location;
@@ -243,16 +240,16 @@ void TensorMemory::release(const SetMemory& set) {
   if (block_ && set.volume) set.volume->remove(bytes_);
   if (block_ && is_small_) set.small->put_back({std::exchange(block_, nullptr), block_location_});
   for (std::byte** const owned : {&block_, &header_}) {
-    if (*owned) set.memory.release(std::exchange(*owned, nullptr));
+    if (*owned) set.memory().release(std::exchange(*owned, nullptr));
   }
 }
 
-bool TensorMemory::retreat() {
+bool TensorMemory::cancel() {
   if (plan_.way != MemoryWay::around) return true;
   if (in_messages_) return false;
   std::memcpy(block_ + plan_.own.begin, data_ + plan_.own.begin, plan_.own.bytes);
   plan_ = {.way = MemoryWay::block};
-  has_retreated_ = true;
+  is_cancelled_ = true;
   return true;
 }
 

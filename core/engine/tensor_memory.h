@@ -1,15 +1,19 @@
-/// How the memory of a submission's tensor is reached: by this rank, and by the other ranks of its
+/// How the memory of a operation's tensor is reached: by this rank, and by the other ranks of its
 /// node.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "core/base/checked.h"
 #include "core/base/sync.h"
 #include "core/control_block/tensor_id.h"
 #include "core/engine/interfaces.h"
@@ -23,8 +27,63 @@ struct Request;
 
 /// `waits`: the caller blocks, so its data stay alive and unchanged until completion. `goes_on`: an
 /// exception may drop the handle while the collective goes on, and the memory may be freed then. So
-/// peers touch none of it; this rank's engine and its messages may, until retreat().
+/// peers touch none of it; this rank's engine and its messages may, until cancel().
 enum class Caller { goes_on, waits };
+
+/// The header that a rank publishes in its own window about its part of an exchange. Followed by
+/// `count` extents.
+struct ExchangeHeader {
+  Location payload;   ///< where peers read the input (kNowhere: not at all); on a device unused
+  Location expected;  ///< where the result will be if it is even, or kNowhere
+  std::uint64_t bytes = 0;  ///< of the input
+  std::uint64_t count = 0;
+  std::uint32_t room = 0;  ///< of ResultRoom
+  std::uint32_t unused = 0;
+
+  static std::size_t bytes_for(std::size_t extents) {
+    return sizeof(ExchangeHeader) + extents * sizeof(std::int64_t);
+  }
+  static void write(std::byte* memory, Location payload, Location expected, std::size_t bytes,
+                    std::span<const std::int64_t> extents) {
+    new (memory) ExchangeHeader{payload, expected, bytes, extents.size(), 0, 0};
+    std::memcpy(memory + sizeof(ExchangeHeader), extents.data(), extents.size_bytes());
+  }
+  /// Reads a header that this rank has written.
+  static std::span<const std::int64_t> extents_of(const std::byte* memory) {
+    return {reinterpret_cast<const std::int64_t*>(memory + sizeof(ExchangeHeader)),
+            static_cast<std::size_t>(reinterpret_cast<const ExchangeHeader*>(memory)->count)};
+  }
+  /// Part of a header that ExchangePart has found valid.
+  static std::uint32_t& room_of(std::byte* memory) {
+    return reinterpret_cast<ExchangeHeader*>(memory)->room;
+  }
+};
+
+/// A header with `extents` extents, which stay where they are: none is negative, and together they
+/// are rows of `row_bytes` bytes in an input of `bytes`. Throws Error(transport) for any other.
+struct ExchangePart {
+  ExchangeHeader header;
+  std::span<const std::int64_t> extents;
+
+  ExchangePart(const std::byte* memory, std::size_t count, std::size_t row_bytes, int rank) {
+    BoundedReader reader({memory, ExchangeHeader::bytes_for(count)},
+                         {"the header of an exchange", rank});
+    header = reader.take<ExchangeHeader>();
+    const std::span<const std::byte> rest = reader.take_bytes(count * sizeof(std::int64_t));
+    if (reinterpret_cast<std::uintptr_t>(rest.data()) % alignof(std::int64_t) != 0) {
+      reader.refuse("it is misaligned");
+    }
+    extents = {reinterpret_cast<const std::int64_t*>(rest.data()), count};
+    Checked rows = 0;
+    for (const std::int64_t extent : extents) rows = rows + extent;
+    const Checked bytes = rows * row_bytes;
+    if (header.count != count || !bytes.at_most(kMaxBytes) || bytes.value() != header.bytes) {
+      reader.refuse("its " + std::to_string(header.count) + " extents are not those of " +
+                    std::to_string(header.bytes) + " bytes in rows of " +
+                    std::to_string(row_bytes));
+    }
+  }
+};
 
 /// The ways in which a tensor's memory is reached. Peers: the other ranks of the node.
 enum class MemoryWay {
@@ -90,7 +149,7 @@ class SmallBlocks {
 /// How long the blocks are together that represent tensors in flight. Thread rule: any thread.
 class BlockVolume {
  public:
-  /// What is copied to or from longer ones is out of the caches before it is read.
+  /// Data copied to or from longer ones are out of the caches before they are read.
   static constexpr std::size_t kCached = std::size_t{16} << 20;
 
   void add(std::size_t bytes) { bytes_.fetch_add(bytes, std::memory_order_relaxed); }
@@ -103,36 +162,37 @@ class BlockVolume {
 
 /// The memory of one set, and this rank's position in it. References outlive it.
 struct SetMemory {
-  NodeMemory& memory;
-  SmallBlocks* small = nullptr;   ///< null: small tensors have blocks of the memory itself
-  BlockVolume* volume = nullptr;  ///< null: blocks are not counted
-  DevicePort* device;             ///< where this process has one
-  DeviceHeap* heap;               ///< likewise
-  const Topology& topology;
-  int rank;  ///< world rank
+  const SetParts& set;
+  DevicePort* device;  ///< where this process has one
+  DeviceHeap* heap;    ///< likewise
+  int rank;            ///< world rank
   int local_rank;
   int local_size;
-  MemoryNodes memory_nodes = {};  ///< see SetParts
+  SmallBlocks* small = nullptr;   ///< null: small tensors have blocks of the memory itself
+  BlockVolume* volume = nullptr;  ///< null: blocks are not counted
   bool is_world = false;
-  bool device_spans_nodes = false;  ///< see SetParts
 
-  bool single_node() const { return topology.nodes() == 1; }
+  NodeMemory& memory() const { return *set.memory; }
+  const Topology& topology() const { return set.topology; }
+  bool single_node() const { return topology().nodes() == 1; }
   /// False for broadcasts whose root is another rank.
   bool brings_data(const Signature& signature) const {
     return signature.kind != OperationKind::broadcast || signature.root == rank;
   }
   /// The set's collectives of this kind run on the device: see runs_on_device in signature.h.
-  bool on_device(const Signature& signature) const;
+  bool on_device(const Signature& signature) const {
+    return runs_on_device(signature, single_node() || set.device_spans_nodes);
+  }
 };
 
-/// What no other rank of the node touches of `bytes` bytes: all of it where there is none; this
-/// rank's own part of an exchange; in a set of one node also its slice of a large tensor, which is
-/// a unit of its own there, unless its sum goes by memory nodes. `rows`: of exchanges
+/// The part of `bytes` bytes that no other rank of the node touches: all of it where there is none;
+/// this rank's own part of an exchange; in a set of one node also its slice of a large tensor,
+/// which is a unit of its own there, unless its sum goes by memory nodes. `rows`: of exchanges
 /// (BoundExchange::rows).
 Range own_part(const SetMemory& set, const Signature& signature, std::size_t bytes,
                std::span<const std::int64_t> rows);
 
-/// Owner of what represents one submission's tensor while it is in flight: a block, a header, an
+/// Owner of what represents one operation's tensor while it is in flight: a block, a header, an
 /// event. Thread rule: copy_in() before it is announced, copy_out() and release() once it is
 /// finished, each by one thread; the rest between them, by the thread that makes progress.
 class TensorMemory {
@@ -145,8 +205,8 @@ class TensorMemory {
     location_ = kNowhere;
   }
   /// Makes the data reachable, in a way that plan_memory() chooses; of an exchange also a header.
-  /// What it has allocated when it throws, release() frees. Throws Error(out_of_memory) and, of
-  /// memory on a device, Error(transport).
+  /// release() frees it, also where this throws: Error(out_of_memory) and, of memory on a device,
+  /// Error(transport).
   void copy_in(const SetMemory& set, const Signature& signature, const Request& request,
                Caller caller);
   /// The result goes to where the caller has the tensor, on a device in the order of the streams.
@@ -156,8 +216,8 @@ class TensorMemory {
   /// to the block, and nothing is copied out. With the progress lock held, before it is finished;
   /// own_data() is another from then on. False where that is too late: messages may be on their way
   /// into the memory until it is finished.
-  [[nodiscard]] bool retreat();
-  bool has_retreated() const { return has_retreated_; }
+  [[nodiscard]] bool cancel();
+  bool is_cancelled() const { return is_cancelled_; }
   /// From now on messages use own_data().
   void note_messages() { in_messages_ = true; }
   /// Peers may still touch what would be released: it stays.
@@ -174,7 +234,7 @@ class TensorMemory {
   /// Null where the memory is not on a device.
   const std::shared_ptr<DeviceWork>& work() const { return work_; }
 
-  /// What is published to the node's ranks: where the tensor lies, or an exchange's header; of a
+  /// Published to the node's ranks: where the tensor lies, or an exchange's header; of a
   /// tensor on the device what that says of it (BegunOnDevice).
   Location location() const { return location_; }
   std::size_t bytes() const { return bytes_; }
@@ -184,7 +244,7 @@ class TensorMemory {
   /// exchange, which is not written to, as it is.
   std::byte* own_data() const;
   /// own_data() is the caller's memory.
-  bool is_lent() const {
+  bool is_in_place() const {
     return plan_.way == MemoryWay::in_place || plan_.way == MemoryWay::around;
   }
   /// Where the data path copies the bytes of a broadcast to, or null.
@@ -202,7 +262,7 @@ class TensorMemory {
   void write_header(const SetMemory& set, const Request& request, Location expected);
 
   MemoryPlan plan_;
-  bool has_retreated_ = false;
+  bool is_cancelled_ = false;
   bool in_messages_ = false;
   std::byte* data_ = nullptr;   ///< the caller's; of `result` its copy
   std::byte* block_ = nullptr;  ///< what represents it

@@ -137,15 +137,6 @@ void FlightRecorder::write_once() noexcept {
   }
 }
 
-std::string wrong_with_record_directory(std::string_view path) {
-  if (path.empty()) return "the path is empty";
-  // Settings travel between ranks as lines; a folder's name with control characters is a mistake.
-  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
-  if (std::ranges::any_of(path, is_control)) return "the path has control characters";
-  if (path.find('%') != path.npos) return "% means nothing here: each rank has a file of its own";
-  return {};
-}
-
 SignalRelay::SignalRelay(pid_t guard) noexcept {
   relay.owner.store(::getpid());
   relay.guard.store(guard);

@@ -53,9 +53,6 @@ class FlightRecorder {
   std::atomic<bool> written_{false};
 };
 
-/// Says why this cannot be a folder for records; empty where it can.
-std::string wrong_with_record_directory(std::string_view path);
-
 /// While it lives, the program's handlers of these signals are preceded by one that sends the
 /// signal to the guard (unless it came from there), which signals all other ranks. A signal without
 /// a handler keeps its effect. One at a time. Thread rule: one thread; signals on any.

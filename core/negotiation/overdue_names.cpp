@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "core/base/text.h"
-
 namespace hora::internal {
 namespace {
 

@@ -306,23 +306,6 @@ std::string end_json(std::uint64_t dropped, TraceTime time, int rank) {
                        {{"steady_clock_us", microseconds(time)}, {"dropped_events", dropped}}));
 }
 
-std::string wrong_with_timeline_path(std::string_view path) {
-  if (path.empty()) return "the path is empty";
-  // Settings travel between ranks as lines; a file's name with control characters is a mistake.
-  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
-  if (std::ranges::any_of(path, is_control)) return "the path has control characters";
-  const std::filesystem::path name = std::filesystem::path(path).filename();
-  std::error_code ignored;
-  if (name.empty() || name == "." || name == ".." ||
-      std::filesystem::is_directory(std::filesystem::path(path), ignored)) {
-    return "the path names a folder, not a file";
-  }
-  for (std::size_t at = path.find('%'); at != path.npos; at = path.find('%', at + 1)) {
-    if (path.substr(at, kRank.size()) != kRank) return "after % only r, for the rank, may follow";
-  }
-  return {};
-}
-
 std::string timeline_file(std::string_view path, int rank) {
   const std::string number = std::to_string(rank);
   if (path.find(kRank) == path.npos) {

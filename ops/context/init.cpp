@@ -515,10 +515,10 @@ Context start_runtime(const InitCall& call, std::unique_ptr<OnlyRuntime> only,
                       std::shared_ptr<FlightRecorder> flight) {
   const InitOptions& options = call.options;
   Context context = Access::context(
-      Runtime::make(std::make_unique<MpiTransport>(
-                        call, settings_of_process(assignments_of_process(), options.settings),
-                        std::move(only), std::move(flight)),
-                    options.engine_thread));
+      Engine::make(std::make_unique<MpiTransport>(
+                       call, settings_of_process(assignments_of_process(), options.settings),
+                       std::move(only), std::move(flight)),
+                   options.engine_thread));
   try {
     for (const auto& ranks : options.process_sets) add_process_set(context, ranks);
   } catch (...) {

@@ -89,7 +89,7 @@ std::optional<std::string> older_mpirun(std::string_view library, const Environm
 }
 
 // MPI's state belongs to the process, and so does hora's record of it.
-struct ProcessState {
+struct MpiState {
   ProcessOwner owner;
   std::atomic<int> holders{0};
   std::atomic<bool> aborting{false};
@@ -99,8 +99,8 @@ struct ProcessState {
   bool initialized_here = false;
 };
 
-ProcessState& process_state() {
-  static ProcessState state;
+MpiState& mpi_state() {
+  static MpiState state;
   return state;
 }
 
@@ -141,7 +141,7 @@ int world_rank() noexcept {
 
 /// `status` is what the process gives exit().
 void at_process_exit(int status, void*) {
-  const ProcessState& state = process_state();
+  const MpiState& state = mpi_state();
   // In a forked child MPI hangs, and it is the parent's.
   if (aborting_here || !state.owner.is_this_process()) return;
   if (state.aborting) {
@@ -165,7 +165,7 @@ void at_process_exit(int status, void*) {
 
 /// MPI_Finalize begins with the attributes of MPI_COMM_SELF (MPI 4.0, 11.2.4).
 int at_finalize(MPI_Comm, int, void*, void*) {
-  const ProcessState& state = process_state();
+  const MpiState& state = mpi_state();
   if (state.aborting) return MPI_SUCCESS;
   const char* when = nullptr;
   if (state.holders > 0) {
@@ -190,7 +190,7 @@ void watch_finalize() {
 }
 
 // The thread level in force.
-int start_or_join_mpi(ProcessState& state, int* argc, char*** argv) {
+int start_or_join_mpi(MpiState& state, int* argc, char*** argv) {
   int level = MPI_THREAD_SINGLE;
   if (mpi_is_initialized()) {
     mpi_check(MPI_Query_thread(&level), "MPI_Query_thread");
@@ -271,7 +271,7 @@ std::optional<std::string> launcher_mismatch(int world_size, std::string_view li
 }
 
 MpiEnvironment::MpiEnvironment(int* argc, char*** argv) {
-  ProcessState& state = process_state();
+  MpiState& state = mpi_state();
   if (!state.owner.is_this_process()) {
     throw Error(ErrorCode::invalid_use,
                 "this process was forked from one that uses MPI: it cannot use MPI itself, but can "
@@ -318,17 +318,17 @@ MpiEnvironment::~MpiEnvironment() {
 void MpiEnvironment::release() noexcept {
   if (held_) {
     held_ = false;
-    --process_state().holders;
+    --mpi_state().holders;
   }
 }
 
 void abandon_job() noexcept {
-  process_state().abandoned = true;
+  mpi_state().abandoned = true;
 }
 
 void abort_job(int code) noexcept {
   const int exit_code = code == 0 ? 1 : code;
-  if (process_state().aborting.exchange(true)) {
+  if (mpi_state().aborting.exchange(true)) {
     std::this_thread::sleep_for(kAbortTakes);
     std::_Exit(exit_code);
   }
@@ -343,11 +343,11 @@ void abort_job(int code) noexcept {
 }
 
 void abandon_job(std::chrono::milliseconds grace, std::function<void()> first) {
-  process_state().before_abort = std::move(first);
+  mpi_state().before_abort = std::move(first);
   abandon_job();
   std::thread([grace] {
     std::this_thread::sleep_for(grace);
-    process_state().before_abort();
+    mpi_state().before_abort();
     abort_job(1);
   }).detach();
 }

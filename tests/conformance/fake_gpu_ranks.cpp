@@ -135,7 +135,7 @@ class FakeGpuRanks final : public Ranks {
   int count() const override { return world_->size(); }
   Context start(int index, const InitOptions& options) override {
     return Access::context(
-        Runtime::make(std::make_unique<ThreadTransport>(*world_, index), options.engine_thread));
+        Engine::make(std::make_unique<ThreadTransport>(*world_, index), options.engine_thread));
   }
   DeviceOfRank* device(int index) override {
     return devices_[static_cast<std::size_t>(index)].get();

@@ -37,7 +37,7 @@ if [[ -d core ]]; then
     others=''
     for other in core/*/; do
       other=${other#core/} && other=${other%/}
-      [[ " include $folder $allowed " == *" $other "* ]] || others+=${others:+|}$other
+      [[ " include base $folder $allowed " == *" $other "* ]] || others+=${others:+|}$other
     done
     forbid "core/$folder" "core/$folder includes of core's folders only: ${allowed:-none}" \
       "\"core/($others)/"
@@ -51,6 +51,7 @@ plan negotiation control_block
 flight negotiation
 trace
 control_block
+base
 END
 fi
 if [[ -d ops ]]; then
@@ -65,8 +66,8 @@ if [[ -d ops ]]; then
 fi
 if [[ -d frameworks ]]; then
   forbid frameworks "frameworks know only core and ops" '"(examples|bench|tests)/'
-  forbid frameworks "spdlog and LibTorch do not go together: core/diagnostics.h" \
-    '("core/log\.h"|<spdlog/)'
+  forbid frameworks "spdlog and LibTorch do not go together: core/base/diagnostics.h" \
+    '("core/base/log\.h"|<spdlog/)'
 
   # A file without the list allows nothing.
   list=frameworks/torch/CMakeLists.txt

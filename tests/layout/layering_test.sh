@@ -11,9 +11,9 @@ fresh_tree() {
   echo '#include <vector>' > "$work/tree/core/include/hora/hora.h"
   echo '#include "core/negotiation/topology.h"' > "$work/tree/core/plan/plan.h"
   echo '#include <torch/torch.h>' > "$work/tree/frameworks/torch/include/hora/torch.h"
-  printf 'set(HORA_HEADERS_FOR_FRAMEWORKS\n  core/diagnostics.h\n  ops/local/kernels.h\n)\n' \
+  printf 'set(HORA_HEADERS_FOR_FRAMEWORKS\n  core/base/diagnostics.h\n  ops/local/kernels.h\n)\n' \
     > "$work/tree/frameworks/torch/CMakeLists.txt"
-  printf '#include "%s"\n' core/diagnostics.h ops/local/kernels.h \
+  printf '#include "%s"\n' core/base/diagnostics.h ops/local/kernels.h \
     > "$work/tree/frameworks/torch/buckets.cpp"
   echo '#include <mpi.h>' > "$work/tree/ops/mpi/communicator.cpp"
   echo '#include <hora/hora.h>' > "$work/tree/examples/a.cpp"
@@ -46,12 +46,12 @@ must_find ops/cross/a.cpp '#include <mpi.h>'
 must_find ops/mpi/a.cpp '#include <ATen/ATen.h>'
 must_find ops/mpi/a.h '#include "frameworks/torch/hooks.h"'
 must_find frameworks/torch/a.cpp '#include "examples/model.h"'
-must_find frameworks/torch/a.cpp '#include "core/log.h"'
+must_find frameworks/torch/a.cpp '#include "core/base/log.h"'
 must_find frameworks/torch/a.cpp '#include "core/plan/plan.h"'
 must_find frameworks/torch/a.cpp '  #  include <ops/local/element.h>'
 must_find frameworks/torch/a.h '#include "ops/local/kernels.hpp"'
 must_find frameworks/torch/buckets.cpp '// Includes nothing of what is listed.'
-must_find frameworks/torch/CMakeLists.txt 'set(SOMETHING_ELSE core/diagnostics.h)'
+must_find frameworks/torch/CMakeLists.txt 'set(SOMETHING_ELSE core/base/diagnostics.h)'
 must_find core/include/hora/a.h '#include "core/plan/plan.h"'
 must_find core/include/hora/a.h '#include <core/plan/plan.h>'
 must_find examples/a.cpp '#include "core/plan/plan.h"'

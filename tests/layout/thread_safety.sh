@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Clang's thread-safety analysis (core/thread_safety.h) finds nothing in core and ops, as this build
+# Clang's thread-safety analysis (core/base/sync.h) finds nothing in core and ops, as this build
 # compiles them. Left out is core/launch: each of its processes has one thread.
 # Usage: thread_safety.sh SOURCE_FOLDER BUILD_FOLDER (with CMake's compile_commands.json)
 set -uo pipefail
@@ -41,5 +41,5 @@ check() {
 export -f check
 export clang
 tr '\n' '\0' <<< "$entries" | xargs -0 -P 2 -I '{}' bash -c '[[ -z $1 ]] || check "$1"' _ '{}' ||
-  { echo "see core/thread_safety.h"; exit 1; }
+  { echo "see core/base/sync.h"; exit 1; }
 echo "$(wc -l <<< "$entries") sources"

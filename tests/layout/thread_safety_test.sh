@@ -14,7 +14,7 @@ failures=0
 expect() {
   local name=$1 expected=$2 body=$3 source=${4:-core/counter.cpp} code
   cat > "$folder/core/counter.cpp" << SOURCE
-#include "core/thread_safety.h"
+#include "core/base/sync.h"
 namespace hora::internal {
 class Counter {
  public:

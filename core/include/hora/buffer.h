@@ -33,7 +33,7 @@ class Buffer {
   const Device& device() const noexcept { return device_; }
 
  private:
-  std::shared_ptr<internal::Runtime> runtime_;
+  std::shared_ptr<internal::Engine> engine_;
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
   Device device_;

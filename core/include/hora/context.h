@@ -15,7 +15,7 @@
 #include <vector>
 
 namespace hora::internal {
-class Runtime;
+class Engine;
 struct Access;
 }  // namespace hora::internal
 
@@ -87,10 +87,10 @@ class Context {
 
  private:
   friend struct internal::Access;
-  explicit Context(std::shared_ptr<internal::Runtime> runtime) noexcept;
-  const std::shared_ptr<internal::Runtime>& runtime() const;
+  explicit Context(std::shared_ptr<internal::Engine> engine) noexcept;
+  const std::shared_ptr<internal::Engine>& engine() const;
 
-  std::shared_ptr<internal::Runtime> runtime_;
+  std::shared_ptr<internal::Engine> engine_;
 };
 
 /// Starts hora on the ranks of MPI_COMM_WORLD, or those of the options (collective over them),

@@ -26,9 +26,9 @@ enum class ErrorCode : std::uint8_t {
   invalid_setting = 3,   ///< a HORA_* variable, or a field of InitOptions::settings
   shut_down = 4,         ///< this rank or a peer has called shutdown()
   out_of_memory = 5,     ///< shared memory wanted is more than this machine or cgroup has left
-  transport = 6,         ///< a call into MPI, CUDA, NCCL or the OS failed; the context is poisoned
+  transport = 6,         ///< a call into MPI, CUDA, NCCL or the OS failed; the context is aborted
   invalid_use = 7,       ///< calls in an order that has no meaning, such as wait() twice
-  timeout = 8,           ///< a collective has taken longer than allowed; the context is poisoned
+  timeout = 8,           ///< a collective has taken longer than allowed; the context is aborted
 };
 std::string_view name_of(ErrorCode code) noexcept;
 

@@ -12,9 +12,9 @@
 #include <optional>
 
 namespace hora::internal {
-class Runtime;
+class Engine;
 struct Access;
-struct Submission;
+struct Operation;
 }  // namespace hora::internal
 
 namespace HORA_EXPORT hora {
@@ -43,17 +43,17 @@ class Handle {
   /// Blocks until done or for this long; true where wait() would not block. Notices the end up to
   /// an eighth of the time waited later, 1 ms at most. Makes progress without an engine thread.
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds timeout) const;
-  bool valid() const noexcept { return submission_ != nullptr; }
+  bool valid() const noexcept { return operation_ != nullptr; }
 
  private:
   friend struct internal::Access;
-  Handle(std::shared_ptr<internal::Runtime> runtime,
-         std::shared_ptr<internal::Submission> submission) noexcept;
+  Handle(std::shared_ptr<internal::Engine> engine,
+         std::shared_ptr<internal::Operation> operation) noexcept;
   enum class Until { ordered, there };
   void finish(std::optional<void*> stream, Until until);
 
-  std::shared_ptr<internal::Runtime> runtime_;
-  std::shared_ptr<internal::Submission> submission_;
+  std::shared_ptr<internal::Engine> engine_;
+  std::shared_ptr<internal::Operation> operation_;
 };
 
 }  // namespace hora

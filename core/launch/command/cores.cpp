@@ -1,6 +1,7 @@
 #include "core/launch/command/cores.h"
 
 #include <hora/printable.h>
+#include <hwloc.h>
 #include <sched.h>
 #include <spdlog/fmt/fmt.h>
 

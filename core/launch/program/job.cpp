@@ -10,6 +10,7 @@
 #include <random>
 
 #include "core/base/process.h"
+#include "core/launch/command/command.h"
 #include "core/launch/command/cores.h"
 #include "core/launch/command/environment.h"
 #include "core/launch/command/mpi.h"

@@ -24,7 +24,7 @@ std::uintptr_t address(const void* data) {
 TensorArena::TensorArena(const Context& context, std::size_t limit) : limit_(limit) {
   const LockGuard lock(mutex_);
   add_segment(context, std::min(kFirstSegment, limit));
-  context_ = Access::context(runtime_of(context));  // last: unwinding, it would end the job
+  context_ = Access::context(engine_of(context));  // last: unwinding, it would end the job
 }
 
 void TensorArena::add_segment(const Context& context, std::size_t bytes) {

@@ -1,9 +1,17 @@
-#include "core/engine/engine.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <iterator>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
+#include "core/engine/engine.h"
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/support/seed.h"
 
@@ -88,7 +96,7 @@ TEST_P(EngineOnLayouts, CrossedOrdersFinishAndAreRight) {
         values[t].assign(1 + t * 37, static_cast<float>(rank + 1) * static_cast<float>(t));
       }
       std::shuffle(order.begin(), order.end(), random);
-      std::vector<std::shared_ptr<Submission>> submissions(kTensors);
+      std::vector<std::shared_ptr<Operation>> submissions(kTensors);
       for (const std::size_t t : order) {
         submissions[t] = world.engine(rank).submit(
             "t" + std::to_string(t), floats(static_cast<std::int64_t>(values[t].size())),
@@ -100,29 +108,6 @@ TEST_P(EngineOnLayouts, CrossedOrdersFinishAndAreRight) {
         world.engine(rank).wait(*submissions[t]);
         const float expected = static_cast<float>(n * (n + 1) / 2) * static_cast<float>(t);
         for (const float value : values[t]) ASSERT_EQ(value, expected) << "tensor " << t;
-      }
-    }
-  });
-}
-
-TEST_P(EngineOnLayouts, BroadcastsFromEveryRoot) {
-  ThreadWorld world(options());
-  on_all_ranks(world, [&](int rank) {
-    Engine& engine = world.engine(rank);
-    for (const std::int64_t count :
-         {16, 3001, static_cast<int>(kAloneBytes / sizeof(float)) + 17}) {
-      for (int root = 0; root < world.size(); ++root) {
-        std::vector<float> values(static_cast<std::size_t>(count), static_cast<float>(rank));
-        Signature signature = floats(count);
-        signature.kind = OperationKind::broadcast;
-        signature.root = root;
-        const std::string name = "b" + std::to_string(root) + "." + std::to_string(count);
-        if ((rank + root) % 3 == 0) {
-          engine.wait(*engine.submit(name, signature, bytes(values)));
-        } else {
-          engine.submit_and_wait(name, signature, bytes(values));
-        }
-        for (const float value : values) ASSERT_EQ(value, static_cast<float>(root));
       }
     }
   });
@@ -148,7 +133,7 @@ TEST_P(EngineOnLayouts, EnginesAlsoRunStepped) {
   std::vector<std::vector<float>> values(static_cast<std::size_t>(world.size()),
                                          std::vector<float>(2000, 1.0F));
   for (int round = 0; round < 3; ++round) {
-    std::vector<std::shared_ptr<Submission>> submissions;
+    std::vector<std::shared_ptr<Operation>> submissions;
     for (int rank = 0; rank < world.size(); ++rank) {
       auto& own = values[static_cast<std::size_t>(rank)];
       std::fill(own.begin(), own.end(), 1.0F);
@@ -160,6 +145,250 @@ TEST_P(EngineOnLayouts, EnginesAlsoRunStepped) {
       world.engine(rank).wait(*submissions[static_cast<std::size_t>(rank)]);
       EXPECT_EQ(values[static_cast<std::size_t>(rank)][1999], static_cast<float>(world.size()));
     }
+  }
+}
+
+TEST_P(EngineOnLayouts, DisagreementIsTheSameErrorEverywhereAndTheNextOneIsRight) {
+  if (options().node_sizes == std::vector<int>{1}) return;  // no rank to disagree with
+  ThreadWorld world(options());
+  std::vector<std::string> texts(static_cast<std::size_t>(world.size()));
+  for (int round = 0; round < 3; ++round) {
+    on_all_ranks(world, [&](int rank) {
+      // Round 0: the name is new; later ones: all but one rank submit the known signature.
+      std::vector<float> values(8, 1.0F);
+      const bool odd_one = rank == world.size() - 1;
+      try {
+        world.engine(rank).submit_and_wait("g", floats(odd_one ? 7 : 8), bytes(values));
+        ADD_FAILURE() << "no error on rank " << rank;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::mismatch);
+        EXPECT_EQ(error.tensor(), "g");
+        texts[static_cast<std::size_t>(rank)] = error.what();
+      }
+      world.engine(rank).submit_and_wait("g", floats(8), bytes(values));
+      EXPECT_EQ(values[0], static_cast<float>(world.size()));
+    });
+    for (const std::string& text : texts) EXPECT_EQ(text, texts.front());
+    EXPECT_NE(texts.front().find("[7]"), std::string::npos) << texts.front();
+    EXPECT_NE(texts.front().find("[8]"), std::string::npos) << texts.front();
+    EXPECT_NE(texts.front().find("rank " + std::to_string(world.size() - 1)), std::string::npos);
+  }
+}
+
+TEST_P(EngineOnLayouts, ANameMayChangeItsShapeOnAllRanks) {
+  ThreadWorld world(options());
+  on_all_ranks(world, [&](int rank) {
+    for (int round = 1; round < 30; ++round) {
+      std::vector<float> values(static_cast<std::size_t>(1 + round / 3), 1.0F);
+      world.engine(rank).submit_and_wait("g", floats(static_cast<std::int64_t>(values.size())),
+                                         bytes(values));
+      ASSERT_EQ(values.back(), static_cast<float>(world.size()));
+    }
+  });
+}
+
+TEST_P(EngineOnLayouts, MoreNamesThanIdsStillWork) {
+  ThreadWorldOptions few = options();
+  few.settings.id_capacity = 16;
+  ThreadWorld world(few);
+  const std::uint64_t seed = test::seed();
+  on_all_ranks(world, [&](int rank) {
+    std::mt19937_64 random(seed + static_cast<std::uint64_t>(rank));
+    for (int round = 0; round < 10; ++round) {
+      std::vector<std::vector<float>> values(50, std::vector<float>(3, 1.0F));
+      std::vector<std::size_t> order(values.size());
+      for (std::size_t t = 0; t < order.size(); ++t) order[t] = t;
+      std::shuffle(order.begin(), order.end(), random);
+      std::vector<std::shared_ptr<Operation>> submissions;
+      for (const std::size_t t : order) {
+        submissions.push_back(
+            world.engine(rank).submit("t" + std::to_string(t), floats(3), bytes(values[t])));
+      }
+      for (const auto& submission : submissions) world.engine(rank).wait(*submission);
+      for (const auto& tensor : values) ASSERT_EQ(tensor[2], static_cast<float>(world.size()));
+    }
+  });
+}
+
+TEST_P(EngineOnLayouts, DepartureFailsThoseWhoStillWait) {
+  ThreadWorld world(options());
+  if (world.size() == 1) return;
+  on_all_ranks(world, [&](int rank) {
+    std::vector<float> values(8, 1.0F);
+    if (rank != 0) {
+      try {
+        world.engine(rank).submit_and_wait("never", floats(8), bytes(values));
+        ADD_FAILURE() << "rank 0 never submitted this";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::shut_down) << error.what();
+      }
+    }
+    world.engine(rank).depart();
+    EXPECT_THROW(world.engine(rank).submit("late", floats(8), bytes(values)), Error);
+  });
+}
+
+TEST(Engine, ADuplicateNameInFlightIsThrownAtOnce) {
+  ThreadWorld world({.node_sizes = {2}, .settings = {}, .engine_threads = true});
+  std::vector<float> a(4, 1.0F), b(4, 1.0F);
+  const auto first = world.engine(0).submit("twice", floats(4), bytes(a));
+  EXPECT_THROW(world.engine(0).submit("twice", floats(4), bytes(b)), Error);
+  world.engine(1).submit_and_wait("twice", floats(4), bytes(b));
+  world.engine(0).wait(*first);
+  EXPECT_EQ(a[0], 2.0F);
+}
+
+TEST(Engine, UnnamedSubmissionsGetTheLowestFreeSlot) {
+  ThreadWorld world({.node_sizes = {1}, .settings = {}, .engine_threads = true});
+  std::vector<float> values(4, 1.0F);
+  const auto a = world.engine(0).submit("", floats(4), bytes(values));
+  const auto b = world.engine(0).submit("", floats(4), bytes(values));
+  EXPECT_EQ(a->name, "hora.unnamed.allreduce.0");
+  EXPECT_EQ(b->name, "hora.unnamed.allreduce.1");
+  world.engine(0).wait(*a);
+  const auto c = world.engine(0).submit("", floats(4), bytes(values));
+  EXPECT_EQ(c->name, "hora.unnamed.allreduce.0");
+  world.engine(0).wait(*b);
+  world.engine(0).wait(*c);
+}
+
+TEST(Engine, AnOrphanedSubmissionFreesItsNameWhenItEnds) {
+  ThreadWorld world({.node_sizes = {2}, .settings = {}, .engine_threads = true});
+  std::vector<float> a(4, 1.0F), b(4, 1.0F);
+  auto orphan = world.engine(0).submit("x", floats(4), bytes(a));
+  world.engine(0).detach(orphan);
+  world.engine(1).submit_and_wait("x", floats(4), bytes(b));
+  EXPECT_EQ(b[0], 2.0F);
+  while (!orphan->finished()) std::this_thread::yield();
+  EXPECT_EQ(a[0], 1.0F);  // its memory may be gone: nothing is copied out
+  on_all_ranks(world, [&](int rank) {
+    std::vector<float> values(4, 1.0F);
+    for (;;) {  // the name becomes free a moment after the end
+      try {
+        world.engine(rank).submit_and_wait("x", floats(4), bytes(values));
+        break;
+      } catch (const Error& error) {
+        ASSERT_EQ(error.code(), ErrorCode::duplicate_name);
+      }
+    }
+    EXPECT_EQ(values[0], 2.0F);
+  });
+}
+
+/// Of a large tensor the engine reads this rank's slice where the caller has it, until the handle
+/// is dropped.
+void expect_that_an_orphan_leaves_memory_alone(std::vector<int> node_sizes) {
+  ThreadWorld world({.node_sizes = std::move(node_sizes), .settings = {}, .engine_threads = true});
+  constexpr std::int64_t kCount = 1 << 19;
+  std::vector<float> b(kCount);
+  for (const bool is_known : {false, true}) {
+    auto a = std::make_unique<std::vector<float>>(kCount, 1.0F);
+    std::fill(b.begin(), b.end(), 2.0F);
+    std::shared_ptr<Operation> orphan;
+    while (!orphan) {  // the name of the round before becomes free a moment after its end
+      try {
+        orphan = world.engine(0).submit("x", floats(kCount), bytes(*a));
+      } catch (const Error& error) {
+        ASSERT_EQ(error.code(), ErrorCode::duplicate_name);
+      }
+    }
+    world.engine(0).detach(orphan);
+    std::fill(a->begin(), a->end(), 100.0F);
+    world.engine(1).submit_and_wait("x", floats(kCount), bytes(b));
+    EXPECT_EQ(b, std::vector<float>(kCount, 3.0F)) << is_known;
+    while (!orphan->finished()) std::this_thread::yield();
+    EXPECT_EQ(*a, std::vector<float>(kCount, 100.0F)) << is_known;
+  }
+}
+
+TEST(Engine, AnOrphanedSubmissionLeavesTheCallersMemoryAlone) {
+  expect_that_an_orphan_leaves_memory_alone({2});
+}
+TEST(Engine, AnOrphanedSubmissionAloneOnItsNodeDoesSo) {
+  expect_that_an_orphan_leaves_memory_alone({1, 1});
+}
+
+/// The handle is dropped before, while and after messages between the nodes use the memory.
+TEST(Engine, AnOrphanWhoseMemoryIsInMessagesIsWaitedFor) {
+  std::mt19937_64 random = test::generator();
+  Settings settings;
+  settings.chunk_size = std::size_t{64} << 10;
+  ThreadWorld world({.node_sizes = {1, 1}, .settings = settings, .engine_threads = true});
+  constexpr std::int64_t kCount = 1 << 19;
+  for (int round = 0; round < 30; ++round) {
+    const std::string name = std::to_string(round);
+    const auto pause = std::chrono::microseconds(random() % 3000);
+    on_all_ranks(world, [&](int rank) {
+      Engine& engine = world.engine(rank);
+      std::vector<float> values(kCount, 1.0F + static_cast<float>(rank));
+      if (rank == 1) {
+        engine.submit_and_wait(name, floats(kCount), bytes(values));
+        EXPECT_EQ(values, std::vector<float>(kCount, 3.0F)) << "round " << round;
+        return;
+      }
+      const auto orphan = engine.submit(name, floats(kCount), bytes(values));
+      std::this_thread::sleep_for(pause);
+      engine.detach(orphan);
+      std::fill(values.begin(), values.end(), 100.0F);
+      while (!orphan->finished()) std::this_thread::yield();
+      EXPECT_EQ(values, std::vector<float>(kCount, 100.0F)) << "round " << round;
+    });
+  }
+}
+
+std::vector<float> numbers(std::size_t count, int factor) {
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    values[i] = static_cast<float>(factor) * static_cast<float>(i % 1021);
+  }
+  return values;
+}
+
+/// Blocks that exceed the caches together, of lengths around the ends of slices. On the last rank
+/// one tensor lies in its windows, and the handle of another is dropped.
+TEST(Engine, ManyLargeTensorsInFlightOfWhichOneIsOrphaned) {
+  constexpr std::ptrdiff_t kAround[] = {-17, -16, -1, 0, 1, 15, 16, 17, 65};
+  constexpr std::size_t kLength = 1 << 19, kInWindow = 3, kOrphaned = 7;
+  static_assert(std::size(kAround) * kLength * sizeof(float) > BlockVolume::kCached);
+  const auto on_rank = [&](ThreadWorld& world, int rank) {
+    Engine& engine = world.engine(rank);
+    const bool is_last = rank == world.size() - 1;
+    for (const bool is_known : {false, true}) {
+      std::vector<std::vector<float>> tensors;
+      std::vector<std::byte*> data;
+      std::vector<std::shared_ptr<Operation>> submissions;
+      for (std::size_t t = 0; t < std::size(kAround); ++t) {
+        std::vector<float>& values = tensors.emplace_back(numbers(kLength + kAround[t], rank + 1));
+        data.push_back(bytes(values));
+        if (is_last && t == kInWindow) {
+          data[t] = world.memory(rank).allocate(values.size() * sizeof(float)).data;
+          std::memcpy(data[t], values.data(), values.size() * sizeof(float));
+        }
+        // An orphan's name becomes free later.
+        const std::string round = t == kOrphaned && is_known ? "again " : "";
+        submissions.push_back(engine.submit(
+            round + std::to_string(t), floats(static_cast<std::int64_t>(values.size())), data[t]));
+      }
+      if (is_last) {
+        engine.detach(submissions[kOrphaned]);
+        tensors[kOrphaned].assign(tensors[kOrphaned].size(), -1.0F);
+      }
+      for (std::size_t t = 0; t < std::size(kAround); ++t) {
+        auto expected = numbers(tensors[t].size(), world.size() * (world.size() + 1) / 2);
+        if (is_last && t == kOrphaned) {
+          while (!submissions[t]->finished()) std::this_thread::yield();
+          expected.assign(expected.size(), -1.0F);
+        } else {
+          engine.wait(*submissions[t]);
+        }
+        EXPECT_EQ(std::memcmp(data[t], expected.data(), expected.size() * sizeof(float)), 0)
+            << "rank " << rank << " of " << world.size() << ", tensor " << t << ", " << is_known;
+      }
+    }
+  };
+  for (int ranks = 1; ranks <= 4; ++ranks) {
+    ThreadWorld world({.node_sizes = {ranks}, .settings = {}, .engine_threads = true});
+    on_all_ranks(world, [&](int rank) { on_rank(world, rank); });
   }
 }
 

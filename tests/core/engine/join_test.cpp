@@ -5,7 +5,7 @@
 #include <limits>
 #include <thread>
 
-#include "tests/core/engine/on_layouts.h"
+#include "tests/core/engine/engine_fixture.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal {

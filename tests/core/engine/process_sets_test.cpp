@@ -4,7 +4,7 @@
 #include <functional>
 #include <thread>
 
-#include "tests/core/engine/on_layouts.h"
+#include "tests/core/engine/engine_fixture.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal {

@@ -52,9 +52,9 @@ class SteppedRank {
   SteppedRank(const SteppedRank&) = delete;
   SteppedRank& operator=(const SteppedRank&) = delete;
 
-  std::shared_ptr<Submission> submit(const std::string& name, std::int64_t count) {
+  std::shared_ptr<Operation> submit(const std::string& name, std::int64_t count) {
     auto& values = values_.emplace_back(static_cast<std::size_t>(count), 1.0F);
-    return submissions().submit({name, floats(count), bytes(values)}, Caller::goes_on);
+    return operations().submit({name, floats(count), bytes(values)}, Caller::goes_on);
   }
   bool step() {
     const LockGuard lock(lock_);
@@ -70,7 +70,7 @@ class SteppedRank {
     return progress_.sleep_length(now(), 1s, /*awaited=*/true);
   }
   bool sleeps_long() { return sleep_length() > WakeupFlags::SleepLength(100ms); }
-  Submissions& submissions() { return sets_.world().submissions(); }
+  Operations& operations() { return sets_.world().operations(); }
   const WakeupFlags& flags() const { return parts_.world.control_block->wakeup_flags(); }
 
  private:
@@ -101,10 +101,10 @@ class OneNode : public testing::Test {
 // signal it, unless it has not fallen asleep yet.
 TEST_F(OneNode, AnArrivalThatTheLeaderWatchesIsPendingWork) {
   SteppedRank& leader = ranks_[0];
-  std::vector<std::shared_ptr<Submission>> first;
+  std::vector<std::shared_ptr<Operation>> first;
   for (SteppedRank& rank : ranks_) first.push_back(rank.submit("x", 17));
   step_all();
-  for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r].submissions().collect(*first[r]);
+  for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r].operations().collect(*first[r]);
 
   const auto differs = leader.submit("x", 16);
   while (leader.step()) {
@@ -120,22 +120,22 @@ TEST_F(OneNode, AnArrivalThatTheLeaderWatchesIsPendingWork) {
   EXPECT_EQ(leader.sleep_length(), WakeupFlags::kNoSleep);
   step_all();
   for (const auto& submission : {differs, second, third}) {
-    EXPECT_EQ(submission->state.load(), Submission::kFailed);
+    EXPECT_EQ(submission->state.load(), Operation::kFailed);
   }
 }
 
 // The last rank to come reports the name by which all others are ready: it fails at once.
 TEST_F(OneNode, WhatFailsAtOnceIsNotWatchedAnyMore) {
-  std::vector<std::shared_ptr<Submission>> first;
+  std::vector<std::shared_ptr<Operation>> first;
   for (SteppedRank& rank : ranks_) first.push_back(rank.submit("x", 17));
   step_all();
-  for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r].submissions().collect(*first[r]);
+  for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r].operations().collect(*first[r]);
   const auto ready = ranks_[2].submit("x", 17);
   const Id id = ready->id.value();
   ranks_[1].submit("x", 17);
   const auto differs = ranks_[0].submit("x", 16);
   step_all();
-  EXPECT_EQ(differs->state.load(), Submission::kFailed);
+  EXPECT_EQ(differs->state.load(), Operation::kFailed);
   EXPECT_FALSE(world_.parts(0).world.control_block->watched(id));
 }
 
@@ -146,7 +146,7 @@ TEST_F(OneNode, WhoHasMailForAFullMailboxPolls) {
   constexpr int kMostNames = 4000;
   int names = 0;
   const auto fill = [&] {
-    for (; names < kMostNames && !writer.submissions().mail_waits(); ++names) {
+    for (; names < kMostNames && !writer.operations().mail_waits(); ++names) {
       writer.submit(std::string(500, 'n') + std::to_string(names), 1);
     }
   };
@@ -157,13 +157,13 @@ TEST_F(OneNode, WhoHasMailForAFullMailboxPolls) {
     return 20s;
   });
   EXPECT_LT(now() - begin, 10s) << "it is woken, to begin to poll";
-  ASSERT_TRUE(writer.submissions().mail_waits());
+  ASSERT_TRUE(writer.operations().mail_waits());
   EXPECT_LE(writer.sleep_length(), WakeupFlags::SleepLength(5ms));
   EXPECT_TRUE(writer.is_unfinished());
   while (leader.step()) {
   }
   EXPECT_TRUE(writer.step());
-  EXPECT_FALSE(writer.submissions().mail_waits());
+  EXPECT_FALSE(writer.operations().mail_waits());
   EXPECT_TRUE(writer.sleeps_long());
   EXPECT_FALSE(writer.is_unfinished());
 }
@@ -177,7 +177,7 @@ TEST_F(OneNode, AShortLimitWakesTheEngineBesideACaller) {
   rank.flags().sleep(WakeupFlags::Sleeper::engine, [&] {
     Request request{"g", floats(8), bytes(values)};
     request.timeout = 300ms;
-    rank.submissions().submit(std::move(request), Caller::goes_on);
+    rank.operations().submit(std::move(request), Caller::goes_on);
     return 20s;
   });
   EXPECT_LT(now() - begin, 10s);
@@ -188,10 +188,10 @@ TEST_F(OneNode, WhatTheLeaderWillSayOfWhatWaitsTooLongIsUnfinished) {
   std::vector<float> values(8, 1.0F);
   Request request{"g", floats(8), bytes(values)};
   request.timeout = 20s;
-  ranks_[1].submissions().submit(std::move(request), Caller::goes_on);
+  ranks_[1].operations().submit(std::move(request), Caller::goes_on);
   ranks_[0].step();
   EXPECT_FALSE(ranks_[0].is_unfinished());
-  EXPECT_EQ(ranks_[1].submissions().timed_out(now() + 19s), nullptr) << "it tells the leader";
+  EXPECT_EQ(ranks_[1].operations().timed_out(now() + 19s), nullptr) << "it tells the leader";
   ranks_[0].step();
   EXPECT_TRUE(ranks_[0].is_unfinished());
 }

@@ -133,7 +133,7 @@ class Step {
   std::vector<Signature> signatures_;
   std::vector<Request> requests_;
   std::size_t next_ = 0;
-  std::vector<std::shared_ptr<Submission>> submissions_;
+  std::vector<std::shared_ptr<Operation>> submissions_;
 };
 
 /// Allocations of all threads of two ranks of one node, their engines' included, in kRounds steps.

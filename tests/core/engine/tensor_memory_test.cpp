@@ -1,8 +1,8 @@
-// What each way of reaching a tensor's memory copies and leaves behind.
 #include "core/engine/tensor_memory.h"
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -58,18 +58,17 @@ class MemoryOfOneRank : public testing::Test {
     std::byte* allocate(std::span<const std::int64_t>, std::size_t) override { return nullptr; }
   };
 
-  const Topology topology_{{{0, 1, 2}}};
   test::HeapNode node_{3};
   test::HeapMemory heap_{node_, 1};
   BlockVolume volume_;
-  const SetMemory set_{.memory = heap_,
-                       .volume = &volume_,
+  SetParts parts_{.topology = {{{0, 1, 2}}}, .memory = &heap_};
+  const SetMemory set_{.set = parts_,
                        .device = nullptr,
                        .heap = nullptr,
-                       .topology = topology_,
                        .rank = 1,
                        .local_rank = 1,
-                       .local_size = 3};
+                       .local_size = 3,
+                       .volume = &volume_};
   Signature signature_;
   TensorMemory memory_;
 };
@@ -118,7 +117,7 @@ TEST_F(MemoryOfOneRank, ABlockGoesInAndOut) {
   Bytes data = counted(1000);
   copy_in(OperationKind::allreduce, data, Caller::goes_on);
   EXPECT_NE(memory_.own_data(), data.data());
-  EXPECT_FALSE(memory_.is_lent());
+  EXPECT_FALSE(memory_.is_in_place());
   EXPECT_EQ(seen(memory_.location(), 1000), memory_.own_data());
   EXPECT_TRUE(std::equal(data.begin(), data.end(), memory_.own_data()));
   memory_.own_data()[999] = std::byte{0};
@@ -128,11 +127,11 @@ TEST_F(MemoryOfOneRank, ABlockGoesInAndOut) {
 }
 
 TEST_F(MemoryOfOneRank, OfASumByMemoryNodesPeersReachAll) {
-  SetMemory set = set_;
+  const SetMemory& set = set_;
   signature_.type = DataType::uint8;
   signature_.shape = {kAloneBytes + 13};
   EXPECT_GT(own_part(set, signature_, signature_.bytes(), {}).bytes, 0U);
-  set.memory_nodes = {.count = 2, .ranks = 2};
+  parts_.memory_nodes = {.count = 2, .ranks = 2};
   EXPECT_EQ(own_part(set, signature_, signature_.bytes(), {}), Range{});
   signature_.type = DataType::float16;
   EXPECT_GT(own_part(set, signature_, signature_.bytes(), {}).bytes, 0U);
@@ -146,7 +145,7 @@ TEST_F(MemoryOfOneRank, OfALargeTensorItsOwnSliceIsNeverCopied) {
   ASSERT_GT(own.begin, 0U);
   ASSERT_LT(own.begin + own.bytes, data.size());
   EXPECT_EQ(memory_.own_data(), data.data());
-  EXPECT_TRUE(memory_.is_lent());
+  EXPECT_TRUE(memory_.is_in_place());
   std::byte* const block = seen(memory_.location(), data.size());
   EXPECT_EQ(block[own.begin - 1], before[own.begin - 1]);
   EXPECT_EQ(block[data.size() - 1], before[data.size() - 1]);
@@ -199,12 +198,12 @@ TEST_F(MemoryOfOneRank, AfterARetreatTheBlockStandsForAllOfIt) {
   const Bytes before = data;
   copy_in(OperationKind::allreduce, data, Caller::goes_on);
   ASSERT_EQ(memory_.own_data(), data.data());
-  EXPECT_FALSE(memory_.has_retreated());
-  EXPECT_TRUE(memory_.retreat());
-  EXPECT_TRUE(memory_.has_retreated());
+  EXPECT_FALSE(memory_.is_cancelled());
+  EXPECT_TRUE(memory_.cancel());
+  EXPECT_TRUE(memory_.is_cancelled());
   std::byte* const block = seen(memory_.location(), data.size());
   EXPECT_EQ(memory_.own_data(), block);
-  EXPECT_FALSE(memory_.is_lent());
+  EXPECT_FALSE(memory_.is_in_place());
   EXPECT_TRUE(std::equal(before.begin(), before.end(), block));
   std::fill(block, block + data.size(), std::byte{0});
   memory_.copy_out(set_);
@@ -216,16 +215,16 @@ TEST_F(MemoryOfOneRank, WhatIsInMessagesDoesNotRetreat) {
   Bytes data = counted(kAloneBytes + 13);
   copy_in(OperationKind::allreduce, data, Caller::goes_on);
   memory_.note_messages();
-  EXPECT_FALSE(memory_.retreat());
-  EXPECT_FALSE(memory_.has_retreated());
+  EXPECT_FALSE(memory_.cancel());
+  EXPECT_FALSE(memory_.is_cancelled());
   EXPECT_EQ(memory_.own_data(), data.data());
-  EXPECT_TRUE(memory_.is_lent());
+  EXPECT_TRUE(memory_.is_in_place());
   release();
   copy_in(OperationKind::allreduce, data, Caller::waits);
   release();
   TensorMemory block;
   block.note_messages();
-  EXPECT_TRUE(block.retreat()) << "a block's messages do not concern the caller";
+  EXPECT_TRUE(block.cancel()) << "a block's messages do not concern the caller";
 }
 
 TEST_F(MemoryOfOneRank, SmallBlocksAreUsedAgain) {
@@ -296,6 +295,157 @@ TEST_F(MemoryOfOneRank, ARankThatHasJoinedIsNowhere) {
   EXPECT_EQ(memory_.bytes(), 64U);
   EXPECT_EQ(memory_.location(), kNowhere);
   EXPECT_EQ(memory_.own_data(), nullptr);
+}
+
+constexpr MemoryFacts of(OperationKind kind, Caller caller, std::size_t bytes = 4096) {
+  return {.kind = kind, .bytes = bytes, .caller = caller, .single_node = true, .own = {}};
+}
+
+TEST(PlanOfMemory, ATensorWithoutBytesNeedsNothing) {
+  EXPECT_EQ(plan_memory(of(OperationKind::allreduce, Caller::waits, 0)), MemoryPlan{});
+  MemoryFacts on_host_instead = of(OperationKind::allreduce, Caller::goes_on, 0);
+  on_host_instead.is_on_device = true;
+  EXPECT_EQ(plan_memory(on_host_instead), MemoryPlan{});
+}
+
+TEST(PlanOfMemory, ADeviceGetsEvenEmptyTensors) {
+  MemoryFacts facts = of(OperationKind::allreduce, Caller::goes_on, 0);
+  facts.runs_on_device = facts.is_on_device = true;
+  EXPECT_EQ(plan_memory(facts), MemoryPlan{.way = MemoryWay::device});
+}
+
+TEST(PlanOfMemory, WhatADeviceDoesNotRunIsCopiedBothWays) {
+  MemoryFacts facts = of(OperationKind::allreduce, Caller::waits);
+  facts.is_on_device = true;
+  EXPECT_EQ(plan_memory(facts),
+            (MemoryPlan{.way = MemoryWay::through_host, .copies_in = true, .copies_out = true}));
+}
+
+TEST(PlanOfMemory, WhatLiesInTheWindowsStaysThere) {
+  for (const Caller caller : {Caller::goes_on, Caller::waits}) {
+    for (const auto kind : {OperationKind::allreduce, OperationKind::allgather}) {
+      MemoryFacts facts = of(kind, caller);
+      facts.in_windows = facts.has_place = true;
+      EXPECT_EQ(plan_memory(facts), MemoryPlan{.way = MemoryWay::windows});
+    }
+  }
+}
+
+TEST(PlanOfMemory, TheSliceThatPeersDoNotTouchStaysAlsoWhereTheCallerGoesOn) {
+  MemoryFacts facts = of(OperationKind::allreduce, Caller::goes_on);
+  facts.own = {1024, 512};
+  const MemoryPlan around{
+      .way = MemoryWay::around, .own = {1024, 512}, .copies_in = true, .copies_out = true};
+  EXPECT_EQ(plan_memory(facts), around);
+  facts.own = {0, facts.bytes};
+  EXPECT_EQ(plan_memory(facts).way, MemoryWay::around) << "a block is there where it is cancelled";
+}
+
+TEST(PlanOfMemory, OfACallerThatGoesOnABlockStandsForTheTensor) {
+  MemoryFacts facts = of(OperationKind::broadcast, Caller::goes_on, kFollowedBytes);
+  EXPECT_EQ(plan_memory(facts), (MemoryPlan{.way = MemoryWay::block, .copies_in = true}));
+  facts.brings_data = false;
+  EXPECT_EQ(plan_memory(facts), (MemoryPlan{.way = MemoryWay::block, .copies_out = true}));
+  EXPECT_EQ(plan_memory(of(OperationKind::alltoall, Caller::goes_on)),
+            (MemoryPlan{.way = MemoryWay::block, .copies_in = true}));
+}
+
+TEST(PlanOfMemory, AnAllgathersInputGoesToItsPlaceInTheResult) {
+  MemoryFacts facts = of(OperationKind::allgather, Caller::goes_on);
+  facts.has_place = true;
+  EXPECT_EQ(plan_memory(facts), MemoryPlan{.way = MemoryWay::result});
+  facts.caller = Caller::waits;
+  EXPECT_EQ(plan_memory(facts).way, MemoryWay::in_place) << "it pushes";
+}
+
+TEST(PlanOfMemory, NothingIsCopiedWhereNoPeerTouchesIt) {
+  for (const bool single_node : {false, true}) {
+    MemoryFacts facts = of(OperationKind::allreduce, Caller::waits);
+    facts.single_node = single_node;
+    facts.own = {0, facts.bytes};
+    EXPECT_EQ(plan_memory(facts), (MemoryPlan{.way = MemoryWay::in_place, .own = facts.own}));
+  }
+}
+
+TEST(PlanOfMemory, ASliceOfItsOwnIsLeftOut) {
+  MemoryFacts facts = of(OperationKind::allreduce, Caller::waits, kAloneBytes);
+  facts.own = {kAloneBytes / 2, kAloneBytes / 2};
+  EXPECT_EQ(
+      plan_memory(facts),
+      (MemoryPlan{
+          .way = MemoryWay::around, .own = facts.own, .copies_in = true, .copies_out = true}));
+  facts.kind = OperationKind::broadcast;
+  facts.brings_data = false;
+  EXPECT_EQ(plan_memory(facts),
+            (MemoryPlan{.way = MemoryWay::around, .own = facts.own, .copies_out = true}));
+}
+
+TEST(PlanOfMemory, BroadcastsToCallersThatWaitInOneNode) {
+  MemoryFacts facts = of(OperationKind::broadcast, Caller::waits, kFollowedBytes);
+  EXPECT_EQ(plan_memory(facts), MemoryPlan{.way = MemoryWay::published});
+  facts.bytes = kFollowedBytes - 1;
+  EXPECT_EQ(plan_memory(facts), (MemoryPlan{.way = MemoryWay::block, .copies_in = true}));
+  facts.brings_data = false;
+  EXPECT_EQ(plan_memory(facts), MemoryPlan{.way = MemoryWay::fetched});
+  facts.single_node = false;
+  EXPECT_EQ(plan_memory(facts), (MemoryPlan{.way = MemoryWay::block, .copies_out = true}));
+}
+
+TEST(PlanOfMemory, AnExchangesInputIsReadWhereACallerThatWaitsHasIt) {
+  MemoryFacts facts = of(OperationKind::alltoall, Caller::waits);
+  facts.own = {64, 128};
+  EXPECT_EQ(plan_memory(facts).way, MemoryWay::in_place);
+  facts.single_node = false;
+  EXPECT_EQ(plan_memory(facts),
+            (MemoryPlan{.way = MemoryWay::around, .own = facts.own, .copies_in = true}));
+  facts.own = {};
+  EXPECT_EQ(plan_memory(facts), (MemoryPlan{.way = MemoryWay::around, .copies_in = true}));
+}
+
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+
+class ExchangeHeaders : public testing::Test {
+ protected:
+  const std::byte* written(std::uint64_t bytes, const std::vector<std::int64_t>& extents) {
+    ExchangeHeader::write(memory_, {1, 0, 8192}, kNowhere, bytes, extents);
+    return memory_;
+  }
+  alignas(64) std::byte memory_[256] = {};
+};
+
+TEST_F(ExchangeHeaders, ComeBackAsTheyWereWritten) {
+  const ExchangePart part(written(48, {1, 0, 5}), 3, 8, 4);
+  EXPECT_EQ(part.header.payload, (Location{1, 0, 8192}));
+  EXPECT_EQ(part.header.expected, kNowhere);
+  EXPECT_EQ(part.header.bytes, 48u);
+  EXPECT_EQ(std::vector(part.extents.begin(), part.extents.end()),
+            (std::vector<std::int64_t>{1, 0, 5}));
+}
+
+TEST_F(ExchangeHeaders, ThatCannotBeAreAnErrorOfTheRank) {
+  struct Case {
+    std::uint64_t bytes;
+    std::vector<std::int64_t> extents;
+    std::size_t row_bytes;
+  };
+  for (const Case& each : {Case{40, {1, 0, 5}, 8}, Case{56, {1, 0, 5}, 8}, Case{8, {-1, 2, 0}, 8},
+                           Case{48, {1, 5}, 8}, Case{48, {1, 0, 5, 0}, 8},
+                           Case{0, {kMost, kMost, 2}, 8}, Case{0, {kMost / 4 + 1, 0, 0}, 16},
+                           Case{std::uint64_t{1} << 49, {std::int64_t{1} << 49, 0, 0}, 1}}) {
+    try {
+      ExchangePart(written(each.bytes, each.extents), 3, each.row_bytes, 4);
+      ADD_FAILURE() << "no error for " << each.bytes;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::transport);
+      EXPECT_EQ(error.rank(), 4);
+    }
+  }
+}
+
+TEST_F(ExchangeHeaders, AtAnOddPlaceAreAnError) {
+  written(48, {1, 0, 5});
+  std::memmove(memory_ + 4, memory_, 128);
+  EXPECT_THROW(ExchangePart(memory_ + 4, 3, 8, 4), Error);
 }
 
 }  // namespace

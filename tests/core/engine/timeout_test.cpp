@@ -43,7 +43,7 @@ Request sum_of(std::vector<float>& values, std::string_view name,
 Error timeout_of(Engine& engine, Request request) {
   const Error error =
       expect_error(ErrorCode::timeout, [&] { engine.submit_and_wait(std::move(request)); });
-  EXPECT_TRUE(engine.poisoned());
+  EXPECT_TRUE(engine.aborted());
   return error;
 }
 

@@ -88,7 +88,8 @@ TEST(FlightRecorderDeathTest, AnUncaughtExceptionIsTheCause) {
     FlightRecorder recorder(nullptr);
     recorder.writer().identify({.rank = 5, .size = 6});
     recorder.write_failures_to(folder.path());
-    const TerminateReport report(5, &recorder);
+    const TerminateReport report(5,
+                                 {.record = [&](const std::string& why) { recorder.failed(why); }});
     throw_lost();
   };
   EXPECT_EXIT(end(), testing::KilledBySignal(SIGABRT), "std::runtime_error: lost");

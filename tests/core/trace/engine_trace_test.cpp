@@ -95,7 +95,7 @@ void train(TracedWorld& world) {
   world.on_all_ranks([&](int rank) {
     for (int round = 0; round < kRounds; ++round) {
       std::map<std::string, std::vector<float>> values;
-      std::vector<std::shared_ptr<Submission>> submissions;
+      std::vector<std::shared_ptr<Operation>> submissions;
       for (const auto& [name, count] : kTensors) {
         values[name].assign(static_cast<std::size_t>(count), 1.0F);
         submissions.push_back(

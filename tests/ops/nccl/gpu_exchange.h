@@ -35,7 +35,7 @@ Exchange random_gpu_exchange(OperationKind kind, int ranks, std::mt19937_64& ran
 
 /// An exchange that has been submitted, with its result. Goes before its world.
 struct Pending {
-  std::shared_ptr<Submission> submission;
+  std::shared_ptr<Operation> submission;
   std::shared_ptr<ResultMemory> result;
 };
 

@@ -38,7 +38,7 @@ class GpuLifetime : public testing::Test {
     }
   }
   DeviceTensor& tensor(int rank) { return *tensors_[static_cast<std::size_t>(rank)]; }
-  std::shared_ptr<Submission> submit(int rank, const char* name = "x") {
+  std::shared_ptr<Operation> submit(int rank, const char* name = "x") {
     return world_.engine(rank).submit(
         name, tensor(rank).signature(OperationKind::allreduce, ReduceOp::sum), tensor(rank).data(),
         tensor(rank).stream());
@@ -112,7 +112,7 @@ TEST_F(GpuLifetime, AfterAFailureABufferStaysAsPeersMayWriteToIt) {
   world_.gpu(0).async_error(ncclRemoteError);
   const auto first = submit(0);
   const auto second = submit(1);
-  while (!world_.engine(0).poisoned()) std::this_thread::sleep_for(1ms);
+  while (!world_.engine(0).aborted()) std::this_thread::sleep_for(1ms);
   world_.engine(0).release_on_device(buffer);
   tensors_.clear();
   world_.end();

@@ -59,13 +59,13 @@ class GpuNodes : public testing::TestWithParam<std::vector<int>> {
 /// What one rank has submitted and not waited for yet.
 struct OnGpu {
   std::unique_ptr<DeviceTensor> tensor;
-  std::shared_ptr<Submission> submission;
+  std::shared_ptr<Operation> submission;
   std::size_t count = 0;
   std::int32_t expected = 0;
 };
 struct OnHost {
   std::vector<std::int32_t> values;
-  std::shared_ptr<Submission> submission;
+  std::shared_ptr<Operation> submission;
 };
 
 // The fake NCCL complains where two ranks give a communicator different calls, in number or kind.

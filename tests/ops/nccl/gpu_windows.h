@@ -70,8 +70,8 @@ class WindowRank {
     result.shape = {static_cast<std::int64_t>(count)};
     return result;
   }
-  std::shared_ptr<Submission> submit(std::string_view name, float* values, std::size_t count,
-                                     ProcessSet set = kWorld) const {
+  std::shared_ptr<Operation> submit(std::string_view name, float* values, std::size_t count,
+                                    ProcessSet set = kWorld) const {
     return engine().submit(
         {name, signature(count), reinterpret_cast<std::byte*>(values), stream_.get()}, set);
   }

@@ -411,7 +411,7 @@ class Program {
 
  private:
   struct Expected {
-    std::shared_ptr<Submission> submission;
+    std::shared_ptr<Operation> submission;
     float* values;
     std::size_t count;
     float sum;

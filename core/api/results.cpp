@@ -1,0 +1,206 @@
+#include "core/api/results.h"
+
+#include <hora/error.h>
+#include <hora/handle.h>
+#include <hora/result.h>
+
+#include <cstring>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "core/api/internals.h"
+#include "core/base/text.h"
+#include "core/engine/engine.h"
+#include "core/engine/operations.h"
+
+namespace hora {
+using namespace internal;
+namespace {
+
+const ResultMemory& held(const std::shared_ptr<ResultMemory>& memory) {
+  if (!memory) throw Error(ErrorCode::invalid_use, "this hora::Result is empty");
+  return *memory;
+}
+
+}  // namespace
+
+Result::Result(std::shared_ptr<ResultMemory> memory) noexcept : memory_(std::move(memory)) {}
+
+std::byte* Result::data() const {
+  return held(memory_).data();
+}
+DataType Result::type() const {
+  return held(memory_).type();
+}
+const Shape& Result::shape() const {
+  return held(memory_).shape();
+}
+const std::vector<std::int64_t>& Result::rows() const {
+  return held(memory_).rows();
+}
+TensorView Result::view() const {
+  const ResultMemory& memory = held(memory_);
+  return {memory.data(), memory.type(), memory.shape(), memory.device(), memory.stream()};
+}
+
+void Result::check_type(DataType asked) const {
+  if (asked == type()) return;
+  throw Error(ErrorCode::invalid_argument, "this hora::Result holds " +
+                                               std::string(name_of(type())) + ", not " +
+                                               std::string(name_of(asked)));
+}
+
+ResultHandle::ResultHandle(Handle handle, std::shared_ptr<ResultMemory> memory) noexcept
+    : memory_(std::move(memory)), handle_(std::move(handle)) {}
+
+Result ResultHandle::wait() {
+  handle_.wait();
+  return collect();
+}
+
+Result ResultHandle::wait(void* stream) {
+  handle_.wait(stream);
+  memory_->set_stream(stream);
+  return collect();
+}
+
+Result ResultHandle::synchronize() {
+  handle_.synchronize();
+  return collect();
+}
+
+Result ResultHandle::collect() {
+  memory_->collect();
+  return Access::result(std::exchange(memory_, nullptr));
+}
+
+void ResultMemory::collect() {
+  if (form_.output && !fits_output(bytes_)) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        tensor_text(form_.name) + ": " + output_text(form_.output->bytes, bytes_, form_.type), -1,
+        form_.name);
+  }
+  take();
+  collected_ = true;
+}
+
+HostResult::HostResult(NodeMemory& memory, ResultForm form)
+    : ResultMemory(std::move(form)), memory_(memory) {
+  const auto& output = form_.output;
+  output_is_shared_ = output && output->bytes > 0 && memory_.find(output->data, output->bytes);
+}
+
+std::byte* HostResult::expect(std::size_t bytes) {
+  output_is_expected_ = output_is_shared_ && fits_output(bytes);
+  if (output_is_expected_) return form_.output->data;
+  return expected_ = memory_.allocate(bytes).data;
+}
+
+std::byte* HostResult::place(std::size_t bytes) {
+  // A result that is not as it was expected must lie elsewhere: peers read what lies there.
+  const bool as_expected = is_even(rows_);
+  if (output_is_shared_ && fits_output(bytes) && (as_expected || !output_is_expected_)) {
+    return form_.output->data;
+  }
+  block_ =
+      expected_ && as_expected ? std::exchange(expected_, nullptr) : memory_.allocate(bytes).data;
+  return block_;
+}
+
+void HostResult::take() {
+  if (!form_.output || !block_) return;
+  std::memcpy(form_.output->data, block_, bytes_);
+  memory_.release(std::exchange(block_, nullptr));
+  data_ = form_.output->data;
+}
+
+StagedResult::StagedResult(NodeMemory& memory, DeviceHeap& heap, ResultForm form,
+                           const std::byte* input, std::size_t bytes, void* stream)
+    : ResultMemory(std::move(form)), memory_(memory), heap_(heap) {
+  if (bytes == 0) return;
+  input_ = allocate_host(bytes);
+  try {
+    heap_.to_host(input_, input, bytes, stream);
+  } catch (...) {
+    release_host(input_);
+    throw;
+  }
+}
+
+StagedResult::~StagedResult() {
+  if (block_ && !may_be_in_flight()) heap_.release(block_, form_.stream);
+  release_host(staging_);
+  release_host(input_);
+}
+
+void StagedResult::take() {
+  release_host(input_);
+  if (bytes_ == 0) return;
+  data_ = form_.output ? form_.output->data : (block_ = heap_.allocate(bytes_, form_.stream));
+  heap_.to_device(data_, staging_, bytes_, form_.stream);
+  release_host(staging_);
+}
+
+void StagedResult::release_host(std::byte*& block) {
+  if (block) memory_.release(std::exchange(block, nullptr));
+}
+
+Handle::Handle(std::shared_ptr<Engine> engine, std::shared_ptr<Operation> operation) noexcept
+    : engine_(std::move(engine)), operation_(std::move(operation)) {}
+
+Handle::Handle(Handle&& other) noexcept
+    : engine_(std::move(other.engine_)), operation_(std::move(other.operation_)) {}
+
+Handle& Handle::operator=(Handle&& other) noexcept {
+  Handle dropped(std::move(*this));
+  engine_ = std::move(other.engine_);
+  operation_ = std::move(other.operation_);
+  return *this;
+}
+
+Handle::~Handle() {
+  if (!valid() || engine_->is_forked()) return;
+  if (std::uncaught_exceptions() > 0) {
+    engine_->remaining().detach(operation_);
+    return;
+  }
+  try {
+    engine_->remaining().drop(*operation_);
+  } catch (const std::exception&) {
+    // A destructor does not throw, not even where logging fails.
+  }
+}
+
+bool Handle::ready() const {
+  return !valid() || operation_->finished();
+}
+
+bool Handle::wait_for(std::chrono::nanoseconds timeout) const {
+  return ready() || engine_->remaining().wait_for(*operation_, timeout);
+}
+
+void Handle::finish(std::optional<void*> stream, Until until) {
+  if (!valid()) {
+    throw Error(ErrorCode::invalid_use,
+                "there is nothing to wait for: this handle was waited for already, or moved from");
+  }
+  auto operation = std::exchange(operation_, nullptr);
+  const auto engine = std::exchange(engine_, nullptr);
+  if (stream) operation->memory.set_stream(*stream);
+  engine->remaining();
+  until == Until::there ? engine->synchronize(*operation) : engine->wait(*operation);
+}
+
+void Handle::wait() {
+  finish(std::nullopt, Until::ordered);
+}
+void Handle::wait(void* stream) {
+  finish(stream, Until::ordered);
+}
+void Handle::synchronize() {
+  finish(std::nullopt, Until::there);
+}
+
+}  // namespace hora

@@ -1,0 +1,158 @@
+/// The memory behind a Result.
+#pragma once
+
+#include <hora/types.h>
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/engine/engine.h"
+#include "core/engine/interfaces.h"
+#include "core/plan/exchange.h"
+#include "core/plan/plan.h"
+
+namespace hora::internal {
+
+/// The caller's memory for the result, of the result's length.
+struct ResultOutput {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// The properties of a Result that are known before the exchange.
+struct ResultForm {
+  DataType type = DataType::float32;
+  Shape row;  ///< all extents but the first
+  Device device;
+  void* stream = nullptr;  ///< of the output, where there is one, else of the input
+  std::string name = {};   ///< the tensor's, for errors of the output
+  std::optional<ResultOutput> output = {};
+};
+
+/// Thread rule: allocate() by the thread that makes progress, the rest once the collective is
+/// finished.
+class ResultMemory : public ExchangeResult {
+ public:
+  explicit ResultMemory(ResultForm form) : form_(std::move(form)), shape_(form_.row) {
+    shape_.insert(shape_.begin(), 0);
+  }
+  ResultMemory(const ResultMemory&) = delete;
+  ResultMemory& operator=(const ResultMemory&) = delete;
+
+  std::byte* allocate(std::span<const std::int64_t> rows, std::size_t bytes) override {
+    rows_.assign(rows.begin(), rows.end());
+    for (const std::int64_t count : rows) shape_.front() += count;
+    bytes_ = bytes;
+    if (bytes > 0) data_ = place(bytes);
+    return data_;
+  }
+  /// By the thread that has waited: the form's stream sees the result from now on, in the form's
+  /// output where there is one. May block. Throws Error(invalid_argument) where that does not fit.
+  void collect();
+
+  /// Overrides the stream. Call before collect().
+  void set_stream(void* stream) { form_.stream = stream; }
+
+  std::byte* data() const { return data_; }
+  DataType type() const { return form_.type; }
+  const Shape& shape() const { return shape_; }
+  const std::vector<std::int64_t>& rows() const { return rows_; }
+  const Device& device() const { return form_.device; }
+  void* stream() const { return form_.stream; }
+
+ protected:
+  virtual std::byte* place(std::size_t bytes) = 0;
+  /// By collect(): `data_` is where the caller finds the result.
+  virtual void take() = 0;
+  bool fits_output(std::size_t bytes) const { return form_.output && form_.output->bytes == bytes; }
+  bool collected() const { return collected_; }
+  /// As a Buffer's: the program has had the memory, and a handle that an exception drops may leave
+  /// a collective in flight on it. Then it is not reused.
+  bool may_be_in_flight() const { return collected_ && std::uncaught_exceptions() > 0; }
+
+  ResultForm form_;
+  Shape shape_;
+  std::vector<std::int64_t> rows_;
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+
+ private:
+  bool collected_ = false;
+};
+
+/// A block of this rank's windows: mapped pages, as faults would cost more than the exchange. An
+/// output in the windows takes its place; to another one the block is copied.
+class HostResult final : public ResultMemory, public ResultPlace {
+ public:
+  /// `memory` outlives it.
+  HostResult(NodeMemory& memory, ResultForm form);
+  ~HostResult() override {
+    if (block_ && !may_be_in_flight()) memory_.release(block_);
+    if (expected_) memory_.release(expected_);
+  }
+  std::byte* expect(std::size_t bytes) override;
+
+ private:
+  std::byte* place(std::size_t bytes) override;
+  void take() override;
+
+  NodeMemory& memory_;
+  bool output_is_shared_ = false;    ///< it lies in this rank's windows
+  bool output_is_expected_ = false;  ///< then peers may read or write there
+  std::byte* expected_ = nullptr;
+  std::byte* block_ = nullptr;
+};
+
+/// Written on the device's own stream. Freed in the order of the form's stream, or of the device's
+/// own as long as no thread has waited: then nothing reads it, and that stream may be destroyed.
+class DeviceResult final : public ResultMemory {
+ public:
+  /// `heap` outlives it.
+  DeviceResult(DeviceHeap& heap, ResultForm form) : ResultMemory(std::move(form)), heap_(heap) {}
+  ~DeviceResult() override {
+    if (may_be_in_flight()) return;
+    heap_.release(block_, collected() ? std::optional(form_.stream) : std::nullopt);
+  }
+
+ private:
+  std::byte* place(std::size_t bytes) override {
+    if (fits_output(bytes)) return form_.output->data;
+    return block_ = heap_.allocate(bytes, std::nullopt);
+  }
+  void take() override {}  // it is there, in the order of the stream
+
+  DeviceHeap& heap_;
+  std::byte* block_ = nullptr;
+};
+
+/// An exchange in host memory of tensors on a device: the input in a block of this rank's windows,
+/// the result in another one, which is copied to the device when the caller has waited.
+class StagedResult final : public ResultMemory {
+ public:
+  /// Copies `bytes` of `input` once `stream` has reached this point; blocks until then.
+  /// `memory` and `heap` outlive it. Throws Error(out_of_memory) and Error(transport).
+  StagedResult(NodeMemory& memory, DeviceHeap& heap, ResultForm form, const std::byte* input,
+               std::size_t bytes, void* stream);
+  ~StagedResult() override;
+
+  std::byte* input() const { return input_; }
+
+ private:
+  std::byte* place(std::size_t bytes) override { return staging_ = allocate_host(bytes); }
+  /// Throws Error(out_of_memory) and Error(transport).
+  void take() override;
+  std::byte* allocate_host(std::size_t bytes) { return memory_.allocate(bytes).data; }
+  void release_host(std::byte*& block);
+
+  NodeMemory& memory_;
+  DeviceHeap& heap_;
+  std::byte* input_ = nullptr;
+  std::byte* staging_ = nullptr;  ///< of the result; until it is taken, data_ as well
+  std::byte* block_ = nullptr;    ///< on the device
+};
+
+}  // namespace hora::internal

@@ -1,0 +1,99 @@
+/// This process's identity in messages, and whether it is a forked child of a rank; what the kernel
+/// says of another process of this host; and this machine's processors and networks.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+struct hwloc_topology;
+
+namespace hora::internal {
+
+/// One process of the job.
+struct ProcessIdentity {
+  int rank = -1;
+  std::string host = {};
+  std::int64_t pid = 0;
+};
+
+/// Tells ranks the name that horarun's user has for their host.
+inline constexpr const char* kHostVariable = "HORARUN_HOST";
+
+/// This host's name, as horarun has it; "unknown" where it has none.
+std::string host_name();
+
+/// A text that differs from that of processes whose pids mean nothing here (pid_namespaces(7));
+/// "unknown" where there is no /proc.
+std::string pid_namespace();
+
+/// This process as `rank`.
+ProcessIdentity identity_of_process(int rank);
+
+/// True where descriptors that are not the program's own have been closed since the first call, as
+/// a loop of close() over all numbers does. Thread rule: any thread.
+bool descriptors_are_gone() noexcept;
+
+/// "rank 3 (host node7, pid 4242)"; what is not known is left out.
+std::string to_string(const ProcessIdentity& process);
+
+/// A forked child has its parent's memory, but none of its threads, none of its place in the job,
+/// and any lock as another thread held it. It may destroy nothing that a ProcessOwner guards.
+/// Thread rule: any thread. Asking costs one load.
+class ProcessOwner {
+ public:
+  ProcessOwner();
+  /// False in every process forked from the one that made this.
+  bool is_this_process() const noexcept;
+
+ private:
+  std::uint64_t forks_;  ///< that lay between the program's start and this process
+};
+
+enum class ProcessState : std::uint8_t {
+  running,   ///< on a core, or ready for one
+  sleeping,  ///< waits for something: a lock, a file, input, another process
+  blocked,   ///< waits inside the kernel, where no signal reaches it: a disk, a network file system
+  stopped,   ///< by SIGSTOP, or by ^Z on its terminal
+  traced,    ///< stopped by a debugger
+  gone,      ///< ended, whether its parent has taken note or not
+  unknown,
+};
+
+/// /proc/PID/stat (proc(5)); the state is that of the process's first thread.
+struct ProcessStat {
+  std::int64_t pid = 0;
+  std::int64_t parent = 0;
+  ProcessState state = ProcessState::unknown;
+  std::string name = {};
+};
+
+/// Parses that file's contents; none where they are not such.
+std::optional<ProcessStat> parse_process_stat(std::string_view text);
+
+/// Reads one small file of a process in this pid namespace; none where there is no such process, or
+/// it cannot be read.
+std::optional<ProcessStat> process_stat(std::int64_t pid);
+
+/// The same, and `gone` where there is no such process.
+ProcessState process_state(std::int64_t pid);
+
+/// This machine's processors, cores and memory nodes, as hwloc reads them.
+using MachineTopology = std::unique_ptr<hwloc_topology, void (*)(hwloc_topology*)>;
+
+/// Without caches and devices, and without what its control group leaves out. Null where hwloc
+/// cannot read it.
+MachineTopology machine_topology();
+
+/// The system's RDMA devices: those of InfiniBand, RoCE, Omni-Path and EFA.
+inline constexpr const char* kRdmaDevices = "/sys/class/infiniband";
+
+/// Their active ports, "mlx5_0 port 1", in order; of a folder laid out as kRdmaDevices, which need
+/// not exist.
+std::vector<std::string> active_rdma_ports(const std::filesystem::path& devices = kRdmaDevices);
+
+}  // namespace hora::internal

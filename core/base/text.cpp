@@ -1,0 +1,171 @@
+#include "core/base/text.h"
+
+#include <hora/printable.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+namespace hora {
+namespace {
+
+struct CodePoint {
+  std::uint32_t value = 0;
+  std::size_t bytes = 0;  ///< 0: no UTF-8 begins here
+};
+
+bool continues(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;
+}
+
+/// The first code point of `text`, well-formed as in RFC 3629: shortest form, no surrogates.
+CodePoint first_of(std::string_view text) {
+  const auto lead = static_cast<unsigned char>(text.front());
+  if (lead < 0x80U) return {lead, 1};
+  const std::size_t bytes = lead >= 0xF0U ? 4 : lead >= 0xE0U ? 3 : 2;
+  constexpr std::array<std::uint32_t, 5> kLeast = {0, 0, 0x80, 0x800, 0x10000};
+  if (lead < 0xC2U || lead > 0xF4U || text.size() < bytes) return {};
+  std::uint32_t value = lead & (0x7FU >> bytes);
+  for (std::size_t i = 1; i < bytes; ++i) {
+    if (!continues(text[i])) return {};
+    value = value << 6 | (static_cast<unsigned char>(text[i]) & 0x3FU);
+  }
+  const bool surrogate = value >= 0xD800 && value <= 0xDFFF;
+  return value < kLeast[bytes] || value > 0x10FFFF || surrogate ? CodePoint{}
+                                                                : CodePoint{value, bytes};
+}
+
+/// Controls beyond ASCII's: C1, ends of lines, and what changes the direction of writing (Unicode's
+/// property Bidi_Control).
+bool is_control(std::uint32_t c) {
+  return (c >= 0x80 && c <= 0x9F) || c == 0x061C || c == 0x200E || c == 0x200F ||
+         (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
+}
+
+void append_hexadecimal(std::string& text, std::uint32_t value, int digits) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4) text += kDigits[value >> shift & 0xFU];
+}
+
+void append_byte(std::string& text, char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  if (byte >= 0x20U && byte < 0x7FU) {
+    text += c;
+  } else if (c == '\n') {
+    text += "\\n";
+  } else if (c == '\r') {
+    text += "\\r";
+  } else if (c == '\t') {
+    text += "\\t";
+  } else {
+    text += "\\x";
+    append_hexadecimal(text, byte, 2);
+  }
+}
+
+std::string escaped(std::string_view text) {
+  std::string result;
+  result.reserve(text.size());
+  while (!text.empty()) {
+    const CodePoint first = first_of(text);
+    if (first.bytes <= 1) {
+      append_byte(result, text.front());
+    } else if (is_control(first.value)) {
+      result += "\\u";
+      append_hexadecimal(result, first.value, 4);
+    } else {
+      result += text.substr(0, first.bytes);
+    }
+    text.remove_prefix(std::max<std::size_t>(first.bytes, 1));
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text, std::size_t longest) {
+  std::string result = escaped(text);
+  if (result.size() <= longest) return result;
+  constexpr std::size_t kNote = 48;  // room for the note
+  const std::size_t kept = longest - kNote;
+  std::size_t begin = kept - kept / 4;
+  std::size_t end = result.size() - kept / 4;
+  while (continues(result[begin])) --begin;
+  while (end < result.size() && continues(result[end])) ++end;
+  const std::string note = " ... (" + std::to_string(end - begin) + " bytes left out) ... ";
+  return result.replace(begin, end - begin, note);
+}
+
+std::string in_quotes(std::string_view text) {
+  return '"' + printable(text, kLongestQuotation) + '"';
+}
+
+namespace internal {
+namespace {
+
+/// `call`: "<kind>.<number from 0>".
+std::string unnamed_text(std::string_view call) {
+  const auto dot = call.rfind('.');
+  const std::string kind = "the unnamed " + printable(call.substr(0, dot));
+  const std::string_view number = dot == std::string_view::npos ? "0" : call.substr(dot + 1);
+  return number == "0" ? kind : kind + " in slot " + printable(number);
+}
+
+}  // namespace
+
+std::string tensor_text(std::string_view name) {
+  if (name.empty()) return "an unnamed tensor";
+  if (name == kJoinName) return "join()";
+  if (name == kAddSetName) return "add_process_set()";
+  if (name == kRemoveSetName) return "remove_process_set()";
+  if (name.starts_with(kUnnamedPrefix)) return unnamed_text(name.substr(kUnnamedPrefix.size()));
+  return "tensor " + in_quotes(name);
+}
+
+std::string ranks_text(std::span<const int> ranks) {
+  std::string text;
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t end = i + 1;
+    while (end < ranks.size() && std::int64_t{ranks[end]} == std::int64_t{ranks[end - 1]} + 1)
+      ++end;
+    if (!text.empty()) text += ", ";
+    text += std::to_string(ranks[i]);
+    if (end - i == 2) text += ", " + std::to_string(ranks[end - 1]);
+    if (end - i > 2) text += "-" + std::to_string(ranks[end - 1]);
+    i = end;
+  }
+  return text;
+}
+
+std::string named_ranks(std::span<const int> ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks);
+}
+
+std::string ranks_have(std::span<const int> ranks) {
+  return named_ranks(ranks) + (ranks.size() == 1 ? " has" : " have");
+}
+
+std::string seconds_text(std::chrono::nanoseconds length) {
+  const auto tenths = std::max<std::int64_t>(length / std::chrono::milliseconds(100), 0);
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace internal
+}  // namespace hora

@@ -1,0 +1,49 @@
+/// Texts of messages: ranks, times, and what is in flight under a name. Names that hora itself
+/// gives to collectives.
+#pragma once
+
+#include <hora/export.h>
+
+#include <chrono>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace hora::internal {
+
+/// Begins the names of collectives that were given none, followed by kind and number.
+inline constexpr std::string_view kUnnamedPrefix = "hora.unnamed.";
+/// Names of hora's own calls.
+inline constexpr std::string_view kJoinName = "hora.join";
+inline constexpr std::string_view kAddSetName = "hora.process_sets.add";
+inline constexpr std::string_view kRemoveSetName = "hora.process_sets.remove";
+/// "hora.gradients.<optimizer>.<bucket>", and others of an optimizer; bucket 0 is full first.
+inline constexpr std::string_view kGradientsName = "hora.gradients.";
+/// Before the number of a layout that is not the optimizer's first one, and that before the
+/// bucket's: "hora.gradients.0.layout1.3".
+inline constexpr std::string_view kLayoutName = "layout";
+/// "hora.sync_batch_norm.<layer>", and with ".backward" after it.
+inline constexpr std::string_view kSyncBatchNormName = "hora.sync_batch_norm.";
+inline constexpr std::string_view kBackwardEnd = ".backward";
+
+/// `tensor "weight"`; for names that no user has given what was called: "the unnamed allreduce",
+/// "the unnamed barrier in slot 1" (slot 0 was in flight), "join()"; for none "an unnamed
+/// tensor".
+HORA_EXPORT std::string tensor_text(std::string_view name);
+
+/// "0-2, 5" for ascending ranks.
+std::string ranks_text(std::span<const int> ranks);
+/// "rank 3", or "ranks 0-2".
+HORA_EXPORT std::string named_ranks(std::span<const int> ranks);
+/// "rank 3 has", or "ranks 0-2 have".
+std::string ranks_have(std::span<const int> ranks);
+
+/// "12.3 s".
+std::string seconds_text(std::chrono::nanoseconds length);
+
+/// Levenshtein's distance, for "did you mean": the fewest insertions, deletions and replacements
+/// from `a` to `b`.
+std::size_t edit_distance(std::string_view a, std::string_view b);
+
+}  // namespace hora::internal

@@ -1,0 +1,653 @@
+#include "core/engine/operations.h"
+
+#include <hora/printable.h>
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/text.h"
+#include "core/control_block/atomic.h"
+
+namespace hora::internal {
+
+std::shared_ptr<Operation> NameTable::enter_again(std::string_view name) {
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) return nullptr;
+  NameEntry& entry = found->second;
+  const auto spare = std::find_if(entry.spares.begin(), entry.spares.end(),
+                                  [](const auto& each) { return each.use_count() == 1; });
+  if (entry.operation || spare == entry.spares.end()) return nullptr;
+  // The table's is the only reference, so nothing else will touch it. Others were dropped by other
+  // threads, each by a decrement that releases; use_count() is relaxed, but the decrement of one
+  // more reference acquires what all of them have done with the operation.
+  { const std::shared_ptr<Operation> acquired = *spare; }
+  entry.operation = std::move(*spare);
+  entry.operation->renew();
+  entry.operation->entry = &entry;
+  return entry.operation;
+}
+
+bool NameTable::enter(const std::shared_ptr<Operation>& operation) {
+  NameEntry& entry = entries_[operation->name];
+  if (entry.operation) return false;
+  entry.operation = operation;
+  operation->entry = &entry;
+  return true;
+}
+
+void NameTable::leave(const Operation& operation) {
+  NameEntry* const entry = operation.entry;
+  if (!entry) return;
+  entry->operation->entry = nullptr;
+  if (!entry->id) {
+    entries_.erase(entries_.find(operation.name));
+    return;
+  }
+  const auto place = std::find(entry->spares.begin(), entry->spares.end(), nullptr);
+  std::shared_ptr<Operation> ended = std::move(entry->operation);
+  if (place != entry->spares.end()) *place = std::move(ended);
+}
+
+std::string NameTable::unnamed(std::string_view prefix) const {
+  for (std::size_t k = 0;; ++k) {
+    std::string name = fmt::format("{}.{}", prefix, k);
+    const auto entry = entries_.find(name);
+    if (entry == entries_.end() || !entry->second.operation) return name;
+  }
+}
+
+std::shared_ptr<Operation> NameTable::waiting_for(Id id) const {
+  const auto& operation = in_flight_[static_cast<std::size_t>(slot_of(id))];
+  return operation && operation->id == id ? operation : nullptr;
+}
+
+std::shared_ptr<Operation> NameTable::take_waiting(Id id) {
+  auto& operation = in_flight_[static_cast<std::size_t>(slot_of(id))];
+  return operation && operation->id == id ? std::move(operation) : nullptr;
+}
+
+void NameTable::set_waiting(Id id, std::shared_ptr<Operation> operation) {
+  in_flight_[static_cast<std::size_t>(slot_of(id))] = std::move(operation);
+}
+
+std::shared_ptr<Operation> NameTable::undecided(const std::string& name) const {
+  const auto entry = entries_.find(name);
+  if (entry == entries_.end() || !entry->second.operation) return nullptr;
+  const auto& operation = entry->second.operation;
+  return operation->decided || operation->finished() ? nullptr : operation;
+}
+
+std::shared_ptr<Operation> NameTable::assign(const std::string& name, Id id) {
+  const auto operation = undecided(name);
+  if (!operation) return nullptr;
+  learn(name, id, operation->signature);
+  operation->id = id;
+  operation->last_extents = operation->entry->last_extents;
+  return operation;
+}
+
+std::shared_ptr<Operation> NameTable::retire(Id id) {
+  const auto named = names_of_ids_.extract(id);
+  if (named.empty()) return nullptr;
+  const auto entry = entries_.find(named.mapped());
+  if (entry == entries_.end() || entry->second.id != id) return nullptr;
+  entry->second.id.reset();
+  const std::shared_ptr<Operation> operation = entry->second.operation;
+  if (!operation) {
+    entries_.erase(entry);
+    return nullptr;
+  }
+  if (operation->id != id || operation->decided) return nullptr;
+  operation->id.reset();
+  set_waiting(id, nullptr);
+  return operation;
+}
+
+std::shared_ptr<Operation> NameTable::take_undecided(const std::string& name) {
+  const auto operation = undecided(name);
+  if (operation && operation->id) set_waiting(*operation->id, nullptr);
+  return operation;
+}
+
+std::vector<std::shared_ptr<Operation>> NameTable::unfinished() const {
+  std::vector<std::shared_ptr<Operation>> result = uncollected();
+  std::erase_if(result, [](const auto& operation) { return operation->finished(); });
+  return result;
+}
+
+std::vector<std::shared_ptr<Operation>> NameTable::uncollected() const {
+  std::vector<std::shared_ptr<Operation>> result;
+  for (const auto& [name, entry] : entries_) {
+    if (entry.operation) result.push_back(entry.operation);
+  }
+  return result;
+}
+
+void NameTable::learn(const std::string& name, Id id, const Signature& signature) {
+  NameEntry& entry = entries_[name];
+  if (entry.id) names_of_ids_.erase(*entry.id);
+  entry.id = id;
+  entry.signature = signature;
+  entry.last_extents =
+      extents_may_differ(signature.kind) ? std::make_shared<LastExtents>() : nullptr;
+  names_of_ids_[id] = name;
+}
+
+const Signature* NameTable::signature_of(Id id) const {
+  const auto name = names_of_ids_.find(id);
+  if (name == names_of_ids_.end()) return nullptr;
+  const NameEntry& entry = entries_.at(name->second);
+  return entry.id == id ? &entry.signature : nullptr;
+}
+
+std::optional<std::string> NameTable::taken() const {
+  for (const auto& [name, entry] : entries_) {
+    if (entry.operation) return name;
+  }
+  return std::nullopt;
+}
+
+Operations::Operations(const SetParts& parts, const EngineParts& engine,
+                       const std::atomic<bool>& aborted, const Tracer& trace, ProcessSet set)
+    : rank_(engine.rank),
+      aborted_(aborted),
+      trace_(trace),
+      record_(engine.flight ? engine.flight->writer() : RecordWriter()),
+      set_(set),
+      control_block_(*parts.control_block),
+      status_(engine.world.control_block->status(engine.world.control_block->local_rank())),
+      small_blocks_(*parts.memory),
+      memory_{.set = parts,
+              .device = engine.device,
+              .heap = engine.device_heap,
+              .rank = engine.rank,
+              .local_rank = control_block_.local_rank(),
+              .local_size = control_block_.local_size(),
+              .small = &small_blocks_,
+              .volume = &block_volume_,
+              .is_world = set == kWorld},
+      table_(control_block_.id_capacity()),
+      deadlines_(parts, engine, table_, memory_, next_times_) {}
+
+void Operations::check_open() const {
+  if (closed_) throw detached(*closed_);
+}
+
+std::shared_ptr<Operation> Operations::enter(Request& request) {
+  check_open();
+  if (auto again = request.name.empty() ? nullptr : table_.enter_again(request.name)) {
+    if (again->signature != request.signature) again->signature = std::move(request.signature);
+    again->result = std::move(request.result);
+    return again;
+  }
+  auto operation = std::make_shared<Operation>();
+  operation->owner = this;
+  operation->name =
+      !request.name.empty()
+          ? request.name
+          : table_.unnamed(fmt::format("{}{}", kUnnamedPrefix, name_of(request.signature.kind)));
+  operation->signature = std::move(request.signature);
+  operation->result = std::move(request.result);
+  if (!table_.enter(operation)) {
+    throw Error(
+        ErrorCode::duplicate_name,
+        fmt::format("{} is in flight already on rank {}: wait for its handle first, or give "
+                    "this one a name of its own",
+                    tensor_text(operation->name), rank_),
+        rank_, operation->name);
+  }
+  return operation;
+}
+
+void Operations::record(Operation& operation) const {
+  operation.record =
+      record_.submitted(operation.name, set_, operation.signature, operation.memory.bytes(),
+                        static_cast<std::size_t>(memory_.topology().size()), operation.submitted);
+}
+
+std::shared_ptr<Operation> Operations::submit(Request&& request, Caller caller) {
+  std::shared_ptr<Operation> operation;
+  {
+    const LockGuard table(table_lock_);
+    operation = enter(request);
+  }
+  try {
+    operation->memory.copy_in(memory_, operation->signature, request, caller);
+    const LockGuard table(table_lock_);
+    check_open();
+    if (deadlines_.begin(*operation, request.timeout, now())) {
+      // A caller that sleeps, and the engine, which may outlast its turn.
+      control_block_.signal(memory_.local_rank);
+      control_block_.wakeup_flags().wake_engine();
+    }
+    record(*operation);
+    undecided_.fetch_add(1);
+    announce(operation);
+    status_.submitted.write(operation->name, operation->submitted);
+  } catch (...) {
+    record_.finished(operation->record, RecordOutcome::failed, now());
+    release(*operation);
+    throw;
+  }
+  return operation;
+}
+
+std::shared_ptr<Operation> Operations::timed_out(Duration time) {
+  if (next_timeout() > time) return nullptr;
+  const LockGuard table(table_lock_);
+  Deadlines::Due due = deadlines_.take_due(time);
+  for (const auto& operation : due.expiring) {
+    send({.kind = MailKind::expiring,
+          .name = operation->name,
+          .signature = {},
+          .location = {},
+          .expiry = operation->limit.expiry(operation->submitted, time)});
+  }
+  return std::move(due.timed_out);
+}
+
+std::shared_ptr<Operation> Operations::stalled(Duration time) const {
+  const LockGuard table(table_lock_);
+  return deadlines_.stalled(time);
+}
+
+bool Operations::waits_since(Duration time) const {
+  const LockGuard table(table_lock_);
+  return deadlines_.waits_since(time);
+}
+
+void Operations::note_answer(const std::string& name) {
+  const LockGuard table(table_lock_);
+  deadlines_.note_answer(name, now());
+}
+
+void Operations::announce(const std::shared_ptr<Operation>& operation) {
+  const NameEntry& entry = *operation->entry;
+  if (!entry.id || entry.signature != operation->signature) {
+    return report(*operation);
+  }
+  const Id id = *entry.id;
+  operation->id = id;
+  table_.set_waiting(id, operation);
+  operation->last_extents = entry.last_extents;
+  trace_.marked(operation->name, "ready");
+  const Arrival arrival = arrive(id, operation->memory.location(), operation->submitted,
+                                 operation->is_resized(memory_));
+  if (arrival == Arrival::complete) trace_.marked(operation->name, "last of the node");
+  if (arrival != Arrival::stale) return;
+  // Reported here, so that the decision that gives the id up does not report it again.
+  table_.set_waiting(id, nullptr);
+  operation->id.reset();
+  report(*operation);
+}
+
+Operations::Arrival Operations::arrive(Id id, Location where, Duration time, bool resized) {
+  const bool single_node = memory_.single_node();
+  const Arrival arrival = control_block_.arrive(id, where, time, resized && !single_node);
+  if (arrival == Arrival::complete) {
+    if (single_node) control_block_.signal_others();
+    control_block_.signal(single_node ? control_block_.local_rank() : 0);
+  } else if (arrival == Arrival::waiting) {
+    if (control_block_.watched(id)) control_block_.signal(0);
+    if (!control_block_.any_joined()) return arrival;
+    const LocalRanks joined = control_block_.joined_ranks();
+    for (int r = 0; r < control_block_.local_size(); ++r) {
+      if (joined[static_cast<std::size_t>(r)]) control_block_.signal(r);
+    }
+  }
+  return arrival;
+}
+
+void Operations::report(const Operation& operation) {
+  trace_.marked(operation.name, "reported");
+  send({.kind = MailKind::report,
+        .name = operation.name,
+        .signature = operation.signature,
+        .location = operation.memory.location()});
+}
+
+void Operations::send(const Mail& mail) {
+  auto bytes = encode(mail);
+  if (!outbox_.empty() || !control_block_.push_mail(bytes)) {
+    outbox_.push_back(std::move(bytes));
+    mail_waits_.store(true, kWakeOrder);
+    // It polls from now on: no rank says that there is room.
+    control_block_.signal(control_block_.local_rank());
+  }
+  control_block_.signal(0);
+}
+
+std::shared_ptr<Operation> Operations::join() {
+  auto operation = std::make_shared<Operation>();
+  operation->owner = this;
+  operation->name = kJoinName;
+  operation->signature.kind = OperationKind::join;
+  const LockGuard table(table_lock_);
+  check_open();
+  if (!table_.enter(operation)) {
+    throw Error(ErrorCode::duplicate_name,
+                fmt::format("rank {} has joined this process set already", rank_), rank_);
+  }
+  operation->submitted = now();
+  operation->overdue_at = Duration::max();  // others may have data for hours
+  record(*operation);
+  undecided_.fetch_add(1);
+  joined_.store(true);
+  // From now on peers wake this rank when they become ready for something.
+  control_block_.set_joined(true);
+  send({.kind = MailKind::joined, .name = {}, .signature = {}, .location = {}});
+  control_block_.signal(control_block_.local_rank());
+  status_.submitted.write(operation->name, operation->submitted);
+  return operation;
+}
+
+std::optional<Duration> Operations::joined_since() const {
+  if (!joined_.load()) return std::nullopt;
+  const LockGuard table(table_lock_);
+  const auto join = table_.undecided(std::string(kJoinName));
+  return join ? std::optional(join->submitted) : std::nullopt;
+}
+
+void Operations::announce_departure() {
+  undecided_.fetch_add(1);
+  const LockGuard table(table_lock_);
+  send({.kind = MailKind::departed, .name = {}, .signature = {}, .location = {}});
+}
+
+void Operations::report_stalls() {
+  if (!wait_for_peers() || now().count() < next_times_.overdue.load()) return;
+  const LockGuard table(table_lock_);
+  for (const auto& operation : deadlines_.take_overdue(now())) {
+    trace_.marked(operation->name, "overdue");
+    send({.kind = MailKind::overdue, .name = operation->name, .signature = {}, .location = {}});
+  }
+}
+
+bool Operations::wait_for_peers(const std::string& name) const {
+  const LockGuard table(table_lock_);
+  const auto operation = table_.undecided(name);
+  return operation && operation->announced();
+}
+
+void Operations::hint_elsewhere(const std::string& name, ProcessSet set) {
+  const LockGuard table(table_lock_);
+  const Mail mail{.kind = MailKind::elsewhere,
+                  .name = name,
+                  .signature = {},
+                  .location = {},
+                  .process_set = set};
+  if (outbox_.empty() && control_block_.push_mail(encode(mail))) control_block_.signal(0);
+}
+
+bool Operations::flush_mail() {
+  if (!mail_waits()) return false;
+  const LockGuard table(table_lock_);
+  bool any = false;
+  while (!outbox_.empty() && control_block_.push_mail(outbox_.front())) {
+    outbox_.pop_front();
+    any = true;
+  }
+  if (outbox_.empty()) mail_waits_.store(false, kWakeOrder);
+  if (any) control_block_.signal(0);
+  return any;
+}
+
+void Operations::take(const Decision& decision, std::span<const LastRank> last,
+                      DecidedBatch& batch) {
+  batch.clear();
+  batch.local_size = static_cast<std::size_t>(control_block_.local_size());
+  const auto refuse = [&](const std::string& what) {
+    throw Error(
+        ErrorCode::transport,
+        fmt::format("negotiation: rank {} is to run {}, which it has not submitted", rank_, what),
+        rank_);
+  };
+  const auto take = [&](std::shared_ptr<Operation> operation, Duration time,
+                        const LastRank& last_rank = {}) {
+    operation->decided = true;
+    operation->decided_at = time;
+    record_.decided(operation->record, ++decided_, time);
+    trace_.negotiated(operation->name, operation->submitted, operation->decided_at, last_rank);
+    batch.operations.push_back(std::move(operation));
+  };
+  const LockGuard table(table_lock_);
+  const Duration time = now();
+  for (const Id id : decision.retired) {
+    drop_proxy(id);
+    if (const auto operation = table_.retire(id)) report(*operation);
+  }
+  for (const Assigned& assigned : decision.assigned) {
+    auto operation = table_.assign(assigned.name, assigned.id);
+    if (!operation && joined_.load() && assigned.signature) {
+      table_.learn(assigned.name, assigned.id, *assigned.signature);
+      operation = make_proxy(assigned.id, *assigned.signature);
+    }
+    if (!operation) refuse(in_quotes(assigned.name));
+    take(std::move(operation), time);
+    batch.locations.insert(batch.locations.end(), assigned.locations.begin(),
+                           assigned.locations.end());
+  }
+  for (std::size_t i = 0; i < decision.run.size(); ++i) {
+    const Id id = decision.run[i];
+    auto operation = table_.take_waiting(id);
+    if (operation) {
+      for (int r = 0; r < control_block_.local_size(); ++r) {
+        batch.locations.push_back(control_block_.location(id, r));
+      }
+    } else {
+      const Signature* const known = joined_.load() ? table_.signature_of(id) : nullptr;
+      if (!known) refuse(fmt::format("id {}", id));
+      // No rank of this node has submitted it.
+      operation = make_proxy(id, *known);
+      table_.set_waiting(id, nullptr);
+      batch.locations.resize(batch.locations.size() + batch.local_size, kNowhere);
+    }
+    operation->repeats = std::ranges::find(decision.resized, id) == decision.resized.end();
+    take(std::move(operation), time, i < last.size() ? last[i] : LastRank{});
+  }
+  if (!batch.operations.empty()) ++statistics_.batches;
+  undecided_.fetch_sub(static_cast<int>(batch.operations.size()));
+}
+
+void Operations::fail(const Failed& failed) {
+  std::shared_ptr<Operation> operation;
+  {
+    const LockGuard table(table_lock_);
+    if (failed.has_id) drop_proxy(failed.id);
+    operation = table_.take_undecided(failed.name);
+  }
+  if (!operation) return;
+  undecided_.fetch_sub(1);
+  trace_.negotiated(operation->name, operation->submitted, now());
+  trace_.marked(operation->name, "mismatch");
+  finish(operation, Error(ErrorCode::mismatch, failed.text, -1, failed.name));
+}
+
+/// Other ranks of the node are ready for the id, and this rank is not.
+bool Operations::is_wanted(Id id) const {
+  const LocalRanks ready = control_block_.ready_ranks(id);
+  const auto own = static_cast<std::size_t>(control_block_.local_rank());
+  return ready.any() && !ready[own] && !refused_.contains(id);
+}
+
+bool Operations::submit_proxy(Id id, const std::string& name) {
+  const Signature* signature = table_.signature_of(id);
+  if (!signature) return false;
+  if (!allows_joined(signature->kind)) {
+    refused_.insert(id);
+    Mail mail{.kind = MailKind::report, .name = name, .signature = {}, .location = kNowhere};
+    mail.signature.kind = OperationKind::join;
+    send(mail);
+    return true;
+  }
+  table_.set_waiting(id, make_proxy(id, *signature));
+  if (arrive(id, kNowhere) == Arrival::stale) drop_proxy(id);
+  return true;
+}
+
+std::shared_ptr<Operation> Operations::make_proxy(Id id, const Signature& signature) {
+  auto operation = std::make_shared<Operation>();
+  operation->signature = signature;
+  operation->memory.contribute_nothing(signature.bytes());
+  operation->id = id;
+  operation->is_joined_proxy = true;
+  undecided_.fetch_add(1);
+  return operation;
+}
+
+/// The id was decided otherwise, or given up.
+void Operations::drop_proxy(Id id) {
+  refused_.erase(id);
+  const auto operation = table_.waiting_for(id);
+  if (!operation || !operation->is_joined_proxy) return;
+  table_.set_waiting(id, nullptr);
+  undecided_.fetch_sub(1);
+}
+
+bool Operations::proxies_are_wanted() const {
+  if (!joined_.load()) return false;
+  const LockGuard table(table_lock_);
+  return std::ranges::any_of(table_.names_of_ids(), [this](const auto& known) {
+    table_lock_.assert_held();
+    return is_wanted(known.first);
+  });
+}
+
+bool Operations::submit_proxies() {
+  if (!proxies_are_wanted()) return false;
+  const LockGuard table(table_lock_);
+  bool any = false;
+  for (const auto& [id, name] : table_.names_of_ids()) {
+    if (!is_wanted(id)) continue;
+    // The ranks that are ready may have read of the end of the join already: then the log says so.
+    // Looked at after their bits, for each id: what was answered last may have let them go on.
+    if (control_block_.log_has_pending_work()) return true;
+    any |= submit_proxy(id, name);
+  }
+  return any;
+}
+
+void Operations::end_join(int last_joined) {
+  std::shared_ptr<Operation> operation;
+  {
+    const LockGuard table(table_lock_);
+    for (const auto& [id, name] : table_.names_of_ids()) {
+      const auto waiting = table_.waiting_for(id);
+      if (!waiting || !waiting->is_joined_proxy) continue;
+      control_block_.withdraw(id);
+      drop_proxy(id);
+    }
+    refused_.clear();
+    control_block_.set_joined(false);
+    operation = table_.take_undecided(std::string(kJoinName));
+  }
+  joined_.store(false);
+  if (!operation) return;
+  undecided_.fetch_sub(1);
+  operation->number = last_joined;
+  finish(operation, std::nullopt);
+}
+
+void Operations::finish(const std::shared_ptr<Operation>& operation, std::optional<Error> error,
+                        Duration time) {
+  bool is_detached = false;
+  {
+    const LockGuard table(table_lock_);
+    if (operation->finished()) return;
+    if (!error) {
+      ++statistics_.operations;
+      statistics_.bytes += operation->memory.bytes();
+      statistics_.in_flight += time - operation->decided_at;
+    }
+    record_.finished(operation->record, error ? RecordOutcome::failed : RecordOutcome::done, time);
+    // Before the state is set: the caller's reference is the last, dropped while its stream lives.
+    operation->result.reset();
+    operation->error = std::move(error);
+    operation->state.store(operation->error ? Operation::kFailed : Operation::kDone,
+                           std::memory_order_release);
+    is_detached = operation->is_detached;
+  }
+  operation->state.notify_all();
+  if (is_detached) release(*operation);
+}
+
+void Operations::collect(Operation& operation) {
+  const bool done = operation.state.load(std::memory_order_acquire) == Operation::kDone;
+  try {
+    if (done) operation.memory.copy_out(memory_);
+  } catch (...) {
+    release(operation);
+    throw;
+  }
+  release(operation);
+  if (!done) throw detached(*operation.error);
+}
+
+void Operations::release(Operation& operation) {
+  if (aborted_.load()) {
+    operation.memory.leave_in_place();
+  } else {
+    operation.memory.release(memory_);
+  }
+  const LockGuard table(table_lock_);
+  table_.leave(operation);
+}
+
+void Operations::detach(const std::shared_ptr<Operation>& operation) {
+  {
+    const LockGuard table(table_lock_);
+    if (!operation->finished()) {
+      operation->is_detached = true;
+      return;
+    }
+  }
+  release(*operation);
+}
+
+void Operations::close(const Error& error) {
+  const LockGuard table(table_lock_);
+  if (!closed_) closed_ = detached(error);
+}
+
+void Operations::fail_undecided(const Error& error) {
+  std::vector<std::shared_ptr<Operation>> open;
+  {
+    const LockGuard table(table_lock_);
+    if (!closed_) closed_ = detached(error);
+    open = table_.unfinished();
+    std::erase_if(
+        open, [](const auto& operation) { return operation->decided || !operation->announced(); });
+  }
+  for (const auto& operation : open) {
+    undecided_.fetch_sub(1);
+    finish(operation, Error(error.code(), error.what(), error.rank(), operation->name));
+  }
+}
+
+void Operations::fail_all(const Error& error) {
+  std::vector<std::shared_ptr<Operation>> open;
+  {
+    const LockGuard table(table_lock_);
+    closed_ = detached(error);
+    open = table_.unfinished();
+    for (const auto& operation : open) {
+      if (operation->result) retained_on_failure_.push_back(operation->result);
+    }
+  }
+  for (const auto& operation : open) finish(operation, detached(error));
+}
+
+std::vector<std::shared_ptr<Operation>> Operations::unfinished() const {
+  const LockGuard table(table_lock_);
+  return table_.unfinished();
+}
+
+std::vector<std::shared_ptr<Operation>> Operations::uncollected() const {
+  const LockGuard table(table_lock_);
+  std::vector<std::shared_ptr<Operation>> open = table_.uncollected();
+  std::erase_if(open, [](const auto& operation) { return operation->is_detached; });
+  return open;
+}
+
+}  // namespace hora::internal

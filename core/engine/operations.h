@@ -1,0 +1,345 @@
+/// The operations of one rank on one process set, from the call to completion: their names, how
+/// other ranks learn of them, their results and errors.
+#pragma once
+
+#include <hora/collectives.h>
+#include <hora/context.h>
+#include <hora/error.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/sync.h"
+#include "core/control_block/node_control_block.h"
+#include "core/engine/deadlines.h"
+#include "core/engine/interfaces.h"
+#include "core/engine/tensor_memory.h"
+#include "core/flight/flight_recorder.h"
+#include "core/flight/record_writer.h"
+#include "core/messages/messages.h"
+#include "core/negotiation/signature.h"
+#include "core/plan/plan.h"
+
+namespace hora::internal {
+
+/// The engine's clock.
+inline Duration now() {
+  return std::chrono::steady_clock::now().time_since_epoch();
+}
+
+/// A copy that shares nothing: std::runtime_error's own copies share their text, counted inside the
+/// standard library where thread checkers cannot see it.
+inline Error detached(const Error& error) {
+  return {error.code(), std::string(error.what()), error.rank(), error.tensor()};
+}
+
+/// An operation that a user asks for.
+struct Request {
+  std::string_view name;  ///< outlives the call; empty: unnamed (see collectives.h)
+  Signature signature;
+  std::byte* data = nullptr;
+  void* stream = nullptr;  ///< on a device: `data` is ready once it has reached this
+  /// Likewise the caller's memory of an exchange's result, where that is on another stream.
+  std::optional<void*> output_stream = std::nullopt;
+  /// For exchanges: the length of `data` (which is host memory where they do not run on the
+  /// device), the extents that this rank brings (BoundExchange::rows), and where the result goes.
+  std::size_t bytes = 0;
+  std::vector<std::int64_t> rows = {};
+  std::shared_ptr<ExchangeResult> result = nullptr;
+  /// The place of `result`, which lives as long, where it will lie in this rank's windows; else
+  /// null.
+  ResultPlace* result_place = nullptr;
+  /// Published to the node's ranks instead of where `data` lies.
+  std::optional<Location> location = std::nullopt;
+  /// See AllreduceOptions::timeout.
+  std::chrono::milliseconds timeout{0};
+};
+
+class Operations;
+struct NameEntry;
+
+struct Operation {
+  enum State : std::uint32_t { kPending = 0, kDone = 1, kFailed = 2 };
+
+  std::string name;
+  Signature signature;
+  Operations* owner = nullptr;  ///< null of joined proxies
+  TensorMemory memory;
+  std::shared_ptr<ExchangeResult> result;
+  std::shared_ptr<LastExtents> last_extents;  ///< the name's; null: it is no such exchange
+  bool repeats = false;                       ///< BoundExchange::repeats
+  std::vector<Location> peer_locations;       ///< of changes of the process sets: by local rank
+  int number = 0;  ///< the result of such a change (the set), and of join (the last rank)
+
+  // Guarded by the engine's table lock.
+  NameEntry* entry = nullptr;  ///< in the NameTable, while this is the name's operation
+  std::optional<Id> id;        ///< as which this rank is ready; none: reported by name
+  bool decided = false;
+  bool is_detached = false;      ///< its handle was dropped by an exception
+  bool is_joined_proxy = false;  ///< of a rank that has joined; no handle knows it
+  Duration submitted{};          ///< zero until it is announced
+  Duration overdue_at{};
+  Duration reported_overdue{};  ///< to the leader, first since it was answered; zero: never
+  Duration answered{};          ///< the root has asked all ranks about it, the last time
+  TimeLimit limit;
+  Duration out_of_time_at = Duration::max();
+  Duration notice_at = Duration::max();  ///< when it is reported to the leader; max(): it has been
+  Duration decided_at{};
+  RecordTicket record = kNoTicket;  ///< constant once it is announced
+
+  std::atomic<std::uint32_t> state{kPending};
+  std::optional<Error> error;  ///< written before `state` becomes kFailed
+
+  /// As a new one, but for its name, its signature and its set: for the next call of that name.
+  void renew() {
+    memory = {};
+    peer_locations.clear();
+    number = 0;
+    id.reset();
+    repeats = decided = is_detached = false;
+    submitted = overdue_at = reported_overdue = answered = decided_at = {};
+    out_of_time_at = notice_at = Duration::max();
+    record = kNoTicket;
+    state.store(kPending, std::memory_order_relaxed);
+    error.reset();
+  }
+
+  /// An exchange to which this rank brings other extents than to the name's last run, as far as
+  /// those are known.
+  bool is_resized(const SetMemory& set) const {
+    return last_extents && !last_extents->are(set.topology().index_of(set.rank),
+                                              ExchangeHeader::extents_of(memory.header()));
+  }
+  bool announced() const { return submitted != Duration{}; }
+  bool finished() const { return state.load(std::memory_order_acquire) != kPending; }
+};
+
+/// A rank's knowledge of one name.
+struct NameEntry {
+  std::optional<Id> id;
+  Signature signature;                   ///< the id's
+  std::shared_ptr<Operation> operation;  ///< until its handle releases it
+  /// The id's, of exchanges to which ranks may bring other extents each time; else null.
+  std::shared_ptr<LastExtents> last_extents;
+  /// Where the name has an id: ended operations that its next calls use again. Two, because the
+  /// thread that has reported the end of one may hold it for a while.
+  std::array<std::shared_ptr<Operation>, 2> spares;
+};
+
+/// Thread rule: guarded by the engine's table lock.
+class NameTable {
+ public:
+  explicit NameTable(int id_capacity) : in_flight_(static_cast<std::size_t>(id_capacity)) {}
+
+  /// Enters one of the name's operations before, renewed, where nothing refers to it any more, and
+  /// where none is in flight; else null.
+  std::shared_ptr<Operation> enter_again(std::string_view name);
+  /// Reserves the operation's name. False: it is in flight already.
+  bool enter(const std::shared_ptr<Operation>& operation);
+  /// The name is free again.
+  void leave(const Operation& operation);
+  /// "<prefix>.<k>" with the lowest k that is not in flight.
+  std::string unnamed(std::string_view prefix) const;
+
+  /// The operation that waits for `id` on this rank, or null.
+  std::shared_ptr<Operation> waiting_for(Id id) const;
+  /// Likewise; it does so no longer.
+  std::shared_ptr<Operation> take_waiting(Id id);
+  void set_waiting(Id id, std::shared_ptr<Operation> operation);
+  /// The operation of this name that waits for other ranks, or null.
+  std::shared_ptr<Operation> undecided(const std::string& name) const;
+
+  /// Decisions. assign returns the name's operation, null where this rank has none undecided.
+  std::shared_ptr<Operation> assign(const std::string& name, Id id);
+  /// The operation that was ready for the id and must be reported by name instead, or null.
+  std::shared_ptr<Operation> retire(Id id);
+  /// The undecided operation of this name, or null; it no longer waits for an id.
+  std::shared_ptr<Operation> take_undecided(const std::string& name);
+
+  // For a rank that has joined: names that others submit.
+  /// The name has this id and signature.
+  void learn(const std::string& name, Id id, const Signature& signature);
+  /// Null for an id that is not known.
+  const Signature* signature_of(Id id) const;
+  const std::unordered_map<Id, std::string>& names_of_ids() const { return names_of_ids_; }
+
+  std::vector<std::shared_ptr<Operation>> unfinished() const;
+  /// Those that still have their names, finished or not: no call has got their errors.
+  std::vector<std::shared_ptr<Operation>> uncollected() const;
+  /// A name that is not free, if any.
+  std::optional<std::string> taken() const;
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const {
+      return std::hash<std::string_view>{}(text);
+    }
+  };
+  std::unordered_map<std::string, NameEntry, Hash, std::equal_to<>> entries_;
+  std::unordered_map<Id, std::string> names_of_ids_;
+  std::vector<std::shared_ptr<Operation>> in_flight_;  ///< by slot
+};
+
+/// Decided operations of this rank, and where each local rank keeps its part.
+struct DecidedBatch {
+  std::vector<std::shared_ptr<Operation>> operations;
+  std::vector<Location> locations;  ///< [position in operations * local_size + local rank]
+  std::size_t local_size = 1;
+
+  std::span<const Location> locations_of(std::size_t position) const {
+    return std::span(locations).subspan(position * local_size, local_size);
+  }
+  void clear() {
+    operations.clear();
+    locations.clear();
+  }
+};
+
+/// Thread rule, beside each part. The *table* lock guards names and operations, and is held
+/// briefly.
+class Operations {
+ public:
+  /// All outlive it. `aborted`: peers may still touch memory, so that none is freed.
+  Operations(const SetParts& parts, const EngineParts& engine, const std::atomic<bool>& aborted,
+             const Tracer& trace, ProcessSet set);
+  Operations(const Operations&) = delete;
+  Operations& operator=(const Operations&) = delete;
+
+  const SetMemory& memory() const { return memory_; }
+  const Tracer& trace() const { return trace_; }
+  const RecordWriter& record() const { return record_; }
+
+  // Any thread.
+  /// Copies data that peers cannot see to where they can, and announces it.
+  std::shared_ptr<Operation> submit(Request&& request, Caller caller);
+  /// Announces that this rank, which has nothing in flight, has no more data. The operation is
+  /// finished when all ranks have joined; its number is the last one.
+  std::shared_ptr<Operation> join();
+  /// Copies the results of a finished operation out, or throws its error. Frees the name.
+  void collect(Operation& operation);
+  /// Releases a operation whose handle an exception has dropped.
+  void detach(const std::shared_ptr<Operation>& operation);
+  std::vector<std::shared_ptr<Operation>> unfinished() const;
+  /// Operations, finished or not, whose handles have not been waited for.
+  std::vector<std::shared_ptr<Operation>> uncollected() const;
+  /// A name whose handle is open, if any.
+  std::optional<std::string> open_name() const {
+    const LockGuard table(table_lock_);
+    return table_.taken();
+  }
+  Statistics statistics() const {
+    const LockGuard table(table_lock_);
+    return statistics_;
+  }
+  /// No more can be submitted. The first cause stays.
+  void close(const Error& error);
+  /// This rank has called shutdown(), and waits for peers though nothing is submitted.
+  void announce_departure();
+  /// Since when this rank waits in join() for others; none where it does not.
+  std::optional<Duration> joined_since() const;
+  bool wait_for_peers() const { return undecided_.load() > 0; }
+  /// This rank's operation of this name waits for others.
+  bool wait_for_peers(const std::string& name) const;
+  void report_stalls();
+  /// timed_out() has nothing to do before; Duration::max() where it never has.
+  Duration next_timeout() const { return Duration(next_times_.timeout.load(kWakeOrder)); }
+
+  // The thread that makes progress.
+  /// The operation that has run out of time first by now, or null; reports those that
+  /// will soon to the leader.
+  std::shared_ptr<Operation> timed_out(Duration time);
+  // These three as Deadlines has them.
+  std::shared_ptr<Operation> stalled(Duration time) const;
+  bool waits_since(Duration time) const;
+  void note_answer(const std::string& name);
+  /// Sends mail that has found the mailbox full; true if any went.
+  bool flush_mail();
+  /// There is such mail. Any thread.
+  bool mail_waits() const { return mail_waits_.load(kWakeOrder); }
+  /// Carries out what a decision says of names and ids; what runs is not undecided any more.
+  /// Throws Error(transport) where this rank has not submitted what it is to run. `last`: for
+  /// the timeline, of each of the ids that run; or none. Into `batch`, whose memory is used again.
+  void take(const Decision& decision, std::span<const LastRank> last, DecidedBatch& batch);
+  /// The ranks disagree on this name.
+  void fail(const Failed& failed);
+  /// Joined, and others wait for this rank's proxies.
+  bool proxies_are_wanted() const;
+  /// Answers for them, up to an id of which the log is to be read first; true if there was any.
+  bool submit_proxies();
+  void end_join(int last_joined);
+  /// A hint to the leader: this rank waits under this name on `set`. Left out where the mailbox is
+  /// full.
+  void hint_elsewhere(const std::string& name, ProcessSet set);
+  void finish(const std::shared_ptr<Operation>& operation, std::optional<Error> error,
+              Duration time = now());
+  /// Fails what waits for other ranks, and what is submitted from now on.
+  void fail_undecided(const Error& error);
+  /// Fails everything.
+  void fail_all(const Error& error);
+
+ private:
+  using Arrival = NodeControlBlock::Arrival;
+
+  /// Before it is announced.
+  void record(Operation& operation) const;
+
+  std::shared_ptr<Operation> enter(Request& request) HORA_REQUIRES(table_lock_);
+  // How peers learn of operations: known ids by ready bits, everything else by mail to the node's
+  // leader; wakes the ranks that must see it.
+  void announce(const std::shared_ptr<Operation>& operation) HORA_REQUIRES(table_lock_);
+  Arrival arrive(Id id, Location where, Duration time = {}, bool resized = false);
+  void report(const Operation& operation) HORA_REQUIRES(table_lock_);
+  void send(const Mail& mail) HORA_REQUIRES(table_lock_);
+  // What a rank that has joined takes part in without data: operations by proxy.
+  bool is_wanted(Id id) const HORA_REQUIRES(table_lock_);
+  bool submit_proxy(Id id, const std::string& name) HORA_REQUIRES(table_lock_);
+  std::shared_ptr<Operation> make_proxy(Id id, const Signature& signature);
+  void drop_proxy(Id id) HORA_REQUIRES(table_lock_);
+  void check_open() const HORA_REQUIRES(table_lock_);
+  void release(Operation& operation);
+
+  const int rank_;  ///< in the world
+  const std::atomic<bool>& aborted_;
+  const Tracer& trace_;
+  const RecordWriter record_;
+  const ProcessSet set_;
+  std::uint64_t decided_ = 0;  ///< operations, by the thread that makes progress
+  NodeControlBlock& control_block_;
+  RankStatus& status_;  ///< of this rank
+  SmallBlocks small_blocks_;
+  BlockVolume block_volume_;
+  const SetMemory memory_;
+  std::atomic<int> undecided_{0};  ///< this rank's operations that wait for others
+  std::atomic<bool> joined_{false};
+  NextTimes next_times_;
+
+  mutable BriefMutex table_lock_;
+  NameTable table_ HORA_GUARDED_BY(table_lock_);
+  Deadlines deadlines_ HORA_GUARDED_BY(table_lock_);
+  /// Mail that found the mailbox full.
+  std::deque<std::vector<std::byte>> outbox_ HORA_GUARDED_BY(table_lock_);
+  std::atomic<bool> mail_waits_{false};  ///< the outbox is not empty
+  /// Ids of operations that failed, or will, because this rank has joined.
+  std::set<Id> refused_ HORA_GUARDED_BY(table_lock_);
+  std::optional<Error> closed_ HORA_GUARDED_BY(table_lock_);  ///< why nothing more can be submitted
+  /// Results of exchanges that were under way when all failed: peers may still write there, so they
+  /// are not freed.
+  std::vector<std::shared_ptr<ExchangeResult>> retained_on_failure_ HORA_GUARDED_BY(table_lock_);
+  Statistics statistics_ HORA_GUARDED_BY(table_lock_);
+};
+
+}  // namespace hora::internal
