@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <hora/error.h>
+#include <hwloc.h>
 #include <malloc.h>
 #include <sched.h>
 #include <unistd.h>

@@ -426,12 +426,12 @@ bool is_consequence(const internal::RecordedCause& cause) {
 }
 
 /// A rank that failed or ended by itself.
-struct Failure {
+struct FailedRank {
   int rank = 0;
   bool is_late = false;  ///< as others are ended after the first
   RecordTime time{};
   bool has_cause = false;
-  bool operator<(const Failure& other) const {
+  bool operator<(const FailedRank& other) const {
     return is_late != other.is_late ? other.is_late : time < other.time;
   }
 };
@@ -487,7 +487,7 @@ class Case {
     const auto found = std::ranges::find_if(meetings_, [&](const Meeting& meeting) {
       if (meeting.waited < kLongWait) return false;
       if (failures_.empty() || failures_.front().is_late) return true;
-      const Failure& first = failures_.front();
+      const FailedRank& first = failures_.front();
       return !first.has_cause && !contains(meeting.behind, first.rank) &&
              first.time - meeting.first >= kLongWait;
     });
@@ -500,7 +500,7 @@ class Case {
     RecordTime first = failures_.front().time;
     RecordTime last = first;
     const std::string how = how_it_ended(*record_of(failures_.front().rank));
-    for (const Failure& failure : failures_) {
+    for (const FailedRank& failure : failures_) {
       if (failure.has_cause || how_it_ended(*record_of(failure.rank)) != how) return std::nullopt;
       first = std::min(first, failure.time);
       last = std::max(last, failure.time);
@@ -513,7 +513,7 @@ class Case {
                        is_killed ? ", so the reason lies outside of them" : "");
   }
 
-  std::string failure_text(const Failure& failure) const {
+  std::string failure_text(const FailedRank& failure) const {
     const FlightRecord& record = *record_of(failure.rank);
     const std::string who = rank_text(job_, failure.rank);
     const std::string when = at(failure.time) + " after the start" + phase_text(record);
@@ -711,8 +711,8 @@ class Case {
 
   JobRecords job_;
   std::vector<Meeting> meetings_;
-  std::vector<Failure> failures_;  ///< the first one first
-  RecordTime begin_{};             ///< of the job
+  std::vector<FailedRank> failures_;  ///< the first one first
+  RecordTime begin_{};                ///< of the job
 };
 
 }  // namespace
