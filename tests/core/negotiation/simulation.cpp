@@ -108,7 +108,7 @@ struct Simulation::Rank {
       ++position;
     }
     const Round& round = all.script_.names.at(*name)[submitted[*name]++];
-    auto submission = std::make_shared<Submission>();
+    auto submission = std::make_shared<Operation>();
     submission->name = *name;
     submission->signature = round.odd_rank == rank ? round.odd : round.signature;
     submission->memory.set_location(
@@ -119,7 +119,7 @@ struct Simulation::Rank {
     announce(submission);
   }
 
-  void announce(const std::shared_ptr<Submission>& submission) {
+  void announce(const std::shared_ptr<Operation>& submission) {
     const NameEntry& entry = *submission->entry;
     if (!entry.id || entry.signature != submission->signature) return report(*submission);
     const Id id = *entry.id;
@@ -135,7 +135,7 @@ struct Simulation::Rank {
     report(*submission);
   }
 
-  void report(const Submission& submission) {
+  void report(const Operation& submission) {
     outbox.push_back(encode(Mail{.kind = MailKind::report,
                                  .name = submission.name,
                                  .signature = submission.signature,
@@ -209,7 +209,7 @@ struct Simulation::Rank {
     all_departed |= decision.finished;
   }
 
-  void take(const std::shared_ptr<Submission>& submission, const std::string& what,
+  void take(const std::shared_ptr<Operation>& submission, const std::string& what,
             const std::vector<Location>& locations) {
     if (!submission) return problem("told to run " + what + ", which it has not submitted");
     submission->decided = true;
@@ -232,8 +232,8 @@ struct Simulation::Rank {
     }
   }
 
-  void end(Submission& submission, const std::string& error) {
-    submission.state.store(error.empty() ? Submission::kDone : Submission::kFailed);
+  void end(Operation& submission, const std::string& error) {
+    submission.state.store(error.empty() ? Operation::kDone : Operation::kFailed);
     results[submission.name].push_back(error);
     in_flight.erase(submission.name);
     table.leave(submission);
@@ -255,7 +255,7 @@ struct Simulation::Rank {
   std::size_t position = 0;  ///< in the script's order
   std::uint64_t next_offset = 0;
   std::uint64_t executed = 0;
-  std::deque<std::pair<std::uint64_t, std::shared_ptr<Submission>>> running;
+  std::deque<std::pair<std::uint64_t, std::shared_ptr<Operation>>> running;
   std::deque<std::vector<std::byte>> outbox;
   bool closed = false;
   bool departed = false;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/base/settings.h"
 #include "core/trace/trace.h"
 
 namespace hora::internal {

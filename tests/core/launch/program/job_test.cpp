@@ -226,7 +226,9 @@ TEST_F(MakeJob, OutputIsAsTheFlagsSay) {
 
 TEST_F(MakeJob, NodesThatMeetAreTheHosts) {
   NodesMet met;
-  met.nodes = {{"a", "", 2}, {"b", "", 2}, {"b", "", 1}};
+  met.nodes.push_back({"a", "", 2});
+  met.nodes.push_back({"b", "", 2});
+  met.nodes.push_back({"b", "", 1});
   LaunchOptions options = test::parsed({"--mpirun", mpirun_, "train"});
   const auto made = make_job(options, kSelf, std::move(met));
   ASSERT_TRUE(made) << made.error();
