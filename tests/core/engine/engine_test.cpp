@@ -1,3 +1,5 @@
+#include "core/engine/engine.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/engine/engine.h"
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/support/seed.h"
 

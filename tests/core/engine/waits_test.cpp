@@ -1,3 +1,5 @@
+#include "core/engine/waits.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -12,7 +14,6 @@
 #include <thread>
 #include <vector>
 
-#include "core/engine/waits.h"
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/logged_lines.h"
