@@ -18,7 +18,8 @@ entries=$(sed -nE 's/^ *"(directory|command|file)": "(.*)",?$/\1\t\2/p' "$comman
   awk -F '\t' '{ value[$1] = $2 }
                $1 == "file" { print value["directory"] "\t" value["file"] "\t" value["command"] }' |
   awk -F '\t' -v sources="$source_folder/" -v together="$build_folder/" \
-    '{ path = $2; if (index(path, together) == 1) sub(together, "", path); else sub(sources, "", path) }
+    '{ root = index($2, together) == 1 ? together : sources
+       path = index($2, root) == 1 ? substr($2, length(root) + 1) : "" }
      path ~ /^(core|ops)\/.*\.cpp$/ && path !~ /^(core\/launch|ops\/local)\// && $3 !~ / -o tests\//' | sort -u)
 [[ -n $entries ]] || { echo "no sources in $commands"; exit 1; }
 

@@ -268,6 +268,11 @@ void note_waiting(Meeting& meeting, int rank, const Part& part) {
   meeting.operation = part.last->kind;
 }
 
+/// It was stopped, and came when it was continued to be ended.
+bool came_at_the_end(const Part& part, const Meeting& meeting) {
+  return part.record->stopped && waited_by(part) < meeting.waited / 2;
+}
+
 /// None waits: no meeting.
 Meeting undecided_meeting(const Subject& subject, const Parts& parts, const SetFacts& facts) {
   Meeting meeting{.name = subject.second, .set = subject.first, .waiting = {}, .behind = {}};
@@ -275,6 +280,8 @@ Meeting undecided_meeting(const Subject& subject, const Parts& parts, const SetF
     if (waits_undecided(*part.record, *part.last)) note_waiting(meeting, rank, part);
   }
   if (meeting.waiting.empty()) return meeting;
+  std::erase_if(meeting.waiting,
+                [&](int rank) { return came_at_the_end(parts.at(rank), meeting); });
   std::vector<int> gone_on;
   for (const int rank : facts.members) {
     if (std::ranges::binary_search(meeting.waiting, rank)) continue;

@@ -49,11 +49,12 @@ class Mpirun : public testing::Test {
     input_.rank_command = {folder_.file("rank")};
     input_.allow_run_as_root = true;
     // As an agent does it: other variables than mpirun's, and gone before the daemon has connected.
+    // A TMPDIR for each host: of two daemons of Open MPI 4 that start in one at once one fails.
     script("shell",
            "printf '%s\\n' \"$@\" > DIR/call\n"
            "while [ \"${1#-}\" != \"$1\" ]; do shift; done\n"
            "host=$1; shift\n"
-           "unset OF_MPIRUN; export OF_DAEMON=$host\n"
+           "unset OF_MPIRUN; export OF_DAEMON=$host TMPDIR=DIR/tmp.$host; mkdir -p \"$TMPDIR\"\n"
            "sh -c \"$*\" > DIR/daemon.$host 2>&1 < /dev/null &\n");
     script("rank",
            "rank=${OMPI_COMM_WORLD_RANK-$PMI_RANK}\n"
@@ -61,7 +62,7 @@ class Mpirun : public testing::Test {
   }
 
   void script(const std::string& name, std::string text) {
-    for (std::size_t at = 0; (at = text.find("DIR", at)) != std::string::npos;) {
+    for (std::size_t at = 0; (at = text.find("DIR/", at)) != std::string::npos;) {
       text.replace(at, 3, folder_.path().string());
     }
     // Open MPI 5's daemon may miss a rank that ends at once.

@@ -251,17 +251,20 @@ TEST(Diagnosis, OfARankThatCameLateAndThenHung) {
 }
 
 TEST(Diagnosis, OfARankThatWasStopped) {
-  ConstructedJob job = trained({3});
-  for (const int rank : {0, 2}) job.submits(rank, "a", 1004.0);
-  job.rank(1).stopped = true;
-  for (const int rank : {0, 2}) {
-    job.failed(rank, "tensor \"a\" is not complete", ErrorCode::timeout, 1064.0);
-    job.ended(rank, 0, 1, 1064.1);
+  for (const bool comes_when_continued_to_be_ended : {false, true}) {
+    ConstructedJob job = trained({3});
+    for (const int rank : {0, 2}) job.submits(rank, "a", 1004.0);
+    job.rank(1).stopped = true;
+    for (const int rank : {0, 2}) {
+      job.failed(rank, "tensor \"a\" is not complete", ErrorCode::timeout, 1064.0);
+      job.ended(rank, 0, 1, 1064.1);
+    }
+    if (comes_when_continued_to_be_ended) job.submits(1, "a", 1064.1);
+    job.ended(1, 9, 0, 1064.2, true);
+    EXPECT_EQ(headline(job),
+              "rank 1 (host a, pid 101) never came to allreduce \"a\", for which ranks 0, 2 waited "
+              "60.0 s: it was stopped");
   }
-  job.ended(1, 9, 0, 1064.2, true);
-  EXPECT_EQ(headline(job),
-            "rank 1 (host a, pid 101) never came to allreduce \"a\", for which ranks 0, 2 waited "
-            "60.0 s: it was stopped");
 }
 
 // A collective that fails with the rank was waited for until then.
