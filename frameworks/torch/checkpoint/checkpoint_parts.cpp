@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "frameworks/torch/checkpoint/optimizer_state.h"
-#include "frameworks/torch/optimizer/optimizer_implementation.h"
+#include "frameworks/torch/optimizer/optimizer.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora::internal {

@@ -23,7 +23,6 @@
 
 #include "frameworks/torch/checkpoint/tensor_image.h"
 #include "frameworks/torch/collectives/value_bytes.h"
-#include "frameworks/torch/optimizer/state_key.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora::internal {

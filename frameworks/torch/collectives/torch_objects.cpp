@@ -16,7 +16,7 @@
 
 #include "core/base/checked.h"
 #include "frameworks/torch/collectives/value_bytes.h"
-#include "frameworks/torch/optimizer/state_key.h"
+#include "frameworks/torch/optimizer/parameters.h"
 #include "frameworks/torch/peers.h"
 #include "frameworks/torch/tensor_view.h"
 

@@ -8,7 +8,7 @@
 #include <nvtx3/nvtx3.hpp>
 #include <utility>
 
-#include "frameworks/torch/optimizer/gradient_bucket.h"
+#include "frameworks/torch/optimizer/bucket.h"
 #include "frameworks/torch/tensor_view.h"
 #include "ops/cuda/functions.h"
 

@@ -12,7 +12,7 @@
 #include <tuple>
 
 #include "frameworks/torch/optim/libtorch_rounding.h"
-#include "frameworks/torch/optimizer/state_key.h"
+#include "frameworks/torch/optimizer/parameters.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora::internal {
