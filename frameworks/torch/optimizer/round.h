@@ -33,6 +33,8 @@ class LayoutChanges {
   /// Options of the next round's buckets.
   BucketOptions options() const;
   bool fixed() const { return fixed_; }
+  /// Once learned: see GradientBuckets.
+  const std::vector<std::size_t>& order() const { return order_; }
   /// Whether the gradient has no bucket.
   bool leaves_out(std::size_t gradient) const { return left_out_[gradient]; }
 

@@ -1,6 +1,4 @@
 // Forms of buckets that are tried in the first steps of a training.
-#include "frameworks/torch/optimizer/bucket_tuning.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

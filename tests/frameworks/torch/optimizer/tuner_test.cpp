@@ -1,4 +1,4 @@
-#include "frameworks/torch/optimizer/bucket_tuner.h"
+#include "frameworks/torch/optimizer/tuner.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +13,7 @@ namespace hora::internal {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 constexpr std::size_t kMost = BucketTuner::most_steps;
 
@@ -37,7 +38,6 @@ std::vector<std::size_t> tune(BucketTuner& tuner,
 
 TEST(BucketTuner, TriesSizesInBlocksThatGoToAndFro) {
   BucketTuner tuner(of_sizes({4, 1, 16}));
-  // Both others are faster throughout, so none is out.
   const auto tried = tune(tuner, [](std::size_t size) { return size == 4 ? 2.0 : 1.0; });
   EXPECT_THAT(tried, ElementsAre(4, 4, 4,                       // warm-up
                                  4, 4, 4, 1, 1, 1, 16, 16, 16,  //
@@ -48,16 +48,16 @@ TEST(BucketTuner, TriesSizesInBlocksThatGoToAndFro) {
   EXPECT_DOUBLE_EQ(tuner.gain(), 0.5);
 }
 
-TEST(BucketTuner, WhatIsNoFasterIsOutAtOnce) {
-  BucketTuner tuner(of_sizes({4, 1, 16}));
-  const auto tried = tune(tuner, [](std::size_t size) { return size == 1 ? 0.9 : 1.0; });
-  EXPECT_EQ(tried.size(), 3U + 9 + 6 + 6 + 6);
-  EXPECT_EQ(tuner.form().bytes, 1U);
-
-  BucketTuner none(of_sizes({4, 1, 16}));
-  EXPECT_EQ(tune(none, [](std::size_t) { return 1.0; }).size(), 3U + 9);
-  EXPECT_EQ(none.form().bytes, 4U);
-  EXPECT_EQ(none.gain(), 0.0);
+TEST(BucketTuner, TakesTheBestFormThatIsClearlyShorter) {
+  const auto choice = [](const std::function<double(std::size_t)>& seconds) {
+    BucketTuner tuner(of_sizes({4, 1, 16}));
+    tune(tuner, seconds);
+    return tuner.form().bytes;
+  };
+  EXPECT_EQ(choice([](std::size_t size) { return size == 16 ? 0.9 : 1.0; }), 16U);
+  EXPECT_EQ(choice([](std::size_t size) { return size == 4 ? 1.0 : size == 1 ? 0.9 : 0.8; }), 16U);
+  EXPECT_EQ(choice([](std::size_t) { return 1.0; }), 4U);
+  EXPECT_EQ(choice([](std::size_t size) { return size == 1 ? 0.995 : 1.0; }), 4U) << "too little";
 }
 
 TEST(BucketTuner, TheFirstStepOfABlockDoesNotCount) {
@@ -70,57 +70,8 @@ TEST(BucketTuner, TheFirstStepOfABlockDoesNotCount) {
   EXPECT_EQ(tuner.form().bytes, 1U);
 }
 
-TEST(BucketTuner, AnInterruptionInABlockDoesNotCount) {
-  BucketTuner tuner(of_sizes({4, 1}));
-  tune(tuner, [&](std::size_t size) {
-    const bool interrupted = tuner.steps() == 4 || tuner.steps() == 7;  // with either
-    return (interrupted ? 5.0 : 1.0) * (size == 1 ? 0.95 : 1.0);
-  });
-  EXPECT_EQ(tuner.form().bytes, 1U);
-  EXPECT_NEAR(tuner.gain(), 0.05, 1e-9);
-}
-
-TEST(BucketTuner, TriesInsteadWhatTheWarmUpHasShownToPromise) {
-  BucketTuner tuner(of_sizes({4, 1, 16}));
-  for (std::size_t i = 0; i < BucketTuner::warm_up_steps; ++i) {
-    EXPECT_FALSE(tuner.just_warm());
-    EXPECT_EQ(tuner.form().bytes, 4U);
-    tuner.note(1.0);
-  }
-  EXPECT_TRUE(tuner.just_warm());
-  tuner.try_instead(of_sizes({4, 2}));
-  EXPECT_EQ(tuner.forms(), of_sizes({4, 2}));
-  const auto tried = tune(tuner, [](std::size_t size) { return size == 2 ? 0.9 : 1.0; });
-  EXPECT_THAT(tried, ElementsAre(4, 4, 4, 2, 2, 2,  //
-                                 2, 2, 2, 4, 4, 4,  //
-                                 4, 4, 4, 2, 2, 2,  //
-                                 2, 2, 2, 4, 4, 4));
-  EXPECT_EQ(tuner.form().bytes, 2U);
-
-  BucketTuner none(of_sizes({4, 1, 16}));
-  for (std::size_t i = 0; i < BucketTuner::warm_up_steps; ++i) none.note(1.0);
-  none.try_instead(of_sizes({4}));
-  EXPECT_TRUE(none.done());
-  EXPECT_EQ(none.form().bytes, 4U);
-  EXPECT_EQ(none.steps(), BucketTuner::warm_up_steps);
-}
-
-TEST(BucketTuner, ASmallGainIsNotWorthIt) {
-  BucketTuner tuner(of_sizes({4, 1}));
-  tune(tuner, [](std::size_t size) { return size == 1 ? 0.995 : 1.0; });
-  EXPECT_EQ(tuner.form().bytes, 4U);
-}
-
 TEST(BucketTuner, OneSizeAloneIsTheChoice) {
   const BucketTuner tuner(of_sizes({4}));
-  EXPECT_TRUE(tuner.done());
-  EXPECT_EQ(tuner.form().bytes, 4U);
-}
-
-TEST(BucketTuner, GivenUpTheDefaultStays) {
-  BucketTuner tuner(of_sizes({4, 1}));
-  for (int i = 0; i < 8; ++i) tuner.note(tuner.form().bytes == 1 ? 0.1 : 1.0);
-  tuner.give_up();
   EXPECT_TRUE(tuner.done());
   EXPECT_EQ(tuner.form().bytes, 4U);
 }
@@ -162,28 +113,6 @@ TEST_F(Noise, HardlyEverTakesASlowerOne) {
   EXPECT_GT(share_of(4, 0.08, others_are_slower), 0.97);
 }
 
-// As beside other programs: now and then a step is longer by up to the half.
-TEST_F(Noise, OfInterruptionsHidesNoGainThatIsClear) {
-  std::uniform_real_distribution<double> uniform(0, 1);
-  const auto interrupted = [&](double seconds) {
-    return uniform(engine_) < 0.2 ? seconds * (1 + 0.5 * uniform(engine_)) : seconds;
-  };
-  const auto quarter_is_best = [&](std::size_t size) {
-    return interrupted(size == 1 ? 0.93 : 1.0);
-  };
-  EXPECT_GT(share_of(1, 0.015, quarter_is_best), 0.6);
-  EXPECT_GT(share_of(4, 0.015, [&](std::size_t) { return interrupted(1.0); }), 0.9);
-}
-
-// Of more forms than fit into the steps, those that were fastest in the first round.
-TEST(BucketTuner, TheBestOfTheFirstRoundStay) {
-  BucketTuner tuner(of_sizes({10, 7, 9, 6, 8}));
-  const auto tried = tune(tuner, [](std::size_t size) { return static_cast<double>(size); });
-  EXPECT_EQ(tried.size(), 3U + 15 + 6 + 6);
-  EXPECT_EQ(tuner.form().bytes, 6U);
-  EXPECT_DOUBLE_EQ(tuner.gain(), 0.4);
-}
-
 TEST(BucketFormsToTry, AreAQuarterAndFourTimesTheUsualOne) {
   EXPECT_EQ(bucket_forms_to_try({4 << 20, false}), of_sizes({4 << 20, 1 << 20, 16 << 20}));
   EXPECT_EQ(bucket_forms_to_try({2, false}), of_sizes({2, 1, 8}));
@@ -193,6 +122,45 @@ TEST(BucketFormsToTry, AreWithoutCompressionWhereThereIsAny) {
   EXPECT_THAT(bucket_forms_to_try({4, true}),
               ElementsAre(BucketForm{4, true}, BucketForm{1, true}, BucketForm{16, true},
                           BucketForm{4, false}));
+}
+
+TEST(TuningFile, GivesBackWhatWasPutIn) {
+  std::string text = with_tuned_form("", "one", {4096, true});
+  text = with_tuned_form(text, "other \"model\"", {77, true});
+  text = with_tuned_form(text, "one", {8192, false});
+  EXPECT_EQ(tuned_form(text, "one").value(), (BucketForm{8192, false}));
+  EXPECT_EQ(tuned_form(text, "other \"model\"").value(), (BucketForm{77, true}));
+  EXPECT_EQ(tuned_form(text, "third").value(), std::nullopt);
+}
+
+TEST(TuningFile, ASizeAloneIsOfWhatTheProgramHasChosen) {
+  constexpr const char* kText = R"({"hora_tuning": 1, "bucket_sizes": {"one": 5}})";
+  EXPECT_EQ(tuned_form(kText, "one").value(), (BucketForm{5, true}));
+}
+
+TEST(TuningFile, RefusesWhatIsNoneOfItsOwn) {
+  const auto refusal = [](std::string_view text) {
+    const auto found = tuned_form(text, "key");
+    return found ? std::string("taken") : found.error();
+  };
+  for (const char* text : {"", "{", "[]", "7", "nonsense"}) {
+    EXPECT_THAT(refusal(text), HasSubstr("no JSON object")) << text;
+  }
+  for (const char* text : {"{}", R"({"hora_tuning": 2})", R"({"hora_tuning": "1"})"}) {
+    EXPECT_THAT(refusal(text), HasSubstr("\"hora_tuning\"")) << text;
+  }
+  EXPECT_THAT(refusal(R"({"hora_tuning": 1, "bucket_sizes": 3})"), HasSubstr("\"bucket_sizes\""));
+  for (const char* size : {"0", "-4", "1.5", "\"4\"", "null", "{}"}) {
+    const std::string text =
+        R"({"hora_tuning": 1, "bucket_sizes": {"key": )" + std::string(size) + "}}";
+    EXPECT_THAT(refusal(text), HasSubstr("above 0")) << text;
+  }
+  for (const char* compressed : {"3", R"({"key": 1})", R"({"key": null})"}) {
+    const std::string text = R"({"hora_tuning": 1, "bucket_sizes": {"key": 4}, "compressed": )" +
+                             std::string(compressed) + "}";
+    EXPECT_THAT(refusal(text), HasSubstr("compressed")) << text;
+  }
+  EXPECT_EQ(refusal(R"({"hora_tuning": 1})"), "taken");
 }
 
 }  // namespace

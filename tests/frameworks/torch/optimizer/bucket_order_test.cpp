@@ -1,6 +1,4 @@
 // The order of buckets that ranks agree on in the first round.
-#include "frameworks/torch/optimizer/bucket_arrangement.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "frameworks/torch/optimizer/round.h"
 #include "tests/frameworks/torch/optimizer/training.h"
 
 namespace hora::internal::test {
@@ -17,76 +16,48 @@ namespace {
 
 using testing::ElementsAre;
 
-class Arrangement : public testing::Test {
+class BucketOrder : public testing::Test {
  protected:
-  bool is_first() const { return world_.rank() == 0; }
-
   const Context world_ = init();
   const Peers peers_ = peers_of(world_, kWorld);
 };
 
-// As far as an averager goes in a round.
-void end_round(BucketArrangement& arrangement, const std::vector<bool>& present) {
-  arrangement.begin();
-  arrangement.wait();
-  arrangement.learn(present);
+/// As far as a round goes: the first rank's gradients have come as `arrivals` says.
+void end_round(LayoutChanges& changes, const std::vector<std::size_t>& arrivals,
+               const std::vector<bool>& present) {
+  for (const std::size_t gradient : arrivals) changes.note(gradient);
+  changes.end_round({.arrivals = changes.arrivals()}, present);
 }
 
-TEST_F(Arrangement, IsTheFirstRanksLastArrivalFirst) {
-  BucketArrangement arrangement(peers_, "arrangement", 4, /*fixed=*/false);
-  const std::vector<std::size_t> arrivals =
-      is_first() ? std::vector<std::size_t>{2, 0, 3, 2, 1} : std::vector<std::size_t>{0, 1, 2, 3};
-  for (const std::size_t gradient : arrivals) arrangement.note(gradient);
-  EXPECT_FALSE(arrangement.learned());
-  end_round(arrangement, {true, true, true, true});
-  ASSERT_TRUE(arrangement.learned());
-  EXPECT_THAT(arrangement.order(), ElementsAre(1, 3, 0, 2));
-
-  // Once.
-  arrangement.note(1);
-  end_round(arrangement, {true, true, true, true});
-  EXPECT_THAT(arrangement.order(), ElementsAre(1, 3, 0, 2));
-}
-
-TEST_F(Arrangement, WhatNoRankHadComesLastOrNotAtAll) {
+TEST_F(BucketOrder, WhatNoRankHadComesLastOrNotAtAll) {
+  const BucketOptions options{.name = "order"};
   for (const bool fixed : {false, true}) {
-    BucketArrangement arrangement(peers_, fixed ? "fixed" : "open", 4, fixed);
-    // The first rank lacks gradient 3, which others have; no rank has gradient 1.
-    for (const std::size_t gradient : {0, 2}) arrangement.note(gradient);
-    if (!is_first()) arrangement.note(3);
-    end_round(arrangement, {true, false, true, true});
-    if (fixed) {
-      EXPECT_THAT(arrangement.order(), ElementsAre(3, 2, 0));
-    } else {
-      EXPECT_THAT(arrangement.order(), ElementsAre(1, 3, 2, 0));
-    }
-    EXPECT_EQ(arrangement.leaves_out(1), fixed);
-    EXPECT_FALSE(arrangement.leaves_out(3));
+    LayoutChanges changes(peers_, options, 4, fixed, std::nullopt);
+    EXPECT_FALSE(changes.pending());
+    end_round(changes, {2, 0, 3, 2}, {true, false, true, true});
+    EXPECT_TRUE(changes.pending());
+    EXPECT_THAT(changes.order(),
+                fixed ? testing::Matcher<std::vector<std::size_t>>(ElementsAre(3, 0, 2))
+                      : ElementsAre(1, 3, 0, 2));
+    EXPECT_EQ(changes.leaves_out(1), fixed);
+    EXPECT_FALSE(changes.leaves_out(3));
+    EXPECT_TRUE(changes.arrivals().empty()) << "it is learned once";
   }
 }
 
-TEST_F(Arrangement, OfARankThatHasJoinedIsTheRoots) {
-  if (world_.size() == 1) return;
-  BucketArrangement arrangement(peers_, "arrangement", 3, /*fixed=*/true);
-  if (!is_first()) {
-    const std::vector<std::size_t> arrivals =
-        world_.rank() == 1 ? std::vector<std::size_t>{1, 0} : std::vector<std::size_t>{0, 1};
-    for (const std::size_t gradient : arrivals) arrangement.note(gradient);
-    end_round(arrangement, {true, true, false});
-  }
-  join(world_);
-  arrangement.take(/*root=*/1);
-  EXPECT_THAT(arrangement.order(), ElementsAre(0, 1));
-  EXPECT_TRUE(arrangement.leaves_out(2));
+TEST_F(BucketOrder, OfARankThatHasJoinedIsTheRoots) {
+  const BucketOptions options{.name = "order"};
+  LayoutChanges changes(peers_, options, 3, /*fixed=*/true, std::nullopt);
+  changes.take(0);
+  EXPECT_FALSE(changes.pending()) << "where the root has not learned it";
+  const int root = world_.size() - 1;
+  if (world_.rank() == root) end_round(changes, {1, 0}, {true, true, false});
+  changes.take(root);
+  EXPECT_THAT(changes.order(), ElementsAre(0, 1));
+  EXPECT_TRUE(changes.leaves_out(2));
 }
 
-TEST_F(Arrangement, WhereTheRootHasNotLearnedNorHaveOthers) {
-  BucketArrangement arrangement(peers_, "arrangement", 3, /*fixed=*/false);
-  arrangement.take(0);
-  EXPECT_FALSE(arrangement.learned());
-}
-
-TEST_F(Arrangement, HasTheSameBitsAsGroupsWhichStayAsTheyAre) {
+TEST_F(BucketOrder, HasTheSameBitsAsGroupsWhichStayAsTheyAre) {
   // Buckets of a few gradients each, so that the order matters.
   Training learned(world_, {.bucket_bytes = 512});
   Training grouped(world_, {.number_of_groups = 3});
@@ -139,7 +110,7 @@ class Chain {
   std::optional<DistributedOptimizer> optimizer_;
 };
 
-TEST_F(Arrangement, ABucketIsAveragedAsSoonAsItsGradientsHaveCome) {
+TEST_F(BucketOrder, ABucketIsAveragedAsSoonAsItsGradientsHaveCome) {
   if (world_.size() == 1) return;  // nothing is averaged
   Chain chain(world_);
   EXPECT_EQ(chain.step(0), 0u);
@@ -147,7 +118,7 @@ TEST_F(Arrangement, ABucketIsAveragedAsSoonAsItsGradientsHaveCome) {
   EXPECT_EQ(chain.step(1), 1u);
 }
 
-TEST_F(Arrangement, OfGroupsStays) {
+TEST_F(BucketOrder, OfGroupsStays) {
   if (world_.size() == 1) return;
   Chain chain(world_, {.number_of_groups = 2});
   for (int step = 0; step < 3; ++step) EXPECT_EQ(chain.step(0), 0u);

@@ -1,13 +1,11 @@
 // The way that clips on GPUs, on tensors of the CPU.
-#include "frameworks/torch/optimizer/device_clip.h"
-
 #include <gtest/gtest.h>
 #include <hora/torch.h>
 
 #include <cmath>
 #include <limits>
 
-#include "frameworks/torch/optimizer/gradient_norm.h"
+#include "frameworks/torch/optimizer/clip.h"
 #include "tests/frameworks/torch/host_reads.h"
 #include "tests/frameworks/torch/network.h"
 #include "tests/support/seed.h"
@@ -35,10 +33,7 @@ class DeviceClip : public testing::Test {
   void expect_as_on_host(GradientOwners owners, std::uint64_t like, double max_norm) {
     const auto expected = gradients(like);
     const auto actual = gradients(like);
-    const auto norm_of =
-        owners == GradientOwners::all ? norm_of_equal_gradients : norm_of_own_gradients;
-    const double norm = norm_of(peers_, "norm", expected);
-    hora::internal::clip(expected, norm, max_norm);
+    const double norm = clip_on_host(peers_, "norm", expected, owners, max_norm);
     EXPECT_NEAR(clip(actual, owners, max_norm), norm, 1e-6 * norm);
     for (std::size_t i = 0; i < actual.size(); ++i) {
       const double unit = torch::elementSize(actual[i].scalar_type()) == 2 ? 0x1p-7 : 1e-6;

@@ -1,4 +1,4 @@
-#include "frameworks/torch/optimizer/bucket_layout.h"
+#include "frameworks/torch/optimizer/layout.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,6 @@
 #include <random>
 #include <set>
 
-#include "frameworks/torch/optimizer/step_counters.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal {
@@ -48,6 +47,19 @@ TEST(AssignBuckets, LargeGradientsComeFirstAndTheRestInOnePieceWithTheLanes) {
   EXPECT_EQ(together.front().apart, 0u);
   EXPECT_EQ(together.front().joint_offset, 0u);
   EXPECT_EQ(together.front().bytes, layout.bytes);
+}
+
+TEST(LeastApart, IsAnArenasLeastInOneNodeOnTheCpu) {
+  EXPECT_EQ(least_apart({.arena_wanted = true}), 65536U);
+  EXPECT_EQ(least_apart({.arena_wanted = true, .sharded = true, .fused = true}), 65536U);
+  for (const AveragingFacts& facts : {AveragingFacts{},
+                                      {.arena_wanted = true, .on_host = false},
+                                      {.arena_wanted = true, .nodes = 2},
+                                      {.arena_wanted = true, .sharded = true},
+                                      {.arena_wanted = true, .hooked = true},
+                                      {.arena_wanted = true, .adasum = true}}) {
+    EXPECT_EQ(least_apart(facts), kNeverApart);
+  }
 }
 
 TEST(HoldTheSame, ComparesTheGradientsOfEachBucketAndItsType) {
