@@ -5,7 +5,6 @@
 #include <hora/printable.h>
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include "frameworks/torch/memory/cpu_allocator.h"
@@ -194,10 +193,25 @@ std::unique_ptr<BucketAverage> make_average(const Peers& peers, const AveragingO
                                         reduction_options<AllreduceOptions>(peers, options, name));
 }
 
-/// Layouts whose places count parameters as they are registered.
-std::vector<BucketLayout> laid_out(const Peers& peers, const std::vector<Parameter>& parameters,
-                                   const BucketOptions& options,
-                                   const std::vector<std::size_t>& order) {
+}  // namespace
+
+void Bucket::submit() {
+  if (submitted) return;
+  memory->pack(name);
+  average->begin();
+  submitted = true;
+}
+
+bool Bucket::proceed() {
+  if (!average->proceed()) return false;
+  memory->unpack(name);
+  return true;
+}
+
+std::vector<BucketLayout> bucket_layouts(const Peers& peers,
+                                         const std::vector<Parameter>& parameters,
+                                         const BucketOptions& options,
+                                         const std::vector<std::size_t>& order) {
   std::vector<GradientSize> sizes;
   for (const std::size_t index : order) {
     const at::Tensor& tensor = parameters[index].tensor;
@@ -221,17 +235,16 @@ std::vector<BucketLayout> laid_out(const Peers& peers, const std::vector<Paramet
   return layouts;
 }
 
-}  // namespace
-
-GradientBuckets::GradientBuckets(const Peers& peers, const std::vector<Parameter>& parameters,
+std::vector<Bucket> make_buckets(const Peers& peers, const std::vector<Parameter>& parameters,
                                  const BucketOptions& options,
-                                 const std::vector<std::size_t>& order)
-    : peers_(peers), parameters_(parameters), slots_(parameters.size()) {
-  for (const BucketLayout& layout : laid_out(peers, parameters, options, order)) {
-    Bucket bucket;
-    bucket.name = options.name + "." + std::to_string(buckets_.size());
+                                 const std::vector<std::size_t>& order) {
+  std::vector<Bucket> buckets;
+  for (const BucketLayout& layout : bucket_layouts(peers, parameters, options, order)) {
+    Bucket& bucket = buckets.emplace_back();
+    bucket.name = options.name + "." + std::to_string(buckets.size() - 1);
+    bucket.missing = layout.places.size();
     try {
-      const bool on_host = parameters_.front().tensor.is_cpu();
+      const bool on_host = parameters.front().tensor.is_cpu();
       bucket.memory =
           (on_host ? make_host_bucket : make_cuda_bucket)(peers.context, layout, parameters);
     } catch (const Error& error) {
@@ -241,139 +254,8 @@ GradientBuckets::GradientBuckets(const Peers& peers, const std::vector<Parameter
                   error.rank(), bucket.name);
     }
     bucket.average = make_average(peers, options.averaging, *bucket.memory, bucket.name);
-    bucket.missing = layout.places.size();
-    for (std::size_t place = 0; place < layout.places.size(); ++place) {
-      slots_[layout.places[place].gradient] = {buckets_.size(), place, false};
-    }
-    buckets_.push_back(std::move(bucket));
   }
-}
-
-bool GradientBuckets::laid_out_as(const std::vector<std::size_t>& order,
-                                  const BucketOptions& options) const {
-  std::vector<BucketLayout> present;
-  for (const Bucket& bucket : buckets_) present.push_back(bucket.memory->layout());
-  return hold_the_same(present, laid_out(peers_, parameters_, options, order));
-}
-
-void GradientBuckets::begin_round(std::optional<double> unscale, std::size_t step_lane) {
-  for (const Bucket& bucket : buckets_) {
-    bucket.memory->begin_round(gradient_passes(bucket.memory->layout().type, unscale, peers_.size),
-                               step_lane);
-  }
-}
-
-void GradientBuckets::store(std::size_t index, const at::Tensor& delivered) {
-  bucket_of(index).memory->store(slots_[index].place, parameters_[index], delivered);
-  note_stored(index);
-}
-
-void GradientBuckets::store_absent(std::size_t index) {
-  bucket_of(index).memory->store_absent(slots_[index].place);
-  note_stored(index);
-}
-
-void GradientBuckets::note_stored(std::size_t index) {
-  Bucket& bucket = bucket_of(index);
-  slots_[index].stored = true;
-  bucket.missing -= 1;
-  if (bucket.missing == 0) bucket.submit();
-}
-
-void GradientBuckets::Bucket::submit() {
-  if (submitted) return;
-  memory->pack(name);
-  average->begin();
-  submitted = true;
-}
-
-void GradientBuckets::submit_all() {
-  for (Bucket& bucket : buckets_) bucket.submit();
-}
-
-void GradientBuckets::begin_apart() {
-  for (Bucket& bucket : buckets_) bucket.average->begin_apart();
-}
-
-bool GradientBuckets::Bucket::proceed() {
-  if (!average->proceed()) return false;
-  memory->unpack(name);
-  return true;
-}
-
-bool GradientBuckets::has_come(std::size_t bucket) {
-  Bucket& one = buckets_[bucket];
-  return one.submitted && one.average->begun_by_all() && one.proceed() &&
-         one.memory->in_one_step().value();
-}
-
-std::vector<std::string> GradientBuckets::awaited() const {
-  std::vector<std::string> names;
-  for (const Bucket& bucket : buckets_) {
-    if (!bucket.average->begun_by_all()) names.push_back(bucket.name);
-  }
-  return names;
-}
-
-void GradientBuckets::wait() {
-  std::exception_ptr failure;
-  std::vector<Bucket*> waiting;
-  for (Bucket& bucket : buckets_) waiting.push_back(&bucket);
-  while (!waiting.empty()) {
-    std::erase_if(waiting, [&](Bucket* bucket) {
-      try {
-        return bucket->proceed();
-      } catch (...) {
-        if (!failure) failure = std::current_exception();
-        return true;
-      }
-    });
-  }
-  if (failure) std::rethrow_exception(failure);
-}
-
-std::optional<bool> GradientBuckets::present_anywhere(std::size_t index) const {
-  return bucket_of(index).memory->present_anywhere(slots_[index].place);
-}
-
-std::optional<bool> GradientBuckets::in_one_step() const {
-  for (const Bucket& bucket : buckets_) {
-    const auto answer = bucket.memory->in_one_step();
-    if (!answer.value_or(false)) return answer;
-  }
-  return true;
-}
-
-void GradientBuckets::publish(std::size_t index, bool present) const {
-  bucket_of(index).memory->publish(slots_[index].place, parameters_[index], present);
-}
-
-void GradientBuckets::end_round() {
-  for (ParameterSlot& slot : slots_) slot.stored = false;
-  for (Bucket& bucket : buckets_) {
-    bucket.missing = bucket.memory->layout().places.size();
-    bucket.submitted = false;
-  }
-}
-
-void GradientBuckets::give_back_gradients() {
-  for (Bucket& bucket : buckets_) bucket.memory->give_back_gradients();
-}
-
-std::vector<at::Tensor> GradientBuckets::flags() const {
-  std::vector<at::Tensor> flags;
-  for (const Bucket& bucket : buckets_) {
-    const at::Tensor flag = bucket.memory->flag();
-    if (flag.defined()) flags.push_back(flag);
-  }
-  return flags;
-}
-
-void GradientBuckets::give_up_memory() noexcept {
-  for (Bucket& bucket : buckets_) {
-    // The pass that updates, which no handle knows of, may read what is submitted, too.
-    if (bucket.submitted || bucket.average->under_way()) bucket.memory->give_up_memory();
-  }
+  return buckets;
 }
 
 }  // namespace hora::internal

@@ -48,16 +48,16 @@ FusedUpdate::FusedUpdate(const Peers& peers, Round& round, OptimizerShards& shar
   move_parameters();
   shards.follow_parameters();
   find_pieces(shards);
-  const GradientBuckets& buckets = round.buckets();
+  const std::vector<Bucket>& buckets = round.buckets();
   for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) {
-    gradients_.push_back(peer_addresses(peers.context, peers.set, buckets.name(bucket) + ".places",
-                                        buckets.data(bucket),
-                                        memory_bytes(buckets.layout(bucket))));
+    gradients_.push_back(peer_addresses(peers.context, peers.set, buckets[bucket].name + ".places",
+                                        buckets[bucket].memory->data(),
+                                        memory_bytes(buckets[bucket].layout())));
   }
   if (!in_backward) return;
   counts_ = Buffer(peers.context, buckets.size() * sizeof(std::uint64_t));
   std::memset(counts_.data(), 0, counts_.size());  // before others learn where it is
-  for (std::byte* address : peer_addresses(peers.context, peers.set, buckets.name(0) + ".counts",
+  for (std::byte* address : peer_addresses(peers.context, peers.set, buckets[0].name + ".counts",
                                            counts_.data(), counts_.size())) {
     counters_.push_back(reinterpret_cast<std::uint64_t*>(address));
   }
@@ -74,10 +74,10 @@ FusedUpdate::~FusedUpdate() {
 
 void FusedUpdate::move_parameters() {
   const at::NoGradGuard no_grad;
-  const GradientBuckets& buckets = round_.buckets();
+  const std::vector<Bucket>& buckets = round_.buckets();
   addresses_.resize(round_.parameters().size());
   for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) {
-    const BucketLayout& layout = buckets.layout(bucket);
+    const BucketLayout& layout = buckets[bucket].layout();
     Block block{std::make_shared<Buffer>(peers_.context, layout.presence_offset), {}};
     for (const GradientPlace& place : layout.places) {
       const at::Tensor& parameter = round_.parameters()[place.gradient].tensor;
@@ -88,7 +88,7 @@ void FusedUpdate::move_parameters() {
       at::Tensor(parameter).set_data(moved);
       addresses_[place.gradient] = parameter.data_ptr();
     }
-    block.addresses = peer_addresses(peers_.context, peers_.set, buckets.name(bucket) + ".windows",
+    block.addresses = peer_addresses(peers_.context, peers_.set, buckets[bucket].name + ".windows",
                                      block.memory->data(), block.memory->size());
     blocks_.push_back(std::move(block));
   }
@@ -96,7 +96,7 @@ void FusedUpdate::move_parameters() {
 
 void FusedUpdate::find_pieces(const OptimizerShards& shards) {
   for (const ShardedPiece& piece : shards.own_pieces()) {
-    const BucketLayout& layout = round_.buckets().layout(piece.bucket);
+    const BucketLayout& layout = round_.buckets()[piece.bucket].layout();
     const auto place = std::find_if(
         layout.places.begin(), layout.places.end(),
         [&](const GradientPlace& candidate) { return candidate.gradient == piece.where.gradient; });
@@ -143,8 +143,8 @@ void FusedUpdate::proceed() {
   if (!running_) return;
   for (std::size_t bucket = 0; bucket < stages_.size(); ++bucket) {
     Stage& stage = stages_[bucket];
-    if (stage == Stage::filling && round_.buckets().submitted(bucket)) {
-      for (const GradientPlace& place : round_.buckets().layout(bucket).places) {
+    if (stage == Stage::filling && round_.buckets()[bucket].submitted) {
+      for (const GradientPlace& place : round_.buckets()[bucket].layout().places) {
         note_written(round_.parameters()[place.gradient].tensor);
       }
       stage = Stage::given;
@@ -172,7 +172,7 @@ void FusedUpdate::update(std::size_t bucket) {
 }
 
 std::vector<const std::byte*> FusedUpdate::gradients_of(const Piece& piece) const {
-  const BucketLayout& layout = round_.buckets().layout(piece.bucket);
+  const BucketLayout& layout = round_.buckets()[piece.bucket].layout();
   std::vector<const std::byte*> found;
   for (std::size_t rank = 0; rank < members_.size(); ++rank) {
     const std::byte* const bucket = gradients_[piece.bucket][rank];
@@ -197,7 +197,7 @@ void FusedUpdate::run() {
   }
   std::int32_t done = 0;
   allreduce(peers_.context, view(&done, 1),
-            {.name = round_.buckets().name(0) + ".updated",
+            {.name = round_.buckets()[0].name + ".updated",
              .op = ReduceOp::sum,
              .process_set = peers_.set});
   running_ = false;

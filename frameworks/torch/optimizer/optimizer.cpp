@@ -422,8 +422,8 @@ void OptimizerImplementation::begin_unscaling(double factor, Scaler& scaler) {
                 "GradScaler: this optimizer has one already; destroy that before another is made",
                 peers_.context.rank());
   }
-  for (std::size_t bucket = 0; shards_ && bucket < round_.buckets().size(); ++bucket) {
-    if (round_.buckets().layout(bucket).type != DataType::float16) continue;
+  for (const Bucket& bucket : round_.buckets()) {
+    if (!shards_ || bucket.layout().type != DataType::float16) continue;
     throw Error(ErrorCode::invalid_use,
                 "GradScaler: float16 parameters with sharding are not unscaled; keep them in "
                 "float32, or leave out sharding",

@@ -104,11 +104,15 @@ void LayoutChanges::take(int root) {
   joined_ = pending_ = learned_;
 }
 
-std::optional<LayoutChanges::Layout> LayoutChanges::next(const GradientBuckets& buckets) {
+std::optional<LayoutChanges::Layout> LayoutChanges::next(const std::vector<Parameter>& parameters,
+                                                         const std::vector<Bucket>& buckets) {
   if (!std::exchange(pending_, false)) return std::nullopt;
   const bool joined = std::exchange(joined_, false);
   Layout layout{options(), order_};
-  if (!joined && buckets.laid_out_as(layout.order, layout.options)) return std::nullopt;
+  std::vector<BucketLayout> present;
+  for (const Bucket& bucket : buckets) present.push_back(bucket.layout());
+  const auto wanted = bucket_layouts(peers_, parameters, layout.options, layout.order);
+  if (!joined && hold_the_same(present, wanted)) return std::nullopt;
   layout.options.name.append(".").append(kLayoutName).append(std::to_string(layouts_++));
   return layout;
 }
@@ -150,16 +154,35 @@ Round::Round(const Peers& peers, std::vector<Parameter> parameters, const Option
       present_(parameters_.size(), false),
       changes_(peers, options_.buckets, parameters_.size(), options.static_graph, options.tuning),
       averaged_(with_stand_ins(parameters_, options.device)),
-      buckets_(std::in_place, peers, averaged_, changes_.options(), as_registered(parameters_)),
       record_(peers, options.buckets.name + ".record"),
-      ends_(peers, options.buckets.name + ".end") {}
+      ends_(peers, options.buckets.name + ".end") {
+  take_buckets(make_buckets(peers, averaged_, changes_.options(), as_registered(parameters_)));
+}
 
 Round::~Round() {
-  if (std::uncaught_exceptions() != 0) buckets_->give_up_memory();
+  if (std::uncaught_exceptions() == 0) return;
+  for (const Bucket& bucket : buckets_) {
+    // The pass that updates, which no handle knows of, may read what is submitted, too.
+    if (bucket.submitted || bucket.average->under_way()) bucket.memory->give_up_memory();
+  }
+}
+
+void Round::take_buckets(std::vector<Bucket> buckets) {
+  buckets_ = std::move(buckets);
+  slots_.assign(parameters_.size(), {});
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    const auto& places = buckets_[bucket].layout().places;
+    for (std::size_t place = 0; place < places.size(); ++place) {
+      slots_[places[place].gradient] = {bucket, place, false};
+    }
+  }
 }
 
 bool Round::gradients_were_finite() const {
-  const auto flags = buckets_->flags();
+  std::vector<at::Tensor> flags;
+  for (const Bucket& bucket : buckets_) {
+    if (const at::Tensor flag = bucket.memory->flag(); flag.defined()) flags.push_back(flag);
+  }
   return flags.empty() || !at::cat(flags).any().item<bool>();
 }
 
@@ -177,7 +200,7 @@ void Round::before_gradient(std::size_t index) {
         "of which no rank had a gradient in the first step: leave out static_graph where steps "
         "use differing parameters");
   }
-  if (!buckets_->stored(index)) return;
+  if (!slots_[index].stored) return;
   if (passes_.required() == 1) {
     refuse(
         "a second time before step() or synchronize(): its gradient is being averaged. Call "
@@ -210,7 +233,10 @@ void Round::begin_round() {
   steps_.begin_round();
   record_.begin_round();
   if (!unsettled_) ends_.begin_round();
-  buckets_->begin_round(unscale_, steps_.lane());
+  for (const Bucket& bucket : buckets_) {
+    bucket.memory->begin_round(gradient_passes(bucket.layout().type, unscale_, peers_.size),
+                               steps_.lane());
+  }
 }
 
 void Round::lay_out_anew() {
@@ -220,10 +246,9 @@ void Round::lay_out_anew() {
     if (changes_.fixed()) forms_[i].check_with_order(parameters_[i]);
     same_order = same_order && forms_[i].has_order(parameters_[i]);
   }
-  const auto layout = changes_.next(*buckets_);
+  const auto layout = changes_.next(averaged_, buckets_);
   if (!layout || !same_order) return;
-  GradientBuckets anew(peers_, averaged_, layout->options, layout->order);
-  buckets_.emplace(std::move(anew));
+  take_buckets(make_buckets(peers_, averaged_, layout->options, layout->order));
 }
 
 void Round::store(std::size_t index, const at::Tensor& delivered) {
@@ -236,9 +261,17 @@ void Round::store(std::size_t index, const at::Tensor& delivered) {
   }
   absent_[index] = !gradient.defined();
   give_to_stand_in(index);
-  buckets_->store(index, delivered);
+  bucket_of(index).memory->store(slots_[index].place, averaged_[index], delivered);
+  note_stored(index);
   if (gradient.defined()) held_bytes_ += gradient.nbytes();
   most_held_bytes_ = std::max(most_held_bytes_, held_bytes_);
+}
+
+void Round::note_stored(std::size_t index) {
+  slots_[index].stored = true;
+  Bucket& bucket = bucket_of(index);
+  bucket.missing -= 1;
+  if (bucket.missing == 0) bucket.submit();
 }
 
 bool Round::has_stand_in(std::size_t index) const {
@@ -268,9 +301,10 @@ void Round::take_from_stand_in(std::size_t index) {
 void Round::leave_out_missing() {
   const at::NoGradGuard no_grad;
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
-    if (!buckets_->has_bucket(index) || buckets_->stored(index)) continue;
+    if (!is_missing(index)) continue;
     absent_[index] = true;
-    buckets_->store_absent(index);
+    bucket_of(index).memory->store_absent(slots_[index].place);
+    note_stored(index);
   }
 }
 
@@ -283,12 +317,12 @@ void Round::submit(RoundEnd end, bool updates, const std::optional<Compared>& co
   if (!open_) begin_round();
   naming_step([&] {
     for (std::size_t index = 0; index < parameters_.size(); ++index) {
-      if (buckets_->has_bucket(index) && !buckets_->stored(index)) store(index);
+      if (is_missing(index)) store(index);
     }
-    buckets_->submit_all();
+    for (Bucket& bucket : buckets_) bucket.submit();  // one whose hook has thrown
     send_record(end, updates, compared);
     const AveragingOptions& averaging = options_.buckets.averaging;
-    if (averaging.fused && !record_.own().updates) buckets_->begin_apart();
+    if (averaging.fused && !record_.own().updates) begin_apart();
     // The record may have gone with the first gradient, when the end was open.
     if (options_.updates_in_backward && end != RoundEnd::undecided) ends_.send({.end = end});
   });
@@ -318,22 +352,24 @@ void Round::send_record(RoundEnd end, bool updates, const std::optional<Compared
 
 bool Round::ready(std::size_t bucket) {
   if (!record_.sent() || !record_.ready()) return false;
+  Bucket& one = buckets_[bucket];
   bool come = false;
   naming_step([&] {
     const RoundAnswer& answer = record_.wait();
-    come = answer.all_update && answer.same_values && answer.as_many_values &&
-           buckets_->has_come(bucket);
+    come = answer.all_update && answer.same_values && answer.as_many_values && one.submitted &&
+           one.average->begun_by_all() && one.proceed() && one.memory->in_one_step().value();
   });
   if (!come) return false;
-  for (const GradientPlace& place : buckets_->layout(bucket).places) {
-    present_[place.gradient] = buckets_->present_anywhere(place.gradient).value();
+  const auto& places = one.layout().places;
+  for (std::size_t place = 0; place < places.size(); ++place) {
+    present_[places[place].gradient] = one.memory->present_anywhere(place).value();
   }
   return true;
 }
 
 void Round::release(std::size_t bucket) {
-  held_bytes_ -= buckets_->release(bucket);
-  for (const GradientPlace& place : buckets_->layout(bucket).places) {
+  held_bytes_ -= buckets_[bucket].memory->give_back_gradients();
+  for (const GradientPlace& place : buckets_[bucket].layout().places) {
     const at::Tensor& parameter = parameters_[place.gradient].tensor;
     parameter.mutable_grad().reset();
     if (present_[place.gradient]) put_placeholder(parameter);
@@ -342,7 +378,9 @@ void Round::release(std::size_t bucket) {
 
 std::vector<std::string> Round::awaited() const {
   std::vector<std::string> names;
-  if (open_) names = buckets_->awaited();
+  for (const Bucket& bucket : buckets_) {
+    if (open_ && !bucket.average->begun_by_all()) names.push_back(bucket.name);
+  }
   for (const RoundRecord* record : {&record_, &ends_}) {
     if (!record->ready()) names.push_back(record->name());
   }
@@ -364,31 +402,51 @@ Round::Cost Round::finish() {
     failure = std::current_exception();
   }
   end_round();
-  if (failure || !updates()) buckets_->give_back_gradients();
+  if (failure || !updates()) end_update();
   if (failure) std::rethrow_exception(failure);
   return cost;
+}
+
+void Round::end_update() {
+  for (const Bucket& bucket : buckets_) bucket.memory->give_back_gradients();
+}
+
+void Round::begin_apart() {
+  for (const Bucket& bucket : buckets_) bucket.average->begin_apart();
 }
 
 void Round::wait() {
   std::exception_ptr failure;
   try {
     const RoundAnswer& answer = record_.wait();
-    if (options_.buckets.averaging.fused && !answer.all_update) buckets_->begin_apart();
+    if (options_.buckets.averaging.fused && !answer.all_update) begin_apart();
   } catch (...) {
     failure = std::current_exception();
   }
-  buckets_->wait();
+  std::vector<Bucket*> waiting;
+  for (Bucket& bucket : buckets_) waiting.push_back(&bucket);
+  while (!waiting.empty()) {
+    std::erase_if(waiting, [&](Bucket* bucket) {
+      try {
+        return bucket->proceed();
+      } catch (...) {
+        if (!failure) failure = std::current_exception();
+        return true;
+      }
+    });
+  }
   if (failure) std::rethrow_exception(failure);
 }
 
 void Round::publish() {
   const bool sharded = options_.buckets.averaging.sharded;
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
-    if (!buckets_->has_bucket(index)) continue;
-    present_[index] =
-        on_host() ? buckets_->present_anywhere(index).value() : answer().present[index];
+    if (!slots_[index].bucket) continue;
+    const GradientBucket& memory = *bucket_of(index).memory;
+    const std::size_t place = slots_[index].place;
+    present_[index] = on_host() ? memory.present_anywhere(place).value() : answer().present[index];
     // A shard is not a parameter's whole gradient.
-    buckets_->publish(index, present_[index] && !sharded);
+    memory.publish(place, averaged_[index], present_[index] && !sharded);
     take_from_stand_in(index);
     if (present_[index] && sharded) put_placeholder(parameters_[index].tensor);
   }
@@ -398,7 +456,11 @@ void Round::publish() {
 void Round::end_round() {
   open_ = false;
   passes_.reset();
-  buckets_->end_round();
+  for (Slot& slot : slots_) slot.stored = false;
+  for (Bucket& bucket : buckets_) {
+    bucket.missing = bucket.layout().places.size();
+    bucket.submitted = false;
+  }
 }
 
 void Round::check_in_step() const {
@@ -421,7 +483,11 @@ void Round::naming_step(const std::function<void()>& action) const {
 }
 
 void Round::check_one_step() {
-  if (on_host() ? buckets_->in_one_step().value() : answer().one_step) return;
+  const bool in_one_step =
+      on_host() ? std::all_of(buckets_.begin(), buckets_.end(),
+                              [](const Bucket& of) { return of.memory->in_one_step().value(); })
+                : answer().one_step;
+  if (in_one_step) return;
   if (ends_.sent()) ends_.wait();
   refuse_steps(steps_.calls_before(), /*updated=*/false);
 }

@@ -33,7 +33,7 @@ class LayoutChanges {
   /// Options of the next round's buckets.
   BucketOptions options() const;
   bool fixed() const { return fixed_; }
-  /// Once learned: see GradientBuckets.
+  /// Once learned: see make_buckets().
   const std::vector<std::size_t>& order() const { return order_; }
   /// Whether the gradient has no bucket.
   bool leaves_out(std::size_t gradient) const { return left_out_[gradient]; }
@@ -51,10 +51,12 @@ class LayoutChanges {
 
   struct Layout {
     BucketOptions options;
-    std::vector<std::size_t> order;  ///< see GradientBuckets
+    std::vector<std::size_t> order;  ///< see make_buckets()
   };
-  /// Before a round: what its buckets are to be, where that is not what they are.
-  std::optional<Layout> next(const GradientBuckets& buckets);
+  /// Before a round: what its buckets, of these parameters, are to be, where that is not what they
+  /// are.
+  std::optional<Layout> next(const std::vector<Parameter>& parameters,
+                             const std::vector<Bucket>& buckets);
   /// Whether next() may give one.
   bool pending() const { return pending_; }
 
@@ -111,7 +113,7 @@ class Round {
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const at::Device& device() const { return options_.device; }
-  const GradientBuckets& buckets() const { return *buckets_; }
+  const std::vector<Bucket>& buckets() const { return buckets_; }
 
   /// From the next round on gradients are multiplied by `factor` on their way into `.grad`, and
   /// checked; nothing: neither.
@@ -167,7 +169,7 @@ class Round {
   /// After finish(): the gradients are where peers find them, for the pass that averages to step
   /// with. They stay there until end_update().
   bool updates() const { return record_.answer().all_update; }
-  void end_update() { buckets_->give_back_gradients(); }
+  void end_update();
   /// After finish(): whether any rank had the gradient.
   bool present(std::size_t index) const { return present_[index]; }
 
@@ -193,7 +195,18 @@ class Round {
  private:
   using Clock = std::chrono::steady_clock;
 
+  /// Where a parameter's gradient goes.
+  struct Slot {
+    std::optional<std::size_t> bucket;
+    std::size_t place = 0;
+    bool stored = false;  ///< in this round
+  };
+
   bool on_host() const { return options_.device.is_cpu(); }
+  void take_buckets(std::vector<Bucket> buckets);
+  Bucket& bucket_of(std::size_t index) { return buckets_[*slots_[index].bucket]; }
+  bool is_missing(std::size_t index) const { return slots_[index].bucket && !slots_[index].stored; }
+  void note_stored(std::size_t index);
   std::uint64_t fingerprint() const;
   void begin_round();
   void lay_out_anew();
@@ -202,6 +215,8 @@ class Round {
   void give_to_stand_in(std::size_t index);
   void take_from_stand_in(std::size_t index);
   void send_record(RoundEnd end, bool updates, const std::optional<Compared>& compared);
+  /// Starts what waits for whether the pass that updates averages, as it does not.
+  void begin_apart();
   void wait();
   void check_one_step();
   [[noreturn]] void refuse_steps(const StepCalls& calls, bool updated);
@@ -233,7 +248,8 @@ class Round {
   /// The parameters; one on another device is replaced by a stand-in where gradients are averaged,
   /// of its name, type, shape and strides, and without values.
   const std::vector<Parameter> averaged_;
-  std::optional<GradientBuckets> buckets_;  ///< always there
+  std::vector<Bucket> buckets_;
+  std::vector<Slot> slots_;  ///< by parameter
   RoundRecord record_;
   RoundRecord ends_;                      ///< where some ranks' record has left their end open
   std::optional<RoundAnswer> unsettled_;  ///< of the round whose gradients are sharded

@@ -109,7 +109,7 @@ OptimizerShards::OptimizerShards(const Peers& peers, const Round& round,
   std::vector<std::int64_t> counts;
   for (const Parameter& parameter : parameters) counts.push_back(parameter.tensor.numel());
   for (std::size_t bucket = 0; bucket < round.buckets().size(); ++bucket) {
-    const BucketLayout& layout = round.buckets().layout(bucket);
+    const BucketLayout& layout = round.buckets()[bucket].layout();
     for (const ShardPiece& piece : pieces_of_slice(layout, counts, peers.rank_in_set, peers.size)) {
       pieces_.push_back({bucket, piece, values_of(parameters[piece.gradient], piece)});
     }
@@ -188,8 +188,8 @@ void OptimizerShards::take_gradients() {
     at::Tensor& gradient = piece.values.mutable_grad();
     gradient.reset();
     if (!round_.present(piece.where.gradient)) continue;
-    gradient =
-        round_.buckets().slice(piece.bucket).narrow(0, piece.where.offset, piece.where.count);
+    gradient = round_.buckets()[piece.bucket].memory->slice.narrow(0, piece.where.offset,
+                                                                   piece.where.count);
   }
 }
 
@@ -227,7 +227,7 @@ void OptimizerShards::begin_gather() {
   for (std::size_t bucket = 0; bucket < slices_.size(); ++bucket) {
     slices_[bucket].gather.emplace(allgather_async(
         peers_.context, slices_[bucket].values,
-        {.name = round_.buckets().name(bucket) + ".parameters", .process_set = peers_.set}));
+        {.name = round_.buckets()[bucket].name + ".parameters", .process_set = peers_.set}));
   }
 }
 
@@ -252,7 +252,7 @@ void OptimizerShards::end_gather() {
 const Parameter* OptimizerShards::copy_to_parameters(std::size_t bucket,
                                                      const at::Tensor& all) const {
   const Parameter* written = nullptr;
-  const BucketLayout& layout = round_.buckets().layout(bucket);
+  const BucketLayout& layout = round_.buckets()[bucket].layout();
   for (const GradientPlace& place : layout.places) {
     const Parameter& parameter = round_.parameters()[place.gradient];
     const Memory& then = memories_[place.gradient];
