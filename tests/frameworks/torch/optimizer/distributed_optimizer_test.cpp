@@ -180,23 +180,6 @@ TEST(DistributedOptimizer, LeavesGroupsAndSchedulersToTheUser) {
   EXPECT_LE(largest_difference(run(true), run(false)), 1e-12);  // as in equals_one_rank
 }
 
-TEST(DistributedOptimizer, SeveralInOneProcessAreIndependent) {
-  const Context world = init();
-  const auto a = torch::ones({3}, torch::requires_grad());
-  const auto b = torch::ones({3}, torch::requires_grad());
-  torch::optim::SGD sgd_a({a}, 1.0);
-  torch::optim::SGD sgd_b({b}, 1.0);
-  DistributedOptimizer first(world, sgd_a, {{"weight", a}});
-  DistributedOptimizer second(world, sgd_b, {{"weight", b}});
-  (a.sum() * world.rank()).backward();
-  (b.sum() * (10 + world.rank())).backward();
-  second.step();
-  first.step();
-  const double mean = mean_over_ranks(world, [](int rank) { return rank; });
-  EXPECT_TRUE(torch::allclose(a, torch::full({3}, 1.0 - mean)));
-  EXPECT_TRUE(torch::allclose(b, torch::full({3}, 1.0 - 10.0 - mean)));
-}
-
 TEST(DistributedOptimizer, TypesMayBeMixed) {
   const Context world = init();
   const std::vector<torch::ScalarType> types{torch::kHalf, torch::kDouble, torch::kBFloat16,

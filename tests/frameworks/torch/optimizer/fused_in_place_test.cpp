@@ -59,27 +59,6 @@ std::vector<torch::Tensor> fill_arena() {
   return held;
 }
 
-TEST(FusedInPlace, NothingIsCopiedAndTheNextStepHasTheSameMemory) {
-  const Context world = init({.settings = with_arena(TensorArenaUse::on)});
-  WideTraining training = fused_training(world);
-  std::set<const void*> before;
-  for (int step = 0; step < 5; ++step) {
-    training.optimizer.zero_grad();
-    training.loss(step).backward();
-    std::set<const void*> memory;
-    for (const int layer : {0, 1}) {
-      EXPECT_EQ(in_place(training.weight(layer)), one_node(world));
-      memory.insert(training.weight(layer).grad().data_ptr());
-    }
-    EXPECT_FALSE(in_place(training.weight(2))) << "5 KiB";
-    if (step > 2) {
-      EXPECT_EQ(memory, before);
-    }
-    before = memory;
-    training.optimizer.step();
-  }
-}
-
 TEST(FusedInPlace, GivesTheSameBits) {
   expect_same_bits_in_every_arena(plain_steps);
 }
@@ -126,49 +105,6 @@ TEST(FusedInPlace, GivesTheSameBitsFromMemoryThatIsNewWhileTraining) {
 
 TEST(FusedInPlace, GivesTheSameBitsWhereSomeRanksLackGradients) {
   expect_same_bits_in_every_arena(steps_where_some_ranks_lack_gradients);
-}
-
-TEST(FusedInPlace, GivesTheSameBitsWhereSomeRanksSynchronize) {
-  expect_same_bits_in_every_arena([](WideTraining& training) {
-    for (int step = 0; step < 6; ++step) {
-      training.optimizer.zero_grad();
-      training.loss(step).backward();
-      if (step % 2 == 1 && step % training.world.size() == training.world.rank()) {
-        training.optimizer.synchronize();
-      }
-      training.optimizer.step();
-    }
-  });
-}
-
-TEST(FusedInPlace, GivesTheSameBitsUnderALossScaleAndWithDiscardedSteps) {
-  expect_same_bits_in_every_arena([](WideTraining& training) {
-    plain_steps(training);
-    training.optimizer.zero_grad();
-    training.loss(9).backward();
-    training.optimizer.zero_grad();
-    {
-      GradScaler scaler(training.optimizer, {.initial_scale = 1024.0});
-      for (int step = 5; step < 7; ++step) {
-        training.optimizer.zero_grad();
-        scaler.scale(training.loss(step)).backward();
-        scaler.step();
-        scaler.update();
-      }
-    }
-    plain_steps(training);
-  });
-}
-
-TEST(FusedInPlace, GivesTheSameBitsOfGradientsThatAddUp) {
-  expect_same_bits_in_every_arena([](WideTraining& training) {
-    training.optimizer.set_backward_passes_per_step(3);
-    for (int step = 0; step < 3; ++step) {
-      training.optimizer.zero_grad();
-      for (int pass = 0; pass < 3; ++pass) training.loss(3 * step + pass).backward();
-      training.optimizer.step();
-    }
-  });
 }
 
 // The first rank's own tensor becomes the gradient, and is written to before the pass reads it.

@@ -200,23 +200,6 @@ TEST_P(GradScalerTest, GradientsTooLargeToAddUpSkipTheStepOnAll) {
   EXPECT_TRUE(torch::isfinite(one.weight).all().item<bool>());
 }
 
-// The last rank alone calls backward(); the others get its infinity all the same.
-TEST_P(GradScalerTest, RanksWithoutGradientsDecideAlike) {
-  OneWeight one(world_, GetParam());
-  GradScaler scaler(one.optimizer, {.initial_scale = 4.0});
-  for (const bool bad : {true, false}) {
-    one.optimizer.zero_grad();
-    auto loss = one.weight.sum();
-    if (bad) loss = loss * kInfinity;
-    if (last()) scaler.scale(loss).backward();
-    EXPECT_EQ(scaler.step(), !bad);
-    scaler.update();
-    EXPECT_EQ(scaler.current_scale(), 2.0);
-  }
-  const double expected = -1.0 / world_.size();
-  EXPECT_TRUE(torch::allclose(one.weight, torch::full({4}, expected), 0x1p-7));
-}
-
 TEST_P(GradScalerTest, AfterASkippedStepARankWithoutGradientsStillTakesPart) {
   OneWeight one(world_, GetParam());
   GradScaler scaler(one.optimizer, {.initial_scale = 4.0});
@@ -227,28 +210,6 @@ TEST_P(GradScalerTest, AfterASkippedStepARankWithoutGradientsStillTakesPart) {
   if (world_.rank() != 0) scaler.scale(one.weight.sum()).backward();
   EXPECT_TRUE(scaler.step());
   EXPECT_EQ(one.weight.grad().defined(), world_.size() > 1);
-}
-
-TEST_P(GradScalerTest, GradientsZeroedInPlaceAreDividedOnce) {
-  const auto run = [&](bool in_place) {
-    ScaledTraining training(world_, GetParam());
-    GradScaler scaler(training.optimizer, {.initial_scale = 256.0, .growth_interval = 1});
-    for (int step = 0; step < 3; ++step) {
-      for (auto& parameter : training.network->parameters()) {
-        if (in_place && step > 0) parameter.mutable_grad().zero_();
-      }
-      if (!in_place) training.optimizer.zero_grad();
-      scaler.scale(loss_of(training.network, my_batch(step))).backward();
-      EXPECT_TRUE(scaler.step());
-      scaler.update();
-    }
-    return copies_of(training.network->parameters());
-  };
-  const auto undefined = run(false);
-  const auto zeroed = run(true);
-  for (std::size_t i = 0; i < zeroed.size(); ++i) {
-    EXPECT_TRUE(torch::equal(undefined[i], zeroed[i])) << i;
-  }
 }
 
 TEST_P(GradScalerTest, EveryTypeOfParameterIsDivided) {

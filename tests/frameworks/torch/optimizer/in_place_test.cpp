@@ -42,27 +42,8 @@ TEST(InPlace, LargeGradientsStayWhereAutogradHasPutThem) {
   }
 }
 
-TEST(InPlace, OffCopiesThem) {
-  const Context world = init({.settings = with_arena(TensorArenaUse::off)});
-  WideTraining training(world);
-  plain_steps(training);
-  EXPECT_FALSE(in_place(training.weight(0)));
-}
-
 TEST(InPlace, GivesTheSameBitsAsCopying) {
   expect_same_bits_both_ways({}, plain_steps);
-}
-
-TEST(InPlace, GivesTheSameBitsInManyBuckets) {
-  expect_same_bits_both_ways({.bucket_bytes = 70000}, plain_steps);
-}
-
-TEST(InPlace, GivesTheSameBitsWithCompression) {
-  expect_same_bits_both_ways({.compression = Compression::bfloat16}, plain_steps);
-}
-
-TEST(InPlace, GivesTheSameBitsWithShardedState) {
-  expect_same_bits_both_ways({.sharding = Sharding::state}, plain_steps);
 }
 
 TEST(InPlace, GivesTheSameBitsOfSumsThatAreClipped) {

@@ -100,21 +100,6 @@ TEST(AssignBuckets, GoesFromLastToFirstAndPadsToCacheLines) {
   EXPECT_EQ(layouts[0].gradient_bytes, 0U);
 }
 
-TEST(AssignBuckets, EachTypeHasItsOwn) {
-  const std::vector<GradientSize> gradients{{DataType::float32, 64},
-                                            {DataType::float16, 64},
-                                            {DataType::float32, 64},
-                                            {DataType::float64, 64}};
-  const auto layouts = assign_buckets(gradients, MiB);
-  ASSERT_THAT(layouts, SizeIs(3));
-  // In the order in which the last of each is expected.
-  EXPECT_EQ(layouts[0].type, DataType::float64);
-  EXPECT_EQ(layouts[1].type, DataType::float16);
-  EXPECT_EQ(layouts[2].type, DataType::float32);
-  EXPECT_THAT(gradients_of(layouts[2]), ElementsAre(2, 0));
-  EXPECT_EQ(layouts[1].bytes, 64U + (2 + step_lanes) * 2);
-}
-
 TEST(AssignBuckets, GradientsThatTravelInOneTypeShareABucket) {
   const std::vector<GradientSize> gradients{{DataType::float32, 100, DataType::float16},
                                             {DataType::float16, 40},
@@ -136,14 +121,6 @@ TEST(AssignBuckets, GradientsThatTravelInOneTypeShareABucket) {
   EXPECT_EQ(layout.gradient_bytes, 256U);
 }
 
-TEST(AssignBuckets, SizesAreThoseOnTheWire) {
-  // 2 MiB each as they travel: two fill a bucket of 4 MiB.
-  const std::vector<GradientSize> gradients(4, {DataType::float32, 4 * MiB, DataType::float16});
-  const auto layouts = assign_buckets(gradients, 4 * MiB);
-  ASSERT_THAT(layouts, SizeIs(2));
-  EXPECT_THAT(gradients_of(layouts[0]), ElementsAre(3, 2));
-}
-
 TEST(AssignBuckets, TinyOneBeforeAHugeOneIsJoinedByLaterSmallOnes) {
   const std::size_t tiny = 20 << 10;
   const std::vector<GradientSize> gradients{{DataType::float32, 2 * MiB},
@@ -156,29 +133,12 @@ TEST(AssignBuckets, TinyOneBeforeAHugeOneIsJoinedByLaterSmallOnes) {
   EXPECT_THAT(gradients_of(layouts[1]), ElementsAre(3, 1, 0));
 }
 
-TEST(AssignBuckets, ClosesAtThreeQuartersAndTakesUpToFiveQuarters) {
-  const std::vector<GradientSize> gradients(5, {DataType::float32, 5 * MiB / 2});
-  const auto layouts = assign_buckets(gradients, 4 * MiB);
-  ASSERT_THAT(layouts, SizeIs(3));
-  EXPECT_THAT(gradients_of(layouts[0]), ElementsAre(4, 3));
-  EXPECT_THAT(gradients_of(layouts[1]), ElementsAre(2, 1));
-  EXPECT_THAT(gradients_of(layouts[2]), ElementsAre(0));
-}
-
 TEST(AssignBuckets, AtMostTwoAreOpen) {
   // 2.6 MiB fit twice into no bucket of 4 MiB, nor reach 3/4 of it.
   const std::vector<GradientSize> gradients(4, {DataType::float32, 26 * MiB / 10});
   const auto layouts = assign_buckets(gradients, 4 * MiB);
   ASSERT_THAT(layouts, SizeIs(4));
   for (std::size_t i = 0; i < 4; ++i) EXPECT_THAT(gradients_of(layouts[i]), ElementsAre(3 - i));
-}
-
-TEST(AssignBuckets, EmptyGradientHasAPlaceInThePresenceLane) {
-  const std::vector<GradientSize> gradients{{DataType::float32, 0}};
-  const auto layouts = assign_buckets(gradients, MiB);
-  ASSERT_THAT(layouts, SizeIs(1));
-  EXPECT_EQ(layouts[0].bytes, (2 + step_lanes) * sizeof(float))
-      << "and the flag, and the step lanes";
 }
 
 TEST(AssignBuckets, RandomSizesKeepTheRules) {

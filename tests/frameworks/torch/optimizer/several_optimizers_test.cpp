@@ -73,23 +73,6 @@ TEST_F(SeveralOptimizers, AScalerEachUnderOneLossIsAnError) {
   expect_values(b_, 0.0);
 }
 
-TEST_F(SeveralOptimizers, AScalerEachForALossEachIsRight) {
-  GradScaler of_a(a_.optimizer, {.initial_scale = 8.0});
-  GradScaler of_b(b_.optimizer, {.initial_scale = 64.0});
-  for (int step = 1; step <= 2; ++step) {
-    a_.optimizer.zero_grad();
-    of_a.scale(loss()).backward();  // reaches b, too, as a generator's loss its discriminator
-    EXPECT_TRUE(of_a.step());
-    of_a.update();
-    b_.optimizer.zero_grad();
-    of_b.scale((b_.weight * 2.0).sum()).backward();
-    EXPECT_TRUE(of_b.step());
-    of_b.update();
-    expect_values(a_, -step);
-    expect_values(b_, -2.0 * step);
-  }
-}
-
 TEST_F(SeveralOptimizers, AScalerTakesEachOnceAndOfOneProcessSet) {
   const auto refused = [](ErrorCode code, const std::string& text,
                           const std::vector<DistributedOptimizer*>& optimizers) {

@@ -17,31 +17,6 @@ class StaticGraph : public testing::Test {
   const Context world_ = init();
 };
 
-TEST_F(StaticGraph, GivesTheSameBits) {
-  // Buckets of a few gradients each, so that the order matters.
-  Training plain(world_, {.bucket_bytes = 512});
-  Training fixed(world_, {.bucket_bytes = 512, .static_graph = true});
-  for (int step = 0; step < 4; ++step) {
-    plain.step(my_batch(world_, step));
-    fixed.step(my_batch(world_, step));
-    expect_same_bits(fixed.network->parameters(), plain.network->parameters());
-  }
-}
-
-TEST_F(StaticGraph, WorksWithGradientsZeroedInPlaceAndScaled) {
-  Training plain(world_, {.static_graph = true});
-  Training kept(world_, {.static_graph = true});
-  for (int step = 0; step < 4; ++step) {
-    plain.step(my_batch(world_, step));
-    for (const auto& parameter : kept.network->parameters()) {
-      if (parameter.grad().defined()) parameter.mutable_grad().zero_();
-    }
-    kept.backward(my_batch(world_, step));
-    kept.optimizer.step();
-  }
-  expect_same_bits(kept.network->parameters(), plain.network->parameters());
-}
-
 TEST_F(StaticGraph, WhatNoRankUsesDoesNotHoldItsBucketBack) {
   const auto used = weight(8);
   const auto unused = weight(8);
@@ -75,20 +50,6 @@ TEST_F(StaticGraph, AGradientThatTheFirstStepDidNotHaveThrows) {
     optimizer.zero_grad();
     expect_error(ErrorCode::invalid_use, AllOf(HasSubstr("'unused'"), HasSubstr("static_graph")),
                  [&] { unused.sum().backward(); });
-  }
-}
-
-TEST_F(StaticGraph, WhatOnlyOneRankUsesStays) {
-  const auto a = weight(3);
-  const auto b = weight(3);
-  torch::optim::SGD sgd({a, b}, 1.0);
-  DistributedOptimizer optimizer(world_, sgd, {{"a", a}, {"b", b}}, {.static_graph = true});
-  const bool last = world_.rank() + 1 == world_.size();
-  for (int step = 0; step < 3; ++step) {
-    optimizer.zero_grad();
-    (last ? a.sum() + b.sum() : a.sum()).backward();
-    optimizer.step();
-    EXPECT_FLOAT_EQ(b.grad()[0].item<float>(), 1.0F / static_cast<float>(world_.size()));
   }
 }
 

@@ -113,14 +113,6 @@ TEST(LossScale, BacksOffAtOnceAndForgetsWhatItHasCounted) {
   EXPECT_EQ(next_scale({1024.0, 2}, options, false), (LossScale{256.0, 0}));
 }
 
-TEST(LossScale, StaysWithFactorsOfOne) {
-  const GradScalerOptions options{
-      .growth_factor = 1.0, .backoff_factor = 1.0, .growth_interval = 1};
-  check_options(options);
-  EXPECT_EQ(next_scale({1000.0, 0}, options, true), (LossScale{1000.0, 0}));
-  EXPECT_EQ(next_scale({1000.0, 0}, options, false), (LossScale{1000.0, 0}));
-}
-
 TEST(LossScale, StaysWithinFloat32) {
   const GradScalerOptions options{.growth_interval = 1};
   const double most = std::numeric_limits<float>::max();
@@ -195,35 +187,12 @@ TEST(StepCounter, OnlyCallsSinceTheRoundBeforeCount) {
   EXPECT_EQ(other.calls_before(), (StepCalls{1, 4}));
 }
 
-TEST(StepCounter, ALaneIsThatOfItsRoundUntilTheNext) {
-  StepCounter counter = after(1, 1);
-  const std::size_t lane = counter.lane();
-  counter.note_zero_grad();
-  EXPECT_EQ(counter.lane(), lane);
-  EXPECT_EQ(counter.calls_before(), (StepCalls{1, 1}));
-}
-
-TEST(StepCounter, RestartsFromNothing) {
-  StepCounter counter = after(1, 2);
-  counter.note_zero_grad();
-  counter.restart();
-  counter.begin_round();
-  EXPECT_EQ(counter.lane(), after(0, 0).lane());
-  EXPECT_EQ(counter.calls_before(), (StepCalls{0, 0}));
-}
-
 TEST(DifferentStepsText, NamesRanksAndTheirSteps) {
   const std::map<StepCalls, std::vector<int>> ranks{{{6, 7}, {1}}, {{7, 8}, {0, 2, 3, 4}}};
   const std::string text = different_steps_text(ranks, /*updated=*/false);
   EXPECT_THAT(text, HasSubstr("rank 1 is in step 7 after 7 calls of zero_grad(), "
                               "ranks 0, 2-4 are in step 8 after 8 calls of zero_grad()"));
   EXPECT_THAT(text, HasSubstr("No rank has been updated"));
-}
-
-TEST(DifferentStepsText, SaysWhereParametersHaveBeenUpdated) {
-  const std::string text = different_steps_text({{{1, 1}, {0}}, {{2, 1}, {1}}}, /*updated=*/true);
-  EXPECT_THAT(text, HasSubstr("Some parameters have been updated"));
-  EXPECT_THAT(text, testing::Not(HasSubstr("No rank has been updated")));
 }
 
 TEST(PassCounter, TheLastPassCompletes) {
@@ -234,22 +203,6 @@ TEST(PassCounter, TheLastPassCompletes) {
   EXPECT_FALSE(passes.add(1, true));
   EXPECT_TRUE(passes.add(0, true));
   EXPECT_TRUE(passes.any());
-}
-
-TEST(PassCounter, UncountedPassesCompleteNothing) {
-  PassCounter passes(1, 1);
-  EXPECT_FALSE(passes.add(0, false));
-  EXPECT_TRUE(passes.any());
-  EXPECT_TRUE(passes.add(0, true));
-}
-
-TEST(PassCounter, ResetCountsFromTheStart) {
-  PassCounter passes(1, 2);
-  EXPECT_FALSE(passes.add(0, true));
-  passes.reset();
-  EXPECT_FALSE(passes.any());
-  EXPECT_FALSE(passes.add(0, true));
-  EXPECT_TRUE(passes.add(0, true));
 }
 
 /// All ranks' answer to what they say.
