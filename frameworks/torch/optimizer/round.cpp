@@ -323,8 +323,7 @@ void Round::submit(RoundEnd end, bool updates, const std::optional<Compared>& co
     send_record(end, updates, compared);
     const AveragingOptions& averaging = options_.buckets.averaging;
     if (averaging.fused && !record_.own().updates) begin_apart();
-    // The record may have gone with the first gradient, when the end was open.
-    if (options_.updates_in_backward && end != RoundEnd::undecided) ends_.send({.end = end});
+    if (announces() && end != RoundEnd::undecided) ends_.send({.end = end});
   });
 }
 
@@ -336,7 +335,7 @@ void Round::send_record(RoundEnd end, bool updates, const std::optional<Compared
   if (record_.sent()) return;
   RoundFacts facts{.step_lane = steps_.lane(),
                    .updates = updates,
-                   .end = options_.updates_in_backward ? RoundEnd::undecided : end,
+                   .end = announces() ? RoundEnd::undecided : end,
                    .compared = compared.value_or(Compared{}),
                    .arrivals = changes_.arrivals()};
   if (changes_.times_steps()) facts.step_time = step_time_;
@@ -516,7 +515,7 @@ void Round::settle(RoundEnd end) {
   if (!differ) return;
   StepCalls calls = steps_.calls();
   if (end == RoundEnd::step) calls.steps += 1;
-  refuse_steps(calls, options_.updates_in_backward && round.all_update);
+  refuse_steps(calls, announces() && round.all_update);
 }
 
 }  // namespace hora::internal
