@@ -26,27 +26,6 @@ std::vector<torch::Tensor> weights_of_copies(const Steps& steps) {
   return training.weights();
 }
 
-std::vector<torch::Tensor> weights_of_fused(const Settings& settings, const Steps& steps,
-                                            std::size_t bucket_bytes = 0) {
-  const Context world = init({.settings = settings});
-  WideTraining training = fused_training(world, bucket_bytes);
-  steps(training);
-  return training.weights();
-}
-
-void expect_same_bits_in_every_arena(const Steps& steps) {
-  const auto expected = weights_of_copies(steps);
-  const std::vector<std::pair<const char*, Settings>> arenas{
-      {"none", with_arena(TensorArenaUse::off)},
-      {"one for all gradients", with_arena(TensorArenaUse::on)},
-      {"one for some of the gradients", with_arena(TensorArenaUse::on, 300 << 10)}};
-  for (const auto& [arena, settings] : arenas) {
-    SCOPED_TRACE(arena);
-    expect_same_bits(weights_of_fused(settings, steps), expected);
-    expect_same_bits(weights_of_fused(settings, steps, 70000), expected);
-  }
-}
-
 /// Tensors that leave the arena no room for gradients of the weights.
 std::vector<torch::Tensor> fill_arena() {
   std::vector<torch::Tensor> held;
@@ -57,10 +36,6 @@ std::vector<torch::Tensor> fill_arena() {
     }
   }
   return held;
-}
-
-TEST(FusedInPlace, GivesTheSameBits) {
-  expect_same_bits_in_every_arena(plain_steps);
 }
 
 TEST(FusedInPlace, GivesTheSameBitsWhereSomeRanksHaveNoArenaLeft) {
@@ -101,10 +76,6 @@ TEST(FusedInPlace, GivesTheSameBitsFromMemoryThatIsNewWhileTraining) {
     EXPECT_EQ(before.contains(memory), one_node(world)) << "the next gradient lies elsewhere";
   }
   expect_same_bits(training.weights(), expected);
-}
-
-TEST(FusedInPlace, GivesTheSameBitsWhereSomeRanksLackGradients) {
-  expect_same_bits_in_every_arena(steps_where_some_ranks_lack_gradients);
 }
 
 // The first rank's own tensor becomes the gradient, and is written to before the pass reads it.
