@@ -401,7 +401,7 @@ torch::Tensor OptimizerImplementation::step(const torch::optim::Optimizer::LossC
         "step(closure) under skip_synchronize(), but what the closure gives must be averaged; call "
         "it without");
   }
-  if (scaler_ != nullptr) {
+  if (scaling_ != nullptr) {
     refuse("step(closure) with a GradScaler, which is to decide whether to step; call its step()");
   }
   const torch::Tensor loss = optimizer_.step([&] { return evaluate(closure); });
@@ -500,14 +500,14 @@ void OptimizerImplementation::set_backward_passes(int passes) {
   round_.set_backward_passes(passes);
 }
 
-void OptimizerImplementation::begin_unscaling(double factor, Scaler& scaler) {
+void OptimizerImplementation::begin_unscaling(LossScaling& scaling) {
   if (evaluates_again(optimizer_)) {
     throw Error(ErrorCode::invalid_argument,
                 "GradScaler and LBFGS do not go together: it needs each loss as it is, and cannot "
                 "leave out a step",
                 peers_.context.rank());
   }
-  if (scaler_ != nullptr) {
+  if (scaling_ != nullptr) {
     throw Error(ErrorCode::invalid_use,
                 "GradScaler: this optimizer has one already; destroy that before another is made",
                 peers_.context.rank());
@@ -521,8 +521,8 @@ void OptimizerImplementation::begin_unscaling(double factor, Scaler& scaler) {
   }
   refuse_in_backward("a GradScaler, which may leave out steps,");
   check_unscaling_may_change();
-  change_unscaling(factor);
-  scaler_ = &scaler;
+  change_unscaling(1.0 / scaling.scale.scale);
+  scaling_ = &scaling;
 }
 
 void OptimizerImplementation::check_unscaling_may_change() const {
@@ -533,7 +533,7 @@ void OptimizerImplementation::check_unscaling_may_change() const {
 
 void OptimizerImplementation::end_unscaling() noexcept {
   round_.unscale_by(std::nullopt);
-  scaler_ = nullptr;
+  scaling_ = nullptr;
 }
 
 void OptimizerImplementation::refuse_step_apart() const {
@@ -589,8 +589,8 @@ void OptimizerImplementation::check_can_join(
   if (!options_.buffers.empty())
     refuse("join() with option buffers: a joined rank cannot broadcast its own");
   if (options_.hook) refuse("join() with a hook, whose collectives a joined rank does not know");
-  if (scaler_ != nullptr) {
-    for (const OptimizerImplementation* sharing : scaler_->optimizers()) {
+  if (scaling_ != nullptr) {
+    for (const OptimizerImplementation* sharing : scaling_->optimizers) {
       if (std::find(together.begin(), together.end(), sharing) != together.end()) continue;
       refuse(
           "join() without another optimizer of its GradScaler; hora::join(context, {&a, &b}) takes "
@@ -632,13 +632,13 @@ int OptimizerImplementation::become_most_trained(int last) {
   const bool is_last = rounds[static_cast<std::size_t>(last)] == *most;
   const int root = is_last ? last : static_cast<int>(most - rounds.begin());
   // Steps up to 2^53 are exact.
-  const LossScale own = scaler_ != nullptr ? scaler_->loss_scale() : LossScale{};
+  const LossScale own = scaling_ != nullptr ? scaling_->scale : LossScale{};
   std::array<double, 3> progress = {static_cast<double>(steps_), own.scale,
                                     static_cast<double>(own.finite_steps)};
   broadcast(context, view(progress.data(), progress.size()),
             {.name = name_ + ".join.progress", .root = root, .process_set = peers_.set});
   steps_ = static_cast<std::int64_t>(progress[0]);
-  if (scaler_ != nullptr) scaler_->take({progress[1], static_cast<int>(progress[2])});
+  if (scaling_ != nullptr) scaling_->take({progress[1], static_cast<int>(progress[2])});
   JointBroadcast parameters(peers_, name_ + ".join", tensors_of(round_.parameters()));
   parameters.begin(root);
   parameters.end();

@@ -101,6 +101,20 @@ void check_options(const GradScalerOptions& options);
 /// All options, to the bit.
 std::string describe(const GradScalerOptions& options);
 
+class OptimizerImplementation;
+
+/// A GradScaler, as far as its optimizers need it. Thread rule: one thread at a time.
+struct LossScaling {
+  /// Between two steps: continues with this scale.
+  void take(const LossScale& next);
+
+  std::vector<OptimizerImplementation*> optimizers = {};  ///< all that share it
+  LossScale scale = {};
+  enum class Phase { scaled, unscaled, stepped } phase = Phase::scaled;  ///< in a step
+  bool scaled_a_loss = false;                                            ///< since the last update
+  bool finite = true;                                                    ///< the step's gradients
+};
+
 /// Held while a copy of its token exists: guards may nest, move, end in any order, and outlive
 /// it. Thread rule: one thread at a time.
 class GuardToken {
@@ -115,23 +129,6 @@ class GuardToken {
 /// Thread rule: one thread at a time.
 class OptimizerImplementation {
  public:
-  /// The GradScaler that it has, as far as it needs it.
-  class Scaler {
-   public:
-    Scaler() = default;
-    Scaler(const Scaler&) = delete;
-    Scaler& operator=(const Scaler&) = delete;
-
-    /// All that share it.
-    virtual const std::vector<OptimizerImplementation*>& optimizers() const = 0;
-    virtual LossScale loss_scale() const = 0;
-    /// Between two steps: continues with another rank's scale.
-    virtual void take(const LossScale& scale) = 0;
-
-   protected:
-    ~Scaler() = default;
-  };
-
   /// The context and the optimizer must outlive it.
   OptimizerImplementation(const Peers& peers, torch::optim::Optimizer& optimizer,
                           std::vector<Parameter> parameters, const Round::Options& rounds,
@@ -167,10 +164,10 @@ class OptimizerImplementation {
   const GuardToken& skip_synchronize() const { return skip_synchronize_; }
   void set_backward_passes(int passes);
 
-  /// From the next backward on `.grad` gets gradients multiplied by `factor`, and they are checked.
+  /// From the next backward on `.grad` gets gradients divided by the scale, and they are checked.
   /// Throws Error(invalid_use) between backward() and the end of its averaging, and where that
-  /// was begun and not ended. The scaler stays where it is until end_unscaling().
-  void begin_unscaling(double factor, Scaler& scaler);
+  /// was begun and not ended. `scaling` stays where it is until end_unscaling().
+  void begin_unscaling(LossScaling& scaling);
   /// Likewise, between backward() and the end of its averaging.
   void check_unscaling_may_change() const;
   /// Once that was checked.
@@ -246,7 +243,7 @@ class OptimizerImplementation {
   std::int64_t steps_ = 0;   ///< ever; equal on all ranks but while some have joined
   GuardToken no_sync_;
   GuardToken skip_synchronize_;
-  Scaler* scaler_ = nullptr;
+  LossScaling* scaling_ = nullptr;
   OptimizerStatistics statistics_;
   Clock::time_point destroyed_at_;
   bool said_ = false;  ///< that it waits to be destroyed

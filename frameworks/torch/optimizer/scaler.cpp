@@ -4,9 +4,10 @@
 #include <cmath>
 #include <iomanip>
 #include <limits>
-#include <list>
+#include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "frameworks/torch/optimizer/optimizer.h"
@@ -49,76 +50,57 @@ std::string describe(const GradScalerOptions& options) {
   return text.str();
 }
 
+void LossScaling::take(const LossScale& next) {
+  for (OptimizerImplementation* optimizer : optimizers) {
+    optimizer->change_unscaling(1.0 / next.scale);
+  }
+  scale = next;
+  phase = Phase::scaled;
+  scaled_a_loss = false;
+  finite = true;
+}
+
 }  // namespace hora::internal
 
 namespace hora {
 using namespace internal;
 
-/// Where the scaler is in a step.
-enum class Phase { scaled, unscaled, stepped };
-
-struct GradScaler::State final : OptimizerImplementation::Scaler {
-  using Optimizer = OptimizerImplementation;
-
-  class Unscaling {
-   public:
-    Unscaling(Optimizer& optimizer, State& scaler) : optimizer_(optimizer) {
-      optimizer_.begin_unscaling(1.0 / scaler.scale.scale, scaler);
-    }
-    ~Unscaling() { optimizer_.end_unscaling(); }
-    Unscaling(const Unscaling&) = delete;
-    Unscaling& operator=(const Unscaling&) = delete;
-
-   private:
-    Optimizer& optimizer_;
-  };
-
-  State(std::vector<Optimizer*> together, const GradScalerOptions& given)
-      : averaging(std::move(together)), options(given) {
+struct GradScaler::State : LossScaling {
+  State(std::vector<OptimizerImplementation*> together, const GradScalerOptions& given)
+      : LossScaling{.optimizers = std::move(together)}, options(given) {
     if (!options.enabled) return;
     scale.scale = options.initial_scale;
-    for (Optimizer* optimizer : averaging) unscalings.emplace_back(*optimizer, *this);
-  }
-
-  const std::vector<Optimizer*>& optimizers() const override { return averaging; }
-  LossScale loss_scale() const override { return scale; }
-
-  void take(const LossScale& next) override {
-    for (Optimizer* optimizer : averaging) optimizer->change_unscaling(1.0 / next.scale);
-    scale = next;
-    phase = Phase::scaled;
-    scaled_a_loss = false;
-    finite = true;
+    for (OptimizerImplementation* optimizer : optimizers) {
+      optimizer->begin_unscaling(*this);
+      unscaled.emplace_back(optimizer);
+    }
   }
 
   [[noreturn]] void refuse(const std::string& what) const {
     throw Error(ErrorCode::invalid_use, "GradScaler: " + what,
-                averaging.front()->peers().context.rank());
+                optimizers.front()->peers().context.rank());
   }
 
   void synchronize() const {
-    for (Optimizer* optimizer : averaging) optimizer->synchronize_once();
+    for (OptimizerImplementation* optimizer : optimizers) optimizer->synchronize_once();
   }
 
   // Only once all ranks have averaged: one that throws leaves no other waiting.
   void refuse_gradients_of_other_losses() const {
-    if (scaled_a_loss) return;
-    for (const Optimizer* optimizer : averaging) {
-      if (!optimizer->had_gradients()) continue;
-      refuse(
-          "gradients have come, but scale() has given no loss since the last update(): they would "
-          "be divided by what they were not multiplied by. Call backward() on what scale() gives; "
-          "optimizers under one loss share one scaler: GradScaler scaler({&a, &b})");
-    }
+    const bool any = std::any_of(optimizers.begin(), optimizers.end(),
+                                 [](const auto* optimizer) { return optimizer->had_gradients(); });
+    if (scaled_a_loss || !any) return;
+    refuse(
+        "gradients have come, but scale() has given no loss since the last update(): they would "
+        "be divided by what they were not multiplied by. Call backward() on what scale() gives; "
+        "optimizers under one loss share one scaler: GradScaler scaler({&a, &b})");
   }
 
-  const std::vector<Optimizer*> averaging;
+  struct EndUnscaling {
+    void operator()(OptimizerImplementation* optimizer) const { optimizer->end_unscaling(); }
+  };
   const GradScalerOptions options;
-  std::list<Unscaling> unscalings;
-  LossScale scale;
-  Phase phase = Phase::scaled;
-  bool scaled_a_loss = false;  ///< since the last update
-  bool finite = true;
+  std::vector<std::unique_ptr<OptimizerImplementation, EndUnscaling>> unscaled;
 };
 
 GradScaler::GradScaler(DistributedOptimizer& optimizer, const GradScalerOptions& options)
@@ -150,43 +132,44 @@ torch::Tensor GradScaler::scale(const torch::Tensor& loss) const {
 void GradScaler::unscale_() {
   State& state = *state_;
   if (!state.options.enabled) return state.synchronize();
-  if (state.phase != Phase::scaled) {
+  if (state.phase != LossScaling::Phase::scaled) {
     state.refuse(
         "the gradients have been divided by the scale already; call update() after each "
         "step");
   }
   state.synchronize();
   state.refuse_gradients_of_other_losses();
-  for (const auto* optimizer : state.averaging) {
+  for (const auto* optimizer : state.optimizers) {
     state.finite = state.finite && optimizer->gradients_are_finite();
   }
-  state.phase = Phase::unscaled;
+  state.phase = LossScaling::Phase::unscaled;
 }
 
 bool GradScaler::step() {
   State& state = *state_;
   // Each averages by itself, where nothing else wants the averages in the pass that updates.
-  if (state.options.enabled && state.phase == Phase::scaled) unscale_();
-  if (state.phase == Phase::stepped) {
+  if (state.options.enabled && state.phase == LossScaling::Phase::scaled) unscale_();
+  if (state.phase == LossScaling::Phase::stepped) {
     state.refuse("step() was called a second time; call update() after each step");
   }
-  for (auto* optimizer : state.averaging) {
+  for (auto* optimizer : state.optimizers) {
     if (state.finite) {
       optimizer->step();
     } else {
       optimizer->skip_step();
     }
   }
-  if (state.options.enabled) state.phase = Phase::stepped;
+  if (state.options.enabled) state.phase = LossScaling::Phase::stepped;
   return state.finite;
 }
 
 void GradScaler::update() {
   State& state = *state_;
   if (!state.options.enabled) return;
-  if (state.phase == Phase::scaled) state.refuse("update() was called without a step() before it");
+  if (state.phase == LossScaling::Phase::scaled)
+    state.refuse("update() was called without a step() before it");
   const LossScale next = next_scale(state.scale, state.options, state.finite);
-  for (const auto* optimizer : state.averaging) optimizer->check_unscaling_may_change();
+  for (const auto* optimizer : state.optimizers) optimizer->check_unscaling_may_change();
   state.take(next);
 }
 
@@ -205,7 +188,7 @@ void GradScaler::set_state(const GradScalerState& state) {
                 "GradScaler: the scale " + std::to_string(state.scale) + " after " +
                     std::to_string(state.finite_steps) + " steps is none; expected one above 0");
   }
-  for (const auto* optimizer : state_->averaging) optimizer->check_unscaling_may_change();
+  for (const auto* optimizer : state_->optimizers) optimizer->check_unscaling_may_change();
   state_->take({state.scale, state.finite_steps});
 }
 
