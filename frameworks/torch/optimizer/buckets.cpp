@@ -221,14 +221,17 @@ std::vector<BucketLayout> bucket_layouts(const Peers& peers,
                      options.groups.empty() ? std::nullopt : options.groups[index]});
   }
   const auto slices = static_cast<std::size_t>(options.averaging.sharded ? peers.size : 1);
-  const AveragingFacts facts{.arena_wanted = wants_tensor_arena(peers.context),
-                             .on_host = parameters.empty() || parameters.front().tensor.is_cpu(),
-                             .nodes = peers.context.cross_size(),
-                             .sharded = options.averaging.sharded,
-                             .fused = options.averaging.fused,
-                             .hooked = options.averaging.hook != nullptr,
-                             .adasum = options.averaging.op == ReduceOp::adasum};
-  auto layouts = assign_buckets(sizes, options.bucket_bytes, slices, least_apart(facts));
+  // Gradients of some size are averaged by themselves, each under a name of its own or by the pass
+  // that updates, so that every rank may have it anywhere in the node's memory. Between nodes a
+  // bucket is one message, and what else looks at a bucket wants it in one piece. As small as
+  // arenas have them: below, copying costs less than a collective.
+  const AveragingOptions& averaging = options.averaging;
+  const bool on_host = parameters.empty() || parameters.front().tensor.is_cpu();
+  const bool apart = wants_tensor_arena(peers.context) && on_host &&
+                     peers.context.cross_size() == 1 && (!averaging.sharded || averaging.fused) &&
+                     !averaging.hook && averaging.op != ReduceOp::adasum;
+  auto layouts = assign_buckets(sizes, options.bucket_bytes, slices,
+                                apart ? std::size_t{64} << 10 : kNeverApart);
   for (BucketLayout& layout : layouts) {
     for (GradientPlace& place : layout.places) place.gradient = order[place.gradient];
   }

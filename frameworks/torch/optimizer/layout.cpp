@@ -104,13 +104,6 @@ class Assignment {
 
 }  // namespace
 
-std::size_t least_apart(const AveragingFacts& facts) {
-  const bool apart = facts.arena_wanted && facts.on_host && facts.nodes == 1 &&
-                     (!facts.sharded || facts.fused) && !facts.hooked && !facts.adasum;
-  // As small as arenas have them: below, copying costs less than a collective.
-  return apart ? std::size_t{64} << 10 : kNeverApart;
-}
-
 std::size_t locations_offset(const BucketLayout& layout) {
   return align_up(layout.bytes);
 }

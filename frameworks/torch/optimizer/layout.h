@@ -15,23 +15,7 @@
 
 namespace hora::internal {
 
-/// Facts of an optimizer, the same on all ranks.
-struct AveragingFacts {
-  bool arena_wanted = false;  ///< wants_tensor_arena()
-  bool on_host = true;
-  int nodes = 1;
-  bool sharded = false;
-  bool fused = false;   ///< sharded, and averaged by the pass that updates
-  bool hooked = false;  ///< a user's hook averages
-  bool adasum = false;
-};
-
 inline constexpr std::size_t kNeverApart = std::numeric_limits<std::size_t>::max();
-
-/// Gradients of this many bytes or more are averaged by themselves, each under a name of its own or
-/// by the pass that updates, so that every rank may have it anywhere in the node's memory. Between
-/// nodes a bucket is one message, and what else looks at a bucket wants it in one piece.
-std::size_t least_apart(const AveragingFacts& facts);
 
 /// Ranks that are in one step have called the same since their last round of averaging. Each sets
 /// one of so many lanes, which says what it has called (StepCounter); where the sum over ranks has

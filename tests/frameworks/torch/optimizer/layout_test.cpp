@@ -49,19 +49,6 @@ TEST(AssignBuckets, LargeGradientsComeFirstAndTheRestInOnePieceWithTheLanes) {
   EXPECT_EQ(together.front().bytes, layout.bytes);
 }
 
-TEST(LeastApart, IsAnArenasLeastInOneNodeOnTheCpu) {
-  EXPECT_EQ(least_apart({.arena_wanted = true}), 65536U);
-  EXPECT_EQ(least_apart({.arena_wanted = true, .sharded = true, .fused = true}), 65536U);
-  for (const AveragingFacts& facts : {AveragingFacts{},
-                                      {.arena_wanted = true, .on_host = false},
-                                      {.arena_wanted = true, .nodes = 2},
-                                      {.arena_wanted = true, .sharded = true},
-                                      {.arena_wanted = true, .hooked = true},
-                                      {.arena_wanted = true, .adasum = true}}) {
-    EXPECT_EQ(least_apart(facts), kNeverApart);
-  }
-}
-
 TEST(HoldTheSame, ComparesTheGradientsOfEachBucketAndItsType) {
   const std::vector<GradientSize> gradients(4, {DataType::float32, 256});
   const auto layouts = assign_buckets(gradients, 512);
