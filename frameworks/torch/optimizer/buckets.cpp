@@ -16,7 +16,7 @@ namespace {
 
 /// Options: those of allreduce or of reduce_scatter.
 template <class Options>
-Options reduction_options(const Peers& peers, const AveragingOptions& options,
+Options reduction_options(const Peers& peers, const BucketOptions& options,
                           const std::string& name) {
   return {.name = name,
           .op = options.op,
@@ -147,7 +147,7 @@ class HookedAverage final : public LanesApart {
 class ShardedAverage final : public LanesApart {
  public:
   ShardedAverage(const Peers& peers, GradientBucket& bucket, const std::string& name,
-                 const AveragingOptions& options)
+                 const BucketOptions& options)
       : LanesApart(peers, bucket, name),
         options_(reduction_options<ReduceScatterOptions>(peers, options, name)),
         fused_(options.fused) {}
@@ -184,7 +184,7 @@ class ShardedAverage final : public LanesApart {
 
 /// `bucket` outlives it; where gradients are sharded, it gets its slice. `name`: of the bucket's
 /// collectives, or their prefix.
-std::unique_ptr<BucketAverage> make_average(const Peers& peers, const AveragingOptions& options,
+std::unique_ptr<BucketAverage> make_average(const Peers& peers, const BucketOptions& options,
                                             GradientBucket& bucket, const std::string& name) {
   if (options.hook) return std::make_unique<HookedAverage>(peers, bucket, name, options.hook);
   if (options.sharded) return std::make_unique<ShardedAverage>(peers, bucket, name, options);
@@ -220,16 +220,15 @@ std::vector<BucketLayout> bucket_layouts(const Peers& peers,
                      wire_type(options.compression, type),
                      options.groups.empty() ? std::nullopt : options.groups[index]});
   }
-  const auto slices = static_cast<std::size_t>(options.averaging.sharded ? peers.size : 1);
+  const auto slices = static_cast<std::size_t>(options.sharded ? peers.size : 1);
   // Gradients of some size are averaged by themselves, each under a name of its own or by the pass
   // that updates, so that every rank may have it anywhere in the node's memory. Between nodes a
   // bucket is one message, and what else looks at a bucket wants it in one piece. As small as
   // arenas have them: below, copying costs less than a collective.
-  const AveragingOptions& averaging = options.averaging;
   const bool on_host = parameters.empty() || parameters.front().tensor.is_cpu();
   const bool apart = wants_tensor_arena(peers.context) && on_host &&
-                     peers.context.cross_size() == 1 && (!averaging.sharded || averaging.fused) &&
-                     !averaging.hook && averaging.op != ReduceOp::adasum;
+                     peers.context.cross_size() == 1 && (!options.sharded || options.fused) &&
+                     !options.hook && options.op != ReduceOp::adasum;
   auto layouts = assign_buckets(sizes, options.bucket_bytes, slices,
                                 apart ? std::size_t{64} << 10 : kNeverApart);
   for (BucketLayout& layout : layouts) {
@@ -256,7 +255,7 @@ std::vector<Bucket> make_buckets(const Peers& peers, const std::vector<Parameter
                       " bytes: " + error.what(),
                   error.rank(), bucket.name);
     }
-    bucket.average = make_average(peers, options.averaging, *bucket.memory, bucket.name);
+    bucket.average = make_average(peers, options, *bucket.memory, bucket.name);
   }
   return buckets;
 }

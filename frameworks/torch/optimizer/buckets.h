@@ -16,20 +16,17 @@
 
 namespace hora::internal {
 
-struct AveragingOptions {
+/// How gradients are laid out in buckets, and averaged.
+struct BucketOptions {
+  std::string name;  ///< of the collectives: "<name>.<bucket>"
+  std::size_t bucket_bytes = 0;
+  Compression compression = Compression::none;
   ReduceOp op = ReduceOp::average;
   double predivide = 1.0;
   bool sharded = false;
   /// Where gradients are sharded: the pass that updates may average them (fused.h).
   bool fused = false;
   std::shared_ptr<GradientHook> hook = nullptr;
-};
-
-struct BucketOptions {
-  std::string name;  ///< of the collectives: "<name>.<bucket>"
-  std::size_t bucket_bytes = 0;
-  Compression compression = Compression::none;
-  AveragingOptions averaging = {};
   /// By parameter, or empty: see GradientSize.
   std::vector<std::optional<std::size_t>> groups = {};
 };

@@ -199,8 +199,8 @@ std::vector<std::string> described(const DistributedOptimizerOptions& options,
        << options.backward_passes_per_step << "\ngradient_predivide_factor "
        << options.gradient_predivide_factor << "\nstatic_graph " << options.static_graph
        << "\nsharding " << name_of(options.sharding) << "\noverlap_parameter_gather "
-       << options.overlap_parameter_gather << "\nupdates with the averages "
-       << buckets.averaging.fused << "\ncompare_ranks " << options.compare_ranks << "\nhook "
+       << options.overlap_parameter_gather << "\nupdates with the averages " << buckets.fused
+       << "\ncompare_ranks " << options.compare_ranks << "\nhook "
        << (options.hook ? options.hook->describe() : "none") << "\ngradients averaged on "
        << name_of(to_device(rounds.device).kind) << "\nparameters on "
        << (on_several_devices(parameters) ? "several devices" : "one device");
@@ -291,10 +291,10 @@ Round::Options round_options(const Peers& peers, const std::vector<Parameter>& p
   return {.buckets = {.name = name,
                       .bucket_bytes = bucket_bytes(peers.context, options, device),
                       .compression = options.compression,
-                      .averaging = {.op = options.op,
-                                    .predivide = options.gradient_predivide_factor,
-                                    .sharded = sharded,
-                                    .hook = options.hook},
+                      .op = options.op,
+                      .predivide = options.gradient_predivide_factor,
+                      .sharded = sharded,
+                      .hook = options.hook,
                       .groups = groups_of(parameters, options)},
           .device = device,
           .backward_passes_per_step = options.backward_passes_per_step,

@@ -35,7 +35,7 @@ bool can_fuse_update(const Peers& peers, const torch::optim::Optimizer& optimize
 }
 
 FusedUpdate::FusedUpdate(const Peers& peers, Round& round, OptimizerShards& shards,
-                         torch::optim::Optimizer& optimizer, const AveragingOptions& averaging,
+                         torch::optim::Optimizer& optimizer, const BucketOptions& averaging,
                          bool in_backward)
     : peers_(peers),
       round_(round),

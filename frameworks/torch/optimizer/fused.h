@@ -40,8 +40,7 @@ class FusedUpdate {
  public:
   /// Collective. References outlive it.
   FusedUpdate(const Peers& peers, Round& round, OptimizerShards& shards,
-              torch::optim::Optimizer& optimizer, const AveragingOptions& averaging,
-              bool in_backward);
+              torch::optim::Optimizer& optimizer, const BucketOptions& averaging, bool in_backward);
   /// Between begin() and end(), as while an exception unwinds the stack, peers' writes may be under
   /// way: their memory stays.
   ~FusedUpdate();

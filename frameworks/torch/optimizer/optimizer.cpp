@@ -132,7 +132,7 @@ DistributedOptimizer::DistributedOptimizer(
       std::string(kGradientsName) +
       std::to_string(Access::next_instance_number(context, options.process_set));
   auto rounds = round_options(peers, parameters, options, name);
-  rounds.buckets.averaging.fused =
+  rounds.buckets.fused =
       options.sharding >= Sharding::fused && can_fuse_update(peers, optimizer, parameters);
   check_ranks_agree(peers, parameters, options, rounds);
   implementation_ = std::make_unique<OptimizerImplementation>(
@@ -237,20 +237,17 @@ OptimizerImplementation::OptimizerImplementation(const Peers& peers,
       buffers_(peers, name_ + ".buffers", options.buffers) {
   if (options.hook) {
     if (!options.hook->user_.expired()) {
-      throw Error(
-          ErrorCode::invalid_argument,
-          "DistributedOptimizer: option hook serves another DistributedOptimizer; give each "
-          "an object of its own",
-          peers.context.rank());
+      fail(ErrorCode::invalid_argument,
+           "DistributedOptimizer: option hook serves another DistributedOptimizer; give each "
+           "an object of its own");
     }
     options.hook->user_ = no_sync_.take();
   }
   if (options.sharding != Sharding::off) {
     shards_ = std::make_unique<OptimizerShards>(peers, round_, optimizer);
   }
-  const AveragingOptions& averaging = rounds.buckets.averaging;
-  if (averaging.fused) {
-    fused_ = std::make_unique<FusedUpdate>(peers, round_, *shards_, optimizer, averaging,
+  if (rounds.buckets.fused) {
+    fused_ = std::make_unique<FusedUpdate>(peers, round_, *shards_, optimizer, rounds.buckets,
                                            options.sharding == Sharding::in_backward);
   }
   if (options.compare_ranks) {
@@ -275,8 +272,12 @@ void OptimizerImplementation::update_in_backward() {
   fused_->proceed();
 }
 
+void OptimizerImplementation::fail(ErrorCode code, const std::string& text) const {
+  throw Error(code, text, peers_.context.rank());
+}
+
 void OptimizerImplementation::refuse(const std::string& what) const {
-  throw Error(ErrorCode::invalid_use, "DistributedOptimizer: " + what, peers_.context.rank());
+  fail(ErrorCode::invalid_use, "DistributedOptimizer: " + what);
 }
 
 void OptimizerImplementation::refuse_in_backward(const std::string& what) const {
@@ -415,10 +416,9 @@ torch::Tensor OptimizerImplementation::evaluate(
   synchronized_ = false;
   const torch::Tensor loss = closure();
   if (!loss.defined() || loss.numel() != 1 || !loss.is_floating_point()) {
-    throw Error(ErrorCode::invalid_argument,
-                "DistributedOptimizer: step(closure): the closure must return its loss, one "
-                "floating-point element",
-                peers_.context.rank());
+    fail(ErrorCode::invalid_argument,
+         "DistributedOptimizer: step(closure): the closure must return its loss, one "
+         "floating-point element");
   }
   const at::NoGradGuard no_grad;
   // A rank's own type of loss need not be the others'.
@@ -447,10 +447,8 @@ void OptimizerImplementation::end_step() {
 
 double OptimizerImplementation::clip_grad_norm(double max_norm) {
   if (!(max_norm > 0)) {
-    throw Error(ErrorCode::invalid_argument,
-                "DistributedOptimizer: clip_grad_norm_: max_norm is " + std::to_string(max_norm) +
-                    "; expected more than 0",
-                peers_.context.rank());
+    fail(ErrorCode::invalid_argument, "DistributedOptimizer: clip_grad_norm_: max_norm is " +
+                                          std::to_string(max_norm) + "; expected more than 0");
   }
   synchronize_once();
   const auto& parameters = round_.parameters();
@@ -489,7 +487,7 @@ void OptimizerImplementation::complete_parameters() {
 
 void OptimizerImplementation::refuse_under_way(const std::string& what) const {
   if (!round_.has_gradients()) return;
-  throw Error(ErrorCode::invalid_use, what, peers_.context.rank());
+  fail(ErrorCode::invalid_use, what);
 }
 
 void OptimizerImplementation::set_backward_passes(int passes) {
@@ -502,22 +500,19 @@ void OptimizerImplementation::set_backward_passes(int passes) {
 
 void OptimizerImplementation::begin_unscaling(LossScaling& scaling) {
   if (evaluates_again(optimizer_)) {
-    throw Error(ErrorCode::invalid_argument,
-                "GradScaler and LBFGS do not go together: it needs each loss as it is, and cannot "
-                "leave out a step",
-                peers_.context.rank());
+    fail(ErrorCode::invalid_argument,
+         "GradScaler and LBFGS do not go together: it needs each loss as it is, and cannot "
+         "leave out a step");
   }
   if (scaling_ != nullptr) {
-    throw Error(ErrorCode::invalid_use,
-                "GradScaler: this optimizer has one already; destroy that before another is made",
-                peers_.context.rank());
+    fail(ErrorCode::invalid_use,
+         "GradScaler: this optimizer has one already; destroy that before another is made");
   }
   for (const Bucket& bucket : round_.buckets()) {
     if (!shards_ || bucket.layout().type != DataType::float16) continue;
-    throw Error(ErrorCode::invalid_use,
-                "GradScaler: float16 parameters with sharding are not unscaled; keep them in "
-                "float32, or leave out sharding",
-                peers_.context.rank());
+    fail(ErrorCode::invalid_use,
+         "GradScaler: float16 parameters with sharding are not unscaled; keep them in "
+         "float32, or leave out sharding");
   }
   refuse_in_backward("a GradScaler, which may leave out steps,");
   check_unscaling_may_change();

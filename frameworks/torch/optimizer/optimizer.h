@@ -197,6 +197,8 @@ class OptimizerImplementation {
   void update_in_backward();
   /// Gradients have been averaged, and none has come since.
   bool is_synchronized() const { return synchronized_ && !round_.has_gradients(); }
+  /// Throws an Error of this rank.
+  [[noreturn]] void fail(ErrorCode code, const std::string& text) const;
   [[noreturn]] void refuse(const std::string& what) const;
   /// Throws Error(invalid_use) where backward() is the step itself: `what` does not go with that.
   void refuse_in_backward(const std::string& what) const;

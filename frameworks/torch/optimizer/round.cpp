@@ -16,7 +16,7 @@ namespace {
 
 /// Buckets belong to what is made for them.
 bool is_tied(const BucketOptions& options) {
-  return options.averaging.sharded || options.averaging.hook || !options.groups.empty();
+  return options.sharded || options.hook || !options.groups.empty();
 }
 
 }  // namespace
@@ -221,7 +221,7 @@ void Round::after_gradient(std::size_t index, bool counted, const at::Tensor& de
 
 // A rank steps its shares alone: more than one value of each, for one to be among them.
 std::uint64_t Round::fingerprint() const {
-  return fingerprint_of(parameters_, options_.buckets.averaging.sharded ? 8 : 1);
+  return fingerprint_of(parameters_, options_.buckets.sharded ? 8 : 1);
 }
 
 void Round::begin_round() {
@@ -321,8 +321,7 @@ void Round::submit(RoundEnd end, bool updates, const std::optional<Compared>& co
     }
     for (Bucket& bucket : buckets_) bucket.submit();  // one whose hook has thrown
     send_record(end, updates, compared);
-    const AveragingOptions& averaging = options_.buckets.averaging;
-    if (averaging.fused && !record_.own().updates) begin_apart();
+    if (options_.buckets.fused && !record_.own().updates) begin_apart();
     if (announces() && end != RoundEnd::undecided) ends_.send({.end = end});
   });
 }
@@ -344,7 +343,7 @@ void Round::send_record(RoundEnd end, bool updates, const std::optional<Compared
     facts.present.flip();
   }
   // In most rounds of gradients on the host there is nothing to say.
-  const bool needed = !on_host() || options_.buckets.averaging.sharded || compared ||
+  const bool needed = !on_host() || options_.buckets.sharded || compared ||
                       !facts.arrivals.empty() || changes_.times_steps();
   if (needed) record_.send(std::move(facts));
 }
@@ -396,7 +395,7 @@ Round::Cost Round::finish() {
             most_held_bytes_};
     check_one_step();
     publish();
-    if (options_.buckets.averaging.sharded) unsettled_ = answer();
+    if (options_.buckets.sharded) unsettled_ = answer();
   } catch (...) {
     failure = std::current_exception();
   }
@@ -418,7 +417,7 @@ void Round::wait() {
   std::exception_ptr failure;
   try {
     const RoundAnswer& answer = record_.wait();
-    if (options_.buckets.averaging.fused && !answer.all_update) begin_apart();
+    if (options_.buckets.fused && !answer.all_update) begin_apart();
   } catch (...) {
     failure = std::current_exception();
   }
@@ -438,7 +437,7 @@ void Round::wait() {
 }
 
 void Round::publish() {
-  const bool sharded = options_.buckets.averaging.sharded;
+  const bool sharded = options_.buckets.sharded;
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
     if (!slots_[index].bucket) continue;
     const GradientBucket& memory = *bucket_of(index).memory;

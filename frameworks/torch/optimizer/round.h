@@ -204,9 +204,7 @@ class Round {
 
   bool on_host() const { return options_.device.is_cpu(); }
   /// The record goes with the first complete gradient, when the round's end is open.
-  bool announces() const {
-    return options_.updates_in_backward && options_.buckets.averaging.fused;
-  }
+  bool announces() const { return options_.updates_in_backward && options_.buckets.fused; }
   void take_buckets(std::vector<Bucket> buckets);
   Bucket& bucket_of(std::size_t index) { return buckets_[*slots_[index].bucket]; }
   bool is_missing(std::size_t index) const { return slots_[index].bucket && !slots_[index].stored; }
