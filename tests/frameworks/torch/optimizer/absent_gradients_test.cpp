@@ -58,20 +58,6 @@ TEST_P(AbsentGradients, WhereNoRankHasOneItStaysUndefined) {
   EXPECT_TRUE(all_are(b_, 0.0));
 }
 
-TEST_P(AbsentGradients, ARankWithoutAnyBackwardTakesPart) {
-  if (world_.rank() != 0) (loss(a_, 1.0) + loss(b_, world_.rank())).backward();
-  optimizer_->step();
-  if (world_.size() > 1) {
-    EXPECT_TRUE(all_are(a_.grad(), 1.0 * (world_.size() - 1) / world_.size()));
-    EXPECT_TRUE(all_are(b_.grad(), mean_of_ranks()));
-  }
-  optimizer_->zero_grad();  // and nothing of it is left in the next step
-  loss(a_, 4.0).backward();
-  optimizer_->synchronize();
-  EXPECT_TRUE(all_are(a_.grad(), 4.0));
-  EXPECT_FALSE(b_.grad().defined());
-}
-
 TEST_P(AbsentGradients, TwoParametersMayBeGivenTheSameMemory) {
   const auto gradient = torch::full({3}, 1.0 + world_.rank());
   (a_.view(-1) + b_.view(-1)).backward(gradient);

@@ -154,16 +154,6 @@ TEST_F(FusedUpdateTest, DiscardedStepsChangeNothing) {
   step_both(2);
 }
 
-TEST_F(FusedUpdateTest, ParametersWithOtherMemoryAreSteppedThere) {
-  step_both(0);
-  for (auto& parameter : fused_.network->parameters()) {
-    parameter.set_data(parameter.detach().clone());
-    if (world_.rank() == 0) break;  // ranks differ in which, too
-  }
-  step_both(1);
-  step_both(2);
-}
-
 TEST_F(FusedUpdateTest, ParametersMayMoveToAndFro) {
   const auto parameters = fused_.network->parameters();
   std::vector<torch::Tensor> shared, own;

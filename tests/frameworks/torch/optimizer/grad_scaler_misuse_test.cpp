@@ -119,17 +119,6 @@ TEST_F(GradScalerMisuse, ALossThatWasNotScaled) {
   expect_misuse("scale() has given no loss", [&] { scaler.step(); });
 }
 
-TEST_F(GradScalerMisuse, ASkippedStepLeavesBuffersEqual) {
-  const auto weight = torch::zeros({4}, torch::requires_grad());
-  const auto mean = torch::full({3}, 1.0 * world_.rank());
-  torch::optim::SGD sgd({weight}, 1.0);
-  DistributedOptimizer optimizer(world_, sgd, {{"weight", weight}}, {.buffers = {mean}});
-  GradScaler scaler(optimizer);
-  scaler.scale(weight.sum() * std::numeric_limits<float>::infinity()).backward();
-  EXPECT_FALSE(scaler.step());
-  EXPECT_TRUE(torch::equal(mean, torch::zeros({3}))) << mean;
-}
-
 TEST_F(GradScalerMisuse, SwitchedOffItDoesNothing) {
   GradScaler scaler(*optimizer_, {.enabled = false});
   const torch::Tensor loss = weight_.sum();

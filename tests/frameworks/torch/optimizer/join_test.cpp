@@ -17,25 +17,6 @@ class OptimizerJoin : public testing::Test {
   const Context world_ = init();
 };
 
-TEST_F(OptimizerJoin, EveryRankEndsWithTheLastOnesModelAndState) {
-  for (const bool first_is_longest : {false, true}) {
-    Training training(world_, {}, make_adam);
-    const int place = first_is_longest ? world_.size() - 1 - world_.rank() : world_.rank();
-    const int steps = 2 + 2 * place;
-    for (int step = 0; step < steps; ++step) training.step(my_batch(world_, step));
-    const int last = training.optimizer.join();
-    EXPECT_EQ(last, first_is_longest ? 0 : world_.size() - 1);
-    for (const auto& parameter : training.network->parameters()) {
-      EXPECT_TRUE(equals_root(world_, parameter));
-    }
-    // The state, too: training goes on in step.
-    for (int step = 0; step < 2; ++step) training.step(my_batch(world_, 100 + step));
-    for (const auto& parameter : training.network->parameters()) {
-      EXPECT_TRUE(equals_root(world_, parameter));
-    }
-  }
-}
-
 TEST_F(OptimizerJoin, WhoHasJoinedCountsAsZero) {
   const auto weight = torch::zeros({3}, torch::requires_grad());
   torch::optim::SGD sgd({weight}, 1.0);

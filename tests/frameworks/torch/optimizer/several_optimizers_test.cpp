@@ -130,17 +130,6 @@ class SeveralOptimizersJoin : public SeveralOptimizers {
   }
 };
 
-TEST_F(SeveralOptimizersJoin, AtOnce) {
-  train(2 + 2 * world_.rank());
-  const auto a = a_.weight.detach().clone();
-  const auto b = b_.weight.detach().clone();
-  EXPECT_EQ(join(world_, {&a_.optimizer, &b_.optimizer}), world_.size() - 1);
-  expect_last_ones(a_, a);
-  expect_last_ones(b_, b);
-  train(2);
-  EXPECT_TRUE(equals_root(world_, b_.weight));
-}
-
 // The rank that ran out first comes last to the second one's join(), with parameters that are old.
 TEST_F(SeveralOptimizersJoin, OneAfterTheOther) {
   train(2 + 2 * world_.rank());

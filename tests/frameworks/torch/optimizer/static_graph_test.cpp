@@ -53,26 +53,5 @@ TEST_F(StaticGraph, AGradientThatTheFirstStepDidNotHaveThrows) {
   }
 }
 
-// The order is that of the first rank that has not joined, and a rank that missed it adopts it.
-TEST_F(StaticGraph, WhoHasJoinedBeforeTheFirstStepTrainsOnWithTheOthers) {
-  const auto used = weight(3);
-  const auto unused = weight(3);
-  torch::optim::SGD sgd({used, unused}, 1.0);
-  DistributedOptimizer optimizer(world_, sgd, {{"used", used}, {"unused", unused}},
-                                 {.static_graph = true});
-  const auto step = [&] {
-    optimizer.zero_grad();
-    used.sum().backward();
-    optimizer.step();
-  };
-  const bool is_first = world_.rank() == 0;
-  for (int i = 0; i < 2 && (!is_first || world_.size() == 1); ++i) step();
-  optimizer.join();
-  step();
-  EXPECT_FLOAT_EQ(used.grad()[0].item<float>(), 1.0F);
-  expect_error(ErrorCode::invalid_use, AllOf(HasSubstr("'unused'"), HasSubstr("static_graph")),
-               [&] { unused.sum().backward(); });
-}
-
 }  // namespace
 }  // namespace hora::internal::test
