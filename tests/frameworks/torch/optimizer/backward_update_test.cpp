@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/frameworks/torch/optimizer/backward_training.h"
+#include "tests/frameworks/torch/optimizer/wide_training.h"
 
 namespace hora::internal::test {
 namespace {

@@ -1,4 +1,4 @@
-// The order of buckets that ranks agree on in the first round.
+// Buckets laid out anew after the first step, in the order of its gradients; static graphs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,11 +10,14 @@
 
 #include "frameworks/torch/optimizer/round.h"
 #include "tests/frameworks/torch/optimizer/training.h"
+#include "tests/support/expect_error.h"
 
 namespace hora::internal::test {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 class BucketOrder : public testing::Test {
  protected:
@@ -122,6 +125,48 @@ TEST_F(BucketOrder, OfGroupsStays) {
   if (world_.size() == 1) return;
   Chain chain(world_, {.number_of_groups = 2});
   for (int step = 0; step < 3; ++step) EXPECT_EQ(chain.step(0), 0u);
+}
+
+class StaticGraph : public testing::Test {
+ protected:
+  torch::Tensor weight(std::int64_t size) { return torch::zeros({size}, torch::requires_grad()); }
+  const Context world_ = init();
+};
+
+TEST_F(StaticGraph, WhatNoRankUsesDoesNotHoldItsBucketBack) {
+  const auto used = weight(8);
+  const auto unused = weight(8);
+  torch::optim::SGD sgd({used, unused}, 1.0);
+  DistributedOptimizer optimizer(world_, sgd, {{"used", used}, {"unused", unused}},
+                                 {.static_graph = true});
+  used.sum().backward();
+  optimizer.step();
+  const auto before = world_.statistics().operations;
+  optimizer.zero_grad();
+  used.sum().backward();
+  // Submitted by the hook: done without any step().
+  barrier(world_);
+  if (world_.size() > 1) {
+    EXPECT_EQ(world_.statistics().operations - before, 2U);
+  }
+  optimizer.step();
+  EXPECT_EQ(used[0].item<float>(), -2.0F);
+}
+
+TEST_F(StaticGraph, AGradientThatTheFirstStepDidNotHaveThrows) {
+  const auto used = weight(3);
+  const auto unused = weight(3);
+  torch::optim::SGD sgd({used, unused}, 1.0);
+  DistributedOptimizer optimizer(world_, sgd, {{"used", used}, {"unused", unused}},
+                                 {.static_graph = true});
+  for (int step = 0; step < 2; ++step) {
+    optimizer.zero_grad();
+    used.sum().backward();
+    optimizer.step();
+    optimizer.zero_grad();
+    expect_error(ErrorCode::invalid_use, AllOf(HasSubstr("'unused'"), HasSubstr("static_graph")),
+                 [&] { unused.sum().backward(); });
+  }
 }
 
 }  // namespace
