@@ -207,12 +207,6 @@ std::vector<std::string> described(const DistributedOptimizerOptions& options,
   return split_lines(text.str());
 }
 
-std::string described(const std::string& name, const torch::Tensor& tensor) {
-  const auto type = to_data_type(tensor.scalar_type());
-  return describe(name, type.value_or(DataType::uint8), tensor.sizes().vec(),
-                  tensor.strides().vec());
-}
-
 }  // namespace
 
 bool evaluates_again(const torch::optim::Optimizer& optimizer) {
@@ -240,19 +234,12 @@ void check_optimizer(const Peers& peers, const torch::optim::Optimizer& optimize
 }
 
 std::vector<Parameter> select_parameters(
-    const Context& context, torch::optim::Optimizer& optimizer,
+    const Context& context, const torch::optim::Optimizer& optimizer,
     const torch::OrderedDict<std::string, torch::Tensor>& named) {
-  std::vector<NamedIdentity> identities;
   for (const auto& item : named) {
     if (!item.value().defined()) refuse("parameter '" + item.key() + "' is undefined", item.key());
-    identities.push_back({item.key(), item.value().unsafeGetTensorImpl()});
   }
-  std::vector<std::vector<const void*>> groups;
-  for (const auto& group : optimizer.param_groups()) {
-    auto& members = groups.emplace_back();
-    for (const auto& tensor : group.params()) members.push_back(tensor.unsafeGetTensorImpl());
-  }
-  const auto selected = match_parameters(identities, groups);
+  auto selected = match_parameters(named, optimizer);
   // With sharding the groups of an optimizer that is wrapped hold this rank's shares, or
   // nothing.
   const bool wrapped = std::any_of(named.begin(), named.end(), [](const auto& item) {
@@ -264,13 +251,9 @@ std::vector<Parameter> select_parameters(
         "optimizer once, and destroy the former wrapper before another is made");
   }
   if (!selected) refuse(selected.error());
-  std::vector<Parameter> parameters;
-  for (const std::size_t index : *selected) {
-    parameters.push_back({named[index].key(), named[index].value()});
-    check_averageable(parameters.back());
-  }
-  check_devices(context, parameters);
-  return parameters;
+  for (const Parameter& parameter : *selected) check_averageable(parameter);
+  check_devices(context, *selected);
+  return *std::move(selected);
 }
 
 void check_backward_passes(int passes) {
@@ -309,14 +292,14 @@ void check_ranks_agree(const Peers& peers, const std::vector<Parameter>& paramet
   const BucketOptions& buckets = rounds.buckets;
   std::vector<std::string> lines = described(options, parameters, rounds);
   for (std::size_t index = 0; index < parameters.size(); ++index) {
-    std::string line = described(parameters[index].name, parameters[index].tensor);
+    std::string line = describe(parameters[index].name, parameters[index].tensor);
     if (!buckets.groups.empty() && buckets.groups[index]) {
       line += " in group " + std::to_string(*buckets.groups[index]);
     }
     lines.push_back(std::move(line));
   }
   for (std::size_t i = 0; i < options.buffers.size(); ++i) {
-    lines.push_back(described("buffer " + std::to_string(i), options.buffers[i]));
+    lines.push_back(describe("buffer " + std::to_string(i), options.buffers[i]));
   }
   check_agreement(
       peers,

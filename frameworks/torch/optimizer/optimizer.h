@@ -74,7 +74,7 @@ void check_optimizer(const Peers& peers, const torch::optim::Optimizer& optimize
 /// The named parameters that the optimizer's groups hold, in order of registration. Throws as
 /// DistributedOptimizer says.
 std::vector<Parameter> select_parameters(
-    const Context& context, torch::optim::Optimizer& optimizer,
+    const Context& context, const torch::optim::Optimizer& optimizer,
     const torch::OrderedDict<std::string, torch::Tensor>& named);
 /// Each throws Error(invalid_argument) naming the option.
 void check_backward_passes(int passes);

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "core/base/checked.h"
@@ -127,47 +126,39 @@ void drop_placeholder(const at::Tensor& parameter) {
   if (gradient.defined() && gradient.is_meta()) gradient.reset();
 }
 
-tl::expected<std::vector<std::size_t>, std::string> match_parameters(
-    std::span<const NamedIdentity> named, std::span<const std::vector<const void*>> groups) {
-  std::unordered_map<std::string, const void*> identities;
+tl::expected<std::vector<Parameter>, std::string> match_parameters(
+    const torch::OrderedDict<std::string, torch::Tensor>& named,
+    const torch::optim::Optimizer& optimizer) {
   std::unordered_set<const void*> known;
-  for (const NamedIdentity& entry : named) {
-    const auto [place, inserted] = identities.try_emplace(entry.name, entry.identity);
-    if (!inserted && place->second != entry.identity) {
-      return tl::unexpected("two parameters are named '" + entry.name +
-                            "'; expected a name of its own for each");
-    }
-    known.insert(entry.identity);
-  }
-
+  for (const auto& item : named) known.insert(item.value().unsafeGetTensorImpl());
   std::unordered_set<const void*> held;
+  const auto& groups = optimizer.param_groups();
   for (std::size_t group = 0; group < groups.size(); ++group) {
-    for (std::size_t position = 0; position < groups[group].size(); ++position) {
-      const void* identity = groups[group][position];
-      if (!known.contains(identity)) {
-        return tl::unexpected("parameter " + std::to_string(position) +
-                              " of the optimizer's group " + std::to_string(group) +
-                              " is not among named_parameters; pass all of the module's, such as "
-                              "module->named_parameters()");
-      }
-      held.insert(identity);
+    const auto& members = groups[group].params();
+    for (std::size_t position = 0; position < members.size(); ++position) {
+      held.insert(members[position].unsafeGetTensorImpl());
+      if (known.contains(members[position].unsafeGetTensorImpl())) continue;
+      return tl::unexpected("parameter " + std::to_string(position) + " of the optimizer's group " +
+                            std::to_string(group) +
+                            " is not among named_parameters; pass all of the module's, such as "
+                            "module->named_parameters()");
     }
   }
-
-  std::vector<std::size_t> selected;
-  for (std::size_t index = 0; index < named.size(); ++index) {
-    if (held.erase(named[index].identity) == 1) selected.push_back(index);
+  std::vector<Parameter> parameters;
+  for (const auto& item : named) {
+    const bool selected = held.erase(item.value().unsafeGetTensorImpl()) == 1;
+    if (selected) parameters.push_back({item.key(), item.value()});
   }
-  return selected;
+  return parameters;
 }
 
-std::string describe(const std::string& name, DataType type, const Shape& shape,
-                     const std::vector<std::int64_t>& strides) {
+std::string describe(const std::string& name, const at::Tensor& tensor) {
+  const auto type = to_data_type(tensor.scalar_type());
   std::ostringstream text;
-  text << "'" << printable(name, std::string::npos) << "' " << name_of(type) << " "
-       << at::IntArrayRef(shape);
-  if (!same_order(shape, strides, row_major(shape))) {
-    text << " with strides " << at::IntArrayRef(strides);
+  text << "'" << printable(name, std::string::npos) << "' "
+       << name_of(type.value_or(DataType::uint8)) << " " << tensor.sizes();
+  if (!same_order(tensor.sizes(), tensor.strides(), row_major(tensor.sizes()))) {
+    text << " with strides " << tensor.strides();
   }
   return text.str();
 }

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <hora/hora.h>
 #include <torch/optim/optimizer.h>
+#include <torch/ordered_dict.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -96,23 +97,17 @@ void put_placeholder(const at::Tensor& parameter);
 /// Makes `.grad` undefined where it is one.
 void drop_placeholder(const at::Tensor& parameter);
 
-/// A name, and the identity of the parameter that has it: equal identities are one parameter.
-struct NamedIdentity {
-  std::string name;
-  const void* identity = nullptr;
-};
-
-/// Indices into `named` of the parameters that the optimizer's groups hold, in registration order,
-/// each once (weights tied under several names count under the first). A named parameter in no
-/// group is left alone. The error names a name given to two parameters, or the place of a parameter
-/// without a name, which would be stepped with its own rank's gradient alone.
-tl::expected<std::vector<std::size_t>, std::string> match_parameters(
-    std::span<const NamedIdentity> named, std::span<const std::vector<const void*>> groups);
+/// The named tensors that the optimizer's groups hold, in registration order, each once (weights
+/// tied under several names count under the first). A named one in no group is left alone. The
+/// error says where a group has one without a name, which would be stepped with its own rank's
+/// gradient.
+tl::expected<std::vector<Parameter>, std::string> match_parameters(
+    const torch::OrderedDict<std::string, torch::Tensor>& named,
+    const torch::optim::Optimizer& optimizer);
 
 /// "'conv1.weight' float32 [64, 3, 7, 7]", with the strides after it where the tensor is not
 /// row-major: a gradient travels in its parameter's memory order, which ranks must share.
-std::string describe(const std::string& name, DataType type, const Shape& shape,
-                     const std::vector<std::int64_t>& strides);
+std::string describe(const std::string& name, const at::Tensor& tensor);
 
 /// Index of the first line that differs or that one of them lacks.
 std::optional<std::size_t> first_difference(std::span<const std::string> a,
