@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +20,9 @@ namespace {
 /// Messages read before other descriptors have their turn.
 constexpr int kMostMessagesAtOnce = 64;
 
+constexpr char kNoHorarun[] =
+    "it begins with other bytes than this version's horarun does; is it one, and hora of the same "
+    "version on all hosts?";
 constexpr char kOtherToken[] =
     "it has another token than this node (HORARUN_TOKEN or --token-file), where all need the same";
 constexpr char kWrongSeal[] =
@@ -108,9 +112,10 @@ void Channel::take(std::span<const std::byte> payload) {
 }
 
 void Channel::greet(std::span<const std::byte> greeting) {
-  const auto other = greeting_from(greeting);
-  if (!other) return refuse(other.error());
-  connection_.seals = seals_of(*handshake_->token, handshake_->connects, handshake_->own, *other);
+  if (!is_greeting(greeting)) return refuse(kNoHorarun);
+  Greeting other;
+  std::ranges::copy(greeting, other.begin());
+  connection_.seals = seals_of(*handshake_->token, handshake_->connects, handshake_->own, other);
   send(Heartbeat{});
 }
 

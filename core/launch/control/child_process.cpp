@@ -14,17 +14,10 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <string_view>
 #include <system_error>
 
 namespace hora::launch {
 namespace {
-
-/// Tells the parent why the child cannot become the program.
-struct Failure {
-  int error;
-  enum Step : int { folder, descriptors, program } step;
-};
 
 void default_signals() {
   for (int number = 1; number < NSIG; ++number) {
@@ -40,35 +33,14 @@ int above_standard(int descriptor) {
   return descriptor > STDERR_FILENO ? descriptor : ::fcntl(descriptor, F_DUPFD_CLOEXEC, 3);
 }
 
-/// execvp() but for its last resort: what is neither a program nor begins with "#!" is not given to
-/// a shell. Returns where it fails, with errno.
-void execute(char** arguments) {
-  const char* path = std::getenv("PATH");
-  if (std::strchr(arguments[0], '/') != nullptr || path == nullptr) {
-    ::execv(arguments[0], arguments);
-    return;
-  }
-  int error = ENOENT;
-  std::string_view rest = path;
-  while (true) {
-    const auto end = rest.find(':');
-    const std::string candidate = std::string(rest.substr(0, end)) + "/" + arguments[0];
-    ::execv(candidate.c_str(), arguments);
-    if (errno != ENOENT && errno != ENOTDIR) error = errno;
-    if (end == rest.npos) break;
-    rest.remove_prefix(end + 1);
-  }
-  errno = error;
-}
-
+/// Where the child cannot become the program it tells the parent why, in words.
 [[noreturn]] void become(const ChildOptions& options, char** arguments, int report, pid_t parent) {
   // The first of several of one name stays.
   for (auto each = options.environment.rbegin(); each != options.environment.rend(); ++each) {
     ::putenv(const_cast<char*>(each->c_str()));
   }
-  const auto fail = [&](Failure::Step step) {
-    const Failure failure{errno, step};
-    [[maybe_unused]] const ssize_t written = ::write(report, &failure, sizeof failure);
+  const auto fail = [&](const std::string& step) {
+    ::dprintf(report, "%s: %s", step.c_str(), std::strerror(errno));
     ::_exit(127);
   };
   default_signals();
@@ -88,25 +60,31 @@ void execute(char** arguments) {
   if (input < 0 || ::dup2(input, STDIN_FILENO) < 0 ||
       (output >= 0 && ::dup2(output, STDOUT_FILENO) < 0) ||
       (error >= 0 && ::dup2(error, STDERR_FILENO) < 0)) {
-    fail(Failure::descriptors);
+    fail("standard input and output");
   }
-  if (!options.folder.empty() && ::chdir(options.folder.c_str()) != 0) fail(Failure::folder);
-  execute(arguments);
-  fail(Failure::program);
+  if (!options.folder.empty() && ::chdir(options.folder.c_str()) != 0) {
+    fail("the folder " + options.folder);
+  }
+  ::execvp(arguments[0], arguments);
+  fail(options.arguments.front());
   ::_exit(127);
 }
 
-std::string describe(const Failure& failure, const ChildOptions& options) {
-  const std::string reason = std::strerror(failure.error);
-  switch (failure.step) {
-    case Failure::folder:
-      return "the folder " + options.folder + ": " + reason;
-    case Failure::descriptors:
-      return "standard input and output: " + reason;
-    case Failure::program:
-      break;
+/// Until its end, or false where that comes too late.
+bool read_all(int descriptor, Clock::time_point deadline, std::string& text) {
+  std::array<char, 4096> buffer;
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    if (left.count() <= 0) return false;
+    pollfd readable{descriptor, POLLIN, 0};
+    const int ready = ::poll(&readable, 1, static_cast<int>(std::min<long>(left.count(), 10000)));
+    if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
+    const ssize_t count = ready < 0 ? ready : ::read(descriptor, buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return true;
+    const std::size_t room = kMostCaptured - text.size();
+    text.append(buffer.data(), std::min(room, static_cast<std::size_t>(count)));
   }
-  return options.arguments.front() + ": " + reason;
 }
 
 }  // namespace
@@ -123,15 +101,11 @@ tl::expected<pid_t, std::string> start_child(const ChildOptions& options) {
   if (child < 0) return tl::unexpected("fork: " + std::string(std::strerror(errno)));
   if (child == 0) become(options, arguments.data(), report.write.get(), parent);
   report.write.reset();
-  Failure failure{};
-  ssize_t count = 0;
-  do {
-    count = ::read(report.read.get(), &failure, sizeof failure);
-  } while (count < 0 && errno == EINTR);
-  if (count == 0) return child;
+  std::string failure;
+  read_all(report.read.get(), Clock::time_point::max(), failure);
+  if (failure.empty()) return child;
   ::waitpid(child, nullptr, 0);
-  if (count != sizeof failure) return tl::unexpected<std::string>("the new process has ended");
-  return tl::unexpected(describe(failure, options));
+  return tl::unexpected(failure);
 }
 
 int shell_status(int wait_status) noexcept {
@@ -144,29 +118,6 @@ Pipe make_pipe() {
     throw std::system_error(errno, std::generic_category(), "pipe");
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
-
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-/// Until its end, or false where that comes too late.
-bool read_all(int descriptor, Clock::time_point deadline, std::string& text) {
-  std::array<char, 4096> buffer;
-  for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-    if (left.count() <= 0) return false;
-    pollfd readable{descriptor, POLLIN, 0};
-    const int ready = ::poll(&readable, 1, static_cast<int>(left.count()));
-    if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
-    const ssize_t count = ready < 0 ? ready : ::read(descriptor, buffer.data(), buffer.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return true;
-    const std::size_t room = kMostCaptured - text.size();
-    text.append(buffer.data(), std::min(room, static_cast<std::size_t>(count)));
-  }
-}
-
-}  // namespace
 
 tl::expected<CapturedOutput, std::string> captured_output(const std::vector<std::string>& arguments,
                                                           std::chrono::milliseconds limit) {

@@ -13,7 +13,7 @@
 namespace hora::launch {
 namespace {
 
-constexpr std::size_t kLengthBytes = 4;
+using FrameLength = std::uint32_t;
 /// How much is allocated before its bytes have arrived.
 constexpr std::size_t kReadAtOnce = std::size_t{64} << 10;
 
@@ -27,14 +27,6 @@ std::optional<Message> alternative(wire::BodyUnion& body) {
     if (body.type != wire::BodyUnionTraits<Body>::enum_value) return alternative<I + 1>(body);
     return Message(std::move(*static_cast<Body*>(body.value)));
   }
-}
-
-/// FlatBuffers' verifier sees to the alignment of a vector's length, not of its elements.
-bool elements_are_aligned(const wire::Envelope& envelope) {
-  const wire::ArrivalsSeen* arrivals = envelope.body_as_ArrivalsSeen();
-  if (arrivals == nullptr || arrivals->rows() == nullptr) return true;
-  const auto address = reinterpret_cast<std::uintptr_t>(arrivals->rows()->Data());
-  return address % alignof(wire::ArrivalsRow) == 0;
 }
 
 }  // namespace
@@ -51,8 +43,7 @@ Bytes encode(const Message& message) {
 tl::expected<Message, std::string> decode(std::span<const std::byte> bytes) {
   if (bytes.size() > kMostMessageBytes) return tl::unexpected<std::string>("it is too long");
   flatbuffers::Verifier verifier(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
-  if (!wire::VerifyEnvelopeBuffer(verifier) ||
-      !elements_are_aligned(*wire::GetEnvelope(bytes.data()))) {
+  if (!wire::VerifyEnvelopeBuffer(verifier)) {
     return tl::unexpected<std::string>("it is not a message of this version of horarun");
   }
   wire::EnvelopeT envelope;
@@ -65,23 +56,19 @@ tl::expected<Message, std::string> decode(std::span<const std::byte> bytes) {
 Bytes frame_of(std::span<const std::byte> payload, Seal* seal) {
   const Bytes sealed = seal == nullptr ? Bytes() : seal->seal(payload);
   if (seal != nullptr) payload = sealed;
-  Bytes frame;
-  frame.reserve(kLengthBytes + payload.size());
-  for (std::size_t i = 0; i < kLengthBytes; ++i) {
-    frame.push_back(static_cast<std::byte>((payload.size() >> (8 * i)) & 0xff));
-  }
-  frame.insert(frame.end(), payload.begin(), payload.end());
+  const auto length = static_cast<FrameLength>(payload.size());
+  Bytes frame(sizeof length + payload.size());
+  std::memcpy(frame.data(), &length, sizeof length);
+  std::ranges::copy(payload, frame.begin() + sizeof length);
   return frame;
 }
 
 tl::expected<std::optional<Bytes>, std::string> FrameReader::read(int descriptor) {
   while (true) {
-    std::size_t whole = kLengthBytes;
-    if (filled_ >= kLengthBytes) {
-      std::size_t length = 0;
-      for (std::size_t i = 0; i < kLengthBytes; ++i) {
-        length |= std::to_integer<std::size_t>(bytes_[i]) << (8 * i);
-      }
+    FrameLength length = 0;
+    std::size_t whole = sizeof length;
+    if (filled_ >= sizeof length) {
+      std::memcpy(&length, bytes_.data(), sizeof length);
       if (length == 0 || length > longest_) {
         return tl::unexpected(
             fmt::format("it has sent something else than messages: one of {} bytes; the most is {}",
@@ -90,7 +77,7 @@ tl::expected<std::optional<Bytes>, std::string> FrameReader::read(int descriptor
       whole += length;
       if (filled_ == whole) {
         filled_ = 0;
-        return Bytes(bytes_.begin() + kLengthBytes,
+        return Bytes(bytes_.begin() + sizeof length,
                      bytes_.begin() + static_cast<std::ptrdiff_t>(whole));
       }
     }

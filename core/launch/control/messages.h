@@ -1,5 +1,5 @@
 /// Messages of horarun, its agents and its guards (control.fbs says what each is), and how they
-/// stand in a stream of bytes: as frames, each the length of what follows (u32, lowest byte first)
+/// stand in a stream of bytes: as frames, each the length of what follows (u32)
 /// and the message, sealed or as it is. Thread rule: one thread for a FrameReader, the rest is
 /// pure.
 #pragma once
@@ -28,12 +28,10 @@ using Prepared = wire::PreparedT;
 using ProcessEnded = wire::ProcessEndedT;
 using ProcessOutput = wire::ProcessOutputT;
 using StartRemote = wire::StartRemoteT;
-using ProcessStopped = wire::ProcessStoppedT;
 using RankStarted = wire::RankStartedT;
 using RankOutput = wire::RankOutputT;
 using RankStopped = wire::RankStoppedT;
 using RankSignalled = wire::RankSignalledT;
-using RankWaits = wire::RankWaitsT;
 using RankEnded = wire::RankEndedT;
 using RankSeen = wire::RankSeenT;
 using ArrivalsSeen = wire::ArrivalsSeenT;
@@ -48,9 +46,9 @@ using JoinEnd = wire::JoinEndT;
 
 using Message =
     std::variant<Prepare, Start, SignalRanks, EndAll, Heartbeat, Hello, Prepared, ProcessEnded,
-                 ProcessOutput, StartRemote, ProcessStopped, RankStarted, RankOutput, RankStopped,
-                 RankSignalled, RankEnded, TellNetwork, TryNetwork, NetworkTold, NetworkTried,
-                 RankWaits, RankSeen, ArrivalsSeen, Join, JoinWait, JoinGo, JoinEnd>;
+                 ProcessOutput, StartRemote, RankStarted, RankOutput, RankStopped, RankSignalled,
+                 RankSeen, RankEnded, TellNetwork, TryNetwork, NetworkTold, NetworkTried,
+                 ArrivalsSeen, Join, JoinWait, JoinGo, JoinEnd>;
 
 /// Longest message, in bytes. Those from guards are at most PIPE_BUF with their frame, so that the
 /// kernel writes each as one (pipe(7)).

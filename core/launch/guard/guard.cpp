@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -12,12 +13,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <regex>
 #include <vector>
 
 #include "core/flight/record_reader.h"
@@ -37,25 +37,8 @@ namespace {
 
 /// Escapes of what is not printable make a text longer.
 constexpr std::size_t kMostName = 100, kMostPhaseName = 64;
-
-bool is_of_signal_handler(std::string_view line) {
-  const auto colon = line.find(':');
-  const auto end = line.find("] ");
-  if (!line.starts_with('[') || colon == line.npos || end == line.npos || colon >= end)
-    return false;
-  for (const char character : line.substr(colon + 1, end - colon - 1)) {
-    if (std::isdigit(static_cast<unsigned char>(character)) == 0) return false;
-  }
-  return true;
-}
-
-std::string last_of(const std::vector<std::string_view>& lines, std::size_t count) {
-  std::string text;
-  for (std::size_t i = lines.size() - std::min(count, lines.size()); i < lines.size(); ++i) {
-    text.append(text.empty() ? "" : "\n").append(lines[i]);
-  }
-  return text;
-}
+/// A rank that has waited so long without doing anything makes the launcher try the network.
+constexpr std::chrono::seconds kOverdue{10};
 
 }  // namespace
 
@@ -65,6 +48,8 @@ void LastWords::append(std::string_view bytes) {
 }
 
 std::string LastWords::lines(std::size_t count) const {
+  static const std::regex of_signal_handler(R"(\[[^:]*:[0-9]*\] )");
+  constexpr auto kAtBegin = std::regex_constants::match_continuous;
   std::vector<std::string_view> all, own;
   std::string_view rest = text_;
   while (!rest.empty()) {
@@ -72,23 +57,24 @@ std::string LastWords::lines(std::size_t count) const {
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     if (line.find_first_not_of(" \t") == line.npos) continue;
     all.push_back(line);
-    if (!is_of_signal_handler(line)) own.push_back(line);
+    if (!std::regex_search(line.begin(), line.end(), of_signal_handler, kAtBegin)) {
+      own.push_back(line);
+    }
   }
-  return last_of(own.empty() ? all : own, count);
+  if (own.empty()) own = std::move(all);
+  return fmt::format("{}", fmt::join(std::span(own).last(std::min(count, own.size())), "\n"));
 }
 
-std::optional<int> status_of_abort(std::string_view last_words) {
-  constexpr std::string_view kStart = "Abort(";
-  const auto said = last_words.find("): application called MPI_Abort(");
-  const auto start = last_words.substr(0, said).rfind(kStart);
-  if (said == last_words.npos || start == last_words.npos) return std::nullopt;
-  const std::string_view number = last_words.substr(start + kStart.size());
-  int status = 0;
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), status);
-  if (error != std::errc()) return std::nullopt;
-  return (status & 0xff) == 0 ? 1 : status & 0xff;
+std::optional<int> status_of_abort(const std::string& last_words) {
+  static const std::regex of_mpich(
+      R"(Abort\((-?\d{1,10})\) on node .*\): application called MPI_Abort\()");
+  std::smatch said;
+  if (!std::regex_search(last_words, said, of_mpich)) return std::nullopt;
+  const auto status = static_cast<int>(std::stoll(said[1]) & 0xff);
+  return status == 0 ? 1 : status;
 }
 
+using internal::RecordState;
 using internal::RecordTime;
 
 RankSeen rank_seen(const internal::RecordLayout& memory, int rank, RecordTime now) {
@@ -103,6 +89,9 @@ RankSeen rank_seen(const internal::RecordLayout& memory, int rank, RecordTime no
   const RecordTime idle = std::max(now - glance.last_activity, RecordTime(0));
   seen.idle_ms = static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(idle).count());
+  const bool is_inside = glance.has_begun && (glance.state == RecordState::starting ||
+                                              glance.state == RecordState::in_shutdown);
+  seen.overdue = (glance.waits || is_inside) && idle >= kOverdue;
   return seen;
 }
 
@@ -110,6 +99,7 @@ std::optional<ArrivalsSeen> arrivals_seen(const internal::RecordLayout& memory, 
   const auto arrivals = internal::read_arrivals(memory.arrivals);
   if (!arrivals || arrivals->at <= after) return std::nullopt;
   after = arrivals->at;
+  using Milliseconds = std::chrono::duration<float, std::milli>;
   ArrivalsSeen seen;
   seen.decisions = arrivals->decisions;
   seen.steps = arrivals->steps;
@@ -117,7 +107,8 @@ std::optional<ArrivalsSeen> arrivals_seen(const internal::RecordLayout& memory, 
     seen.phases.push_back(phase.substr(0, kMostPhaseName));
   }
   for (const internal::RecordedArrivalsRow& row : arrivals->rows) {
-    seen.rows.emplace_back(row.last, row.median.count(), row.p99.count(), row.rank, row.phase);
+    seen.rows.emplace_back(static_cast<std::uint32_t>(row.last), Milliseconds(row.median).count(),
+                           Milliseconds(row.p99).count(), row.rank, row.phase);
   }
   return seen;
 }
@@ -131,8 +122,6 @@ constexpr std::size_t kMostCause = 512;
 constexpr std::chrono::milliseconds kRecordInterval{500};
 constexpr std::size_t kMostPhase = 128;
 constexpr std::size_t kMostFailure = 500;
-/// A rank that has waited so long without doing anything makes the launcher try the network.
-constexpr std::chrono::seconds kOverdue{10};
 /// From MPI's sudden end to that of the rank that has asked for it (MPI_Abort).
 constexpr std::chrono::milliseconds kAbortTime{200};
 constexpr char kRecordFolderVariable[] = "HORA_RECORD_DIRECTORY";
@@ -231,7 +220,9 @@ class Guard {
         watch_interval_(watch_interval),
         agent_pipe_(std::move(agent.pipe)),
         agent_(open_process(agent.agent)),
-        parent_(open_process(::getppid())) {}
+        parent_(open_process(::getppid())) {
+    seen_.state = kNotBegun;
+  }
 
   int run(const std::vector<std::string>& program);
 
@@ -253,8 +244,7 @@ class Guard {
   void report(const Message& message);
 
   void add_record(RankEnded& ended, internal::RecordTime ended_at) const;
-  void report_waits();
-  void report_seen();
+  void look();
 
   int rank_;
   std::chrono::seconds watch_interval_;
@@ -269,7 +259,7 @@ class Guard {
   bool asked_by_mpi_ = false;
   bool killed_by_agent_ = false;
   bool has_ended_ = false;
-  RankWaits waits_;  ///< as it was reported last
+  RankSeen seen_;  ///< at the last look
   bool stopped_ = false;
   Clock::time_point started_, next_look_;
   std::uint64_t oom_kills_ = 0;  ///< of its cgroup, at the start
@@ -448,29 +438,15 @@ void Guard::on_ended(int status, const std::string& failure) {
   loop_.stop();
 }
 
-void Guard::report_waits() {
+void Guard::look() {
   if (!record_) return;
   const internal::RecordLayout& memory = record_->layout();
-  const internal::RecordState state = internal::state_of(memory);
-  RankWaits now;
-  now.rank = rank_;
-  now.initializing = memory.header.pid.load(std::memory_order_relaxed) != 0 &&
-                     state == internal::RecordState::starting;
-  now.in_shutdown = state == internal::RecordState::in_shutdown;
-  const bool waits = now.initializing || now.in_shutdown ||
-                     memory.header.blocked.load(std::memory_order_relaxed) > 0;
-  now.overdue = waits && internal::record_now() - internal::last_activity_of(memory) >= kOverdue;
-  const bool is_as_before = now.initializing == waits_.initializing &&
-                            now.in_shutdown == waits_.in_shutdown && now.overdue == waits_.overdue;
-  if (is_as_before) return;
-  waits_ = now;
-  report(now);
-}
-
-void Guard::report_seen() {
-  if (!record_) return;
-  const internal::RecordLayout& memory = record_->layout();
-  report(rank_seen(memory, rank_, internal::record_now()));
+  const RankSeen before = std::exchange(seen_, rank_seen(memory, rank_, internal::record_now()));
+  const bool is_due = watch_interval_.count() > 0 && Clock::now() >= next_look_;
+  const bool has_changed = seen_.state != before.state || seen_.overdue != before.overdue;
+  if (is_due || has_changed) report(seen_);
+  if (!is_due) return;
+  next_look_ = Clock::now() + watch_interval_;
   if (const auto arrivals = arrivals_seen(memory, arrivals_seen_at_)) report(*arrivals);
 }
 
@@ -521,12 +497,7 @@ int Guard::run(const std::vector<std::string>& program) {
     loop_.watch(parent_.get(), POLLIN,
                 [this, parent = ::getppid()](short) { on_parent_ended(parent); });
   }
-  loop_.each(kRecordInterval, [this] {
-    report_waits();
-    if (watch_interval_.count() == 0 || Clock::now() < next_look_) return;
-    next_look_ = Clock::now() + watch_interval_;
-    report_seen();
-  });
+  loop_.each(kRecordInterval, [this] { look(); });
   loop_.run();
   return exit_status_;
 }

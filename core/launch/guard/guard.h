@@ -46,7 +46,7 @@ class LastWords {
 /// the rank goes on until it is killed like the others. From the last that it has written:
 /// "Abort(7) on node 2 (rank 2 in comm 0): application called MPI_Abort(...". Empty where it has
 /// called no such.
-std::optional<int> status_of_abort(std::string_view last_words);
+std::optional<int> status_of_abort(const std::string& last_words);
 
 /// The longest --watch-interval, in seconds.
 inline constexpr int kMostWatchInterval = 3600;
@@ -54,7 +54,7 @@ inline constexpr int kMostWatchInterval = 3600;
 /// In place of a state: hora::init has not been called yet.
 inline constexpr std::uint8_t kNotBegun = 255;
 
-/// Tells `horarun --watch` of the rank. `now`: of the host's CLOCK_MONOTONIC.
+/// `now`: of the host's CLOCK_MONOTONIC.
 RankSeen rank_seen(const internal::RecordLayout& memory, int rank, internal::RecordTime now);
 
 /// Tells of the rank that counts arrivals, once there is something newer than `after`, whose time

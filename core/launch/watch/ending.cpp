@@ -15,10 +15,13 @@
 #include <tuple>
 
 #include "core/base/text.h"
+#include "core/flight/record.h"
 #include "core/launch/control/child_process.h"
 
 namespace hora::launch {
 namespace {
+
+using internal::RecordState;
 
 constexpr int kTemporaryFailure = 75;  // sysexits.h
 constexpr std::size_t kMostOutputKept = 8000;
@@ -190,12 +193,13 @@ void JobEnding::on_rank_started(const RankStarted& started, const std::string& h
   rank.host = host;
 }
 
-void JobEnding::on_rank_waits(const RankWaits& waits, Moment now) {
+void JobEnding::on_rank_seen(const RankSeen& seen, Moment now) {
   const auto mark = [now](std::optional<Moment>& since, bool inside) {
     since = inside ? since.value_or(now) : std::optional<Moment>();
   };
-  mark(at(waits.rank).initializing_since, waits.initializing);
-  mark(at(waits.rank).in_shutdown_since, waits.in_shutdown);
+  const auto is_in = [&](RecordState state) { return seen.state == static_cast<int>(state); };
+  mark(at(seen.rank).initializing_since, is_in(RecordState::starting));
+  mark(at(seen.rank).in_shutdown_since, is_in(RecordState::in_shutdown));
 }
 
 void JobEnding::on_rank_stopped(int number, bool stopped, Moment now) {

@@ -95,7 +95,7 @@ class JobEnding {
 
   // Events. A rank is one of the job's.
   void on_rank_started(const RankStarted& started, const std::string& host);
-  void on_rank_waits(const RankWaits& waits, Moment now);
+  void on_rank_seen(const RankSeen& seen, Moment now);
   void on_rank_stopped(int rank, bool stopped, Moment now);
   void on_rank_ended(const RankEnded& ended, const std::string& host, Moment now);
   void on_output(std::string_view text);  ///< of mpirun and MPI's daemons

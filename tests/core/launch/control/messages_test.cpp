@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <random>
 #include <span>
 
@@ -28,53 +27,32 @@ Message output_of(int rank, std::size_t bytes) {
 
 TEST(Messages, EveryKindComesBackAsItWas) {
   RankEnded ended;
-  ended.rank = 3;
   ended.pid = 4711;
-  ended.status = 9;
   ended.cause = "first";
-  ended.last_words = "last";
   Start start;
-  start.process = 7;
   start.arguments = {"a", "", "b c"};
-  start.environment = {"NAME=value"};
   ArrivalsSeen arrivals;
   arrivals.phases = {"backward"};
-  arrivals.rows.emplace_back(7, 4000000, 9000000, 2, 1);
-  const std::vector<Message> messages{ended,    start,      Heartbeat{}, Hello{},
-                                      EndAll{}, Prepared{}, RankSeen{},  arrivals};
-  for (const Message& message : messages) {
+  arrivals.rows.emplace_back(7, 4.0F, 9.0F, 2, 1);
+  for (const Message& message : std::vector<Message>{ended, start, Heartbeat{}, Hello{}, EndAll{},
+                                                     Prepared{}, RankSeen{}, arrivals}) {
     const auto decoded = decode(encode(message));
     ASSERT_TRUE(decoded) << decoded.error();
     EXPECT_EQ(decoded->index(), message.index());
+    EXPECT_EQ(encode(*decoded), encode(message));
   }
-  const auto decoded = decode(encode(ended));
-  ASSERT_TRUE(decoded);
-  EXPECT_EQ(std::get<RankEnded>(*decoded).pid, 4711);
-  EXPECT_EQ(std::get<RankEnded>(*decoded).cause, "first");
-  const auto decoded_arrivals = decode(encode(arrivals));
-  ASSERT_TRUE(decoded_arrivals);
-  EXPECT_EQ(std::get<ArrivalsSeen>(*decoded_arrivals).phases, arrivals.phases);
-  ASSERT_EQ(std::get<ArrivalsSeen>(*decoded_arrivals).rows.size(), 1u);
-  EXPECT_EQ(std::get<ArrivalsSeen>(*decoded_arrivals).rows[0].p99_ns(), 9000000);
-  const auto decoded_start = decode(encode(start));
-  ASSERT_TRUE(decoded_start);
-  EXPECT_EQ(std::get<Start>(*decoded_start).arguments, start.arguments);
-}
-
-TEST(Messages, BytesThatAreNoneAreRefused) {
-  EXPECT_FALSE(decode({}));
-  const Bytes zeros(100);
-  EXPECT_FALSE(decode(zeros));
+  EXPECT_EQ(std::get<RankEnded>(*decode(encode(ended))).cause, "first");
+  EXPECT_EQ(std::get<ArrivalsSeen>(*decode(encode(arrivals))).rows.at(0).p99_ms(), 9.0F);
   Bytes cut = encode(output_of(1, 50));
   cut.resize(cut.size() / 2);
-  EXPECT_FALSE(decode(cut));
+  for (const Bytes& none : {Bytes(), Bytes(100), cut}) EXPECT_FALSE(decode(none));
 }
 
 TEST(Messages, ChangedBytesAreAMessageOrAnError) {
   std::mt19937_64 random(internal::test::seed());
   ArrivalsSeen arrivals;
   arrivals.phases = {"forward", "backward"};
-  arrivals.rows.assign(5, {7, 4000000, 9000000, 2, 1});
+  arrivals.rows.assign(5, {7, 4.0F, 9.0F, 2, 1});
   RankSeen seen;
   seen.collective = "gradients";
   const std::vector<Bytes> good{encode(output_of(1, 50)), encode(arrivals), encode(seen)};
@@ -84,36 +62,6 @@ TEST(Messages, ChangedBytesAreAMessageOrAnError) {
       bytes[random() % bytes.size()] = static_cast<std::byte>(random());
     }
     static_cast<void>(decode(bytes));
-  }
-}
-
-TEST(Messages, RowsThatAreNotAlignedAreRefused) {
-  constexpr std::uint64_t kMark = 0x1234567890abcdef;
-  ArrivalsSeen arrivals;
-  arrivals.rows.emplace_back(kMark, 4000000, 9000000, 2, 1);
-  const Bytes good = encode(arrivals);
-  const auto mark = std::as_bytes(std::span(&kMark, 1));
-  const auto row = std::ranges::search(good, mark).begin();
-  // In front of the row is the number of rows, to which one offset in the message leads.
-  const auto number = static_cast<std::size_t>(row - good.begin()) - sizeof(std::uint32_t);
-  const auto count = sizeof(std::uint32_t) + sizeof(wire::ArrivalsRow);
-  for (const std::size_t shift : {0, 4}) {
-    Bytes bytes = good;
-    while (bytes.size() % 8 != (shift + 4) % 8) bytes.push_back({});
-    const std::size_t copy = bytes.size();
-    bytes.insert(bytes.end(), good.begin() + static_cast<std::ptrdiff_t>(number),
-                 good.begin() + static_cast<std::ptrdiff_t>(number + count));
-    int offsets = 0;
-    for (std::size_t place = 0; place < number; place += 4) {
-      std::uint32_t offset = 0;
-      std::memcpy(&offset, &bytes[place], sizeof offset);
-      if (place + offset != number) continue;
-      offset = static_cast<std::uint32_t>(copy - place);
-      std::memcpy(&bytes[place], &offset, sizeof offset);
-      ++offsets;
-    }
-    ASSERT_EQ(offsets, 1);
-    EXPECT_EQ(decode(bytes).has_value(), shift == 0);
   }
 }
 

@@ -366,8 +366,8 @@ TEST(Diagnosis, OfAProcessSet) {
               HasSubstr("rank 1 (host a, pid 101) never came to allreduce \"y\" (set 2)"));
 }
 
-// Clocks of hosts that started on different days, and whose wall clocks are wrong.
-TEST(Diagnosis, DoesNotDependOnTheClocksOfHosts) {
+// Whose clocks of the day agree.
+TEST(Diagnosis, OfHostsThatStartedOnDifferentDays) {
   ConstructedJob job = trained({2, 2});
   for (const int rank : {0, 1, 2}) job.submits(rank, "a", 1004.0);
   job.ended(3, 11, 0, 1004.30);
@@ -377,20 +377,6 @@ TEST(Diagnosis, DoesNotDependOnTheClocksOfHosts) {
   EXPECT_THAT(expected, HasSubstr("rank 3 (host b, pid 103) was killed by signal 11"));
   job.advance_clocks(1, 5.0e6);
   EXPECT_EQ(headline(job), expected);
-  for (const int rank : {2, 3}) job.rank(rank).begin_wall += seconds(3600);
-  EXPECT_EQ(headline(job), expected);
-  EXPECT_THAT(diagnose(job.records()).notes, Not(Contains(HasSubstr("clock"))));
-}
-
-TEST(Diagnosis, SaysWhereClocksAreComparedByTheTimeOfDay) {
-  ConstructedJob job({1, 1});
-  job.submits(0, "a", 1001.0);
-  job.ended(1, 9, 0, 1002.0);
-  job.horarun_ends_the_rest(1003.0);
-  const std::string expected = headline(job);
-  job.advance_clocks(1, 77.0);
-  EXPECT_EQ(headline(job), expected);
-  EXPECT_THAT(diagnose(job.records()).notes, Contains(HasSubstr("the time of day")));
 }
 
 TEST(Diagnosis, HasATableOfAllRanks) {

@@ -71,13 +71,13 @@ ArrivalsSeen arrivals(std::uint64_t steps, int most_often_last = 2) {
   message.decisions = 4 * steps;
   message.steps = steps;
   message.phases = {"input and forward", "backward"};
-  message.rows = {{3 * steps, 4'120'000, 9'000'000, most_often_last, 1},
-                  {steps, 100'000, 250'000, 0, 0}};
+  message.rows = {{static_cast<std::uint32_t>(3 * steps), 4.12F, 9, most_often_last, 1},
+                  {static_cast<std::uint32_t>(steps), 0.1F, 0.25F, 0, 0}};
   return message;
 }
 
-TEST(LiveJob, ShowsARowForEachRank) {
-  LiveJob job({{"a", 2}, {"b", 1}}, Moment(1000));
+TEST(LiveView, ShowsARowForEachRank) {
+  LiveView job({}, {{"a", 2}, {"b", 1}}, Moment(1000));
   for (const int rank : {0, 1, 2}) job.on_message(rank / 2, started(rank), Moment(1000));
   for (const int rank : {0, 1, 2}) job.on_message(rank / 2, seen(rank), Moment(1100));
   job.on_message(0, arrivals(10), Moment(2000));
@@ -98,8 +98,8 @@ TEST(LiveJob, ShowsARowForEachRank) {
           "runs   epoch 2"));
 }
 
-TEST(LiveJob, SaysInWhichStateARankIs) {
-  LiveJob job({{"a", 9}}, Moment(0));
+TEST(LiveView, SaysInWhichStateARankIs) {
+  LiveView job({}, {{"a", 9}}, Moment(0));
   const auto tell = [&](const Message& message) { job.on_message(0, message, Moment(1)); };
   for (int rank = 1; rank < 9; ++rank) tell(started(rank));
   RankSeen before = seen(2);
@@ -134,8 +134,8 @@ TEST(LiveJob, SaysInWhichStateARankIs) {
   EXPECT_THAT(job.line(Moment(5000)), HasSubstr("; stopped: rank 5"));
 }
 
-TEST(LiveJob, OneLineSaysHowFarItIs) {
-  LiveJob job({{"a", 3}}, Moment(0));
+TEST(LiveView, OneLineSaysHowFarItIs) {
+  LiveView job({}, {{"a", 3}}, Moment(0));
   EXPECT_EQ(job.line(Moment(61000)), "1 min 1 s; not started: 3 ranks");
   for (const int rank : {0, 1, 2}) job.on_message(0, seen(rank), Moment(1));
   job.on_message(0, stopped(1), Moment(1));
@@ -145,8 +145,8 @@ TEST(LiveJob, OneLineSaysHowFarItIs) {
             "p99 9 ms, mostly in \"backward\"; runs: 2 ranks; stopped: rank 1");
 }
 
-TEST(LiveJob, FitsIntoTheTerminal) {
-  LiveJob job({{"a-host-of-a-very-long-name.example.org", 100}}, Moment(0));
+TEST(LiveView, FitsIntoTheTerminal) {
+  LiveView job({}, {{"a-host-of-a-very-long-name.example.org", 100}}, Moment(0));
   for (int rank = 0; rank < 100; ++rank) {
     RankSeen message = seen(rank);
     message.collective = std::string(90, 'x') + std::to_string(rank) + "\u00e9\u00e9";
@@ -172,8 +172,8 @@ TEST(LiveJob, FitsIntoTheTerminal) {
   EXPECT_THAT(lines[2], StartsWith("   0  "));
 }
 
-TEST(LiveJob, IgnoresWhatTheJobDoesNotHave) {
-  LiveJob job({{"a", 1}}, Moment(0));
+TEST(LiveView, IgnoresWhatTheJobDoesNotHave) {
+  LiveView job({}, {{"a", 1}}, Moment(0));
   const std::string before = job.table(kWide, Moment(0));
   for (const int rank : {-1, 1, 1 << 30}) {
     for (const Message& message : {Message(started(rank)), Message(seen(rank)),
@@ -191,8 +191,8 @@ TEST(LiveJob, IgnoresWhatTheJobDoesNotHave) {
   EXPECT_THAT(job.line(Moment(1)), Not(HasSubstr("most often")));
 }
 
-TEST(LiveJob, PrintsNothingThatATerminalActsOn) {
-  LiveJob job({{"a", 1}}, Moment(0));
+TEST(LiveView, PrintsNothingThatATerminalActsOn) {
+  LiveView job({}, {{"a", 1}}, Moment(0));
   RankSeen message = seen(0);
   message.collective = message.phase = "x\x1b[2J\n";
   job.on_message(0, message, Moment(1));
