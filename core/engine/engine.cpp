@@ -45,10 +45,8 @@ Engine::Engine(EngineParts parts) : Engine(nullptr, std::move(parts)) {}
 Engine::Engine(std::unique_ptr<Transport> transport, EngineParts parts)
     : transport_(std::move(transport)),
       parts_(std::move(parts)),
-      progress_lock_(parts_.world.control_block->wakeup_flags(),
-                     parts_.world.control_block->local_rank()),
-      sets_(parts_, progress_lock_),
-      progress_(parts_, sets_, progress_lock_) {}
+      sets_(parts_),
+      progress_(parts_, sets_) {}
 
 std::shared_ptr<Engine> Engine::make(std::unique_ptr<Transport> transport, bool engine_thread) {
   EngineParts parts = transport->parts();
@@ -201,7 +199,7 @@ void Engine::release_on_device(std::byte* data) noexcept {
 }
 
 void Engine::note_phase(std::string_view phase) noexcept {
-  sets_.note_phase(phase);
+  sets_.noted().note(phase);
   if (parts_.flight) parts_.flight->writer().note_phase(phase);
 }
 

@@ -19,9 +19,7 @@
 #include "core/base/sync.h"
 #include "core/engine/interfaces.h"
 #include "core/engine/operations.h"
-#include "core/engine/process_sets.h"
 #include "core/engine/progress.h"
-#include "core/engine/progress_lock.h"
 #include "core/flight/record.h"
 
 namespace hora::internal {
@@ -165,7 +163,6 @@ class Engine {
   const ProcessOwner owner_;
   std::unique_ptr<Transport> transport_;  ///< null: the parts are another's
   EngineParts parts_;
-  ProgressLock progress_lock_;
   ProcessSets sets_;
   Progress progress_;
   std::optional<TerminateReport> terminate_report_;

@@ -8,6 +8,7 @@
 
 #include "core/base/log.h"
 #include "core/base/text.h"
+#include "core/engine/progress.h"
 #include "core/engine/tensor_memory.h"
 #include "core/flight/flight_recorder.h"
 #include "core/negotiation/overdue_names.h"
@@ -200,26 +201,28 @@ void Batches::pop_completed() {
   started_.pop();
 }
 
-SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id)
+SetEngine::SetEngine(const SetParts& parts, const EngineParts& engine, ProcessSets& sets,
+                     ProcessSet id)
     : parts_(parts),
-      shared_(shared),
+      engine_(engine),
+      sets_(sets),
       id_(id),
-      trace_(shared_.parts.trace.of_set(id)),
+      trace_(engine_.trace.of_set(id)),
       control_block_(*parts_.control_block),
       log_limits_(message_limits(parts_.topology, control_block_.id_capacity(),
                                  static_cast<std::size_t>(control_block_.local_size()))),
-      waits_(parts_, shared_.parts, id_),
-      operations_(parts_, shared_.parts, shared_.aborted, trace_, id_),
-      batches_(parts_, shared_.parts, operations_, id_) {
+      waits_(parts_, engine_, id_),
+      operations_(parts_, engine_, sets.aborted(), trace_, id_),
+      batches_(parts_, engine_, operations_, id_) {
   if (control_block_.local_rank() == 0) {
-    leader_io_.emplace(parts_.topology, parts_.topology.node_of(shared_.parts.rank),
+    leader_io_.emplace(parts_.topology, parts_.topology.node_of(engine_.rank),
                        control_block_.id_capacity(), control_block_, parts_.tree, id_,
-                       shared_.parts.settings.stall_warning,
+                       engine_.settings.stall_warning,
                        [this](int local_rank) { return waits_.state_of(local_rank); });
-    const FlightRecorder* const flight = shared_.parts.flight;
+    const FlightRecorder* const flight = engine_.flight;
     const bool counts = !flight || flight->counts_arrivals();
-    if (parts_.topology.node_of(shared_.parts.rank) == 0 && counts) {
-      stragglers_.emplace(parts_, shared_.parts, shared_.noted, id_);
+    if (parts_.topology.node_of(engine_.rank) == 0 && counts) {
+      stragglers_.emplace(parts_, engine_, sets.noted(), id_);
     }
   }
 }
@@ -253,7 +256,7 @@ const Decision& SetEngine::decision_in(LogBatch& batch) {
                 fmt::format("negotiation: the node's log holds something that is no decision: {}. "
                             "Do all ranks run the same build of hora?",
                             problem),
-                shared_.parts.rank);
+                engine_.rank);
   };
   if (batch.kind == LogBatch::Kind::run) {
     if (!decision_.only_runs()) decision_ = {};
@@ -326,7 +329,8 @@ void SetEngine::execute(const Decision& decision) {
 /// may have named a wrong set.
 void SetEngine::answer(const std::string& asked) {
   if (operations_.wait_for_peers(asked)) return;
-  for (const ProcessSet set : shared_.waits_on(asked)) operations_.hint_elsewhere(asked, set);
+  sets_.progress_lock().assert_held();
+  for (const ProcessSet set : sets_.waits_on(asked)) operations_.hint_elsewhere(asked, set);
 }
 
 bool SetEngine::finish_completed() {
@@ -336,7 +340,8 @@ bool SetEngine::finish_completed() {
     const Duration time = now();
     for (const auto& operation : batches_.completed()) {
       if (changes_sets(operation->signature.kind)) {
-        shared_.sets_change(operation);
+        sets_.progress_lock().assert_held();
+        sets_.on_change(operation);
       } else {
         operations_.finish(operation, refusal_of(*operation), time);
       }

@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,7 +13,6 @@
 #include "core/engine/interfaces.h"
 #include "core/engine/leader_io.h"
 #include "core/engine/operations.h"
-#include "core/engine/stragglers.h"
 #include "core/engine/waits.h"
 #include "core/messages/messages.h"
 #include "core/negotiation/arrivals.h"
@@ -81,24 +79,15 @@ class Batches final : private UnitObserver {
   bool shares_device_;        ///< from the first other process set on, in the order of units
 };
 
-/// Shared by the sets of one rank.
-struct EngineShared {
-  const EngineParts& parts;
-  std::atomic<bool> aborted{false};  ///< peers may still touch memory: none is freed
-  // Called with the progress lock held.
-  /// A change of the process sets has been agreed on, and all ranks of this node have read it.
-  std::function<void(std::shared_ptr<Operation>)> sets_change;
-  /// The sets on which this rank waits for others under this name.
-  std::function<std::vector<ProcessSet>(const std::string& name)> waits_on;
-  NotedPhases noted = {};  ///< what the program says that it is doing
-};
+class ProcessSets;
 
 /// Carries out what the set's log says: decisions become units, and units that are complete become
 /// finished operations. Thread rule: the thread that holds the engine's progress lock, but for
 /// operations(), all_departed() and what never changes: any thread.
 class SetEngine {
  public:
-  SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id = kWorld);
+  /// `engine` and `sets`, of which it is one, outlive it.
+  SetEngine(const SetParts& parts, const EngineParts& engine, ProcessSets& sets, ProcessSet id);
   SetEngine(const SetEngine&) = delete;
   SetEngine& operator=(const SetEngine&) = delete;
 
@@ -156,7 +145,8 @@ class SetEngine {
   bool finish_completed();
 
   const SetParts parts_;
-  EngineShared& shared_;
+  const EngineParts& engine_;
+  ProcessSets& sets_;
   const ProcessSet id_;
   const Tracer trace_;
   NodeControlBlock& control_block_;

@@ -6,9 +6,9 @@
 #include <iterator>
 #include <utility>
 
+#include "core/base/log.h"
 #include "core/base/text.h"
-#include "core/engine/operations.h"
-#include "core/negotiation/overdue_names.h"
+#include "core/flight/flight_recorder.h"
 
 namespace hora::internal {
 namespace {
@@ -24,6 +24,18 @@ constexpr Duration kLook = std::chrono::seconds(1);
 constexpr Duration kLongestLook = std::chrono::seconds(2);
 /// From horarun's limit to this one.
 constexpr Duration kLauncherFirst = std::chrono::seconds(2);
+
+/// Between two looks of those who watch.
+constexpr std::chrono::nanoseconds kRecordInterval = std::chrono::milliseconds(500);
+static_assert(kRecordedPhases == kStepPhases && kRecordPhaseNameBytes == sizeof(PhaseName));
+
+std::vector<int> ranks_of(const Topology& topology) {
+  std::vector<int> all;
+  for (const auto& ranks : topology.ranks_of_node)
+    all.insert(all.end(), ranks.begin(), ranks.end());
+  std::ranges::sort(all);
+  return all;
+}
 
 /// " is stopped (SIGSTOP)", " has ended" and the like; empty where the state says nothing of the
 /// kind.
@@ -207,7 +219,7 @@ WaitReport Waits::report_on(const Operation& operation, std::uint64_t unit,
   }
   const Presence presence = presence_of(operation, leader_io);
   note_absent(report, presence);
-  report.root_is_silent = report.rank != report.root && root_is_silent(operation, time);
+  report.root_is_silent = report.rank != report.root && operation.root_is_silent(time);
   if (report.root_is_silent) {
     const Duration heard = parts_.control_block->stall_board().heard();
     if (heard.count() > 0) report.unheard = time - heard;
@@ -415,6 +427,65 @@ std::optional<Error> Waits::gone_rank(Duration time, bool any_waits) {
                  rank);
   }
   return std::nullopt;
+}
+
+Stragglers::Stragglers(const SetParts& set, const EngineParts& engine, const NotedPhases& noted,
+                       ProcessSet id)
+    : engine_(engine),
+      noted_(noted),
+      ledger_(ranks_of(set.topology), set.control_block->id_capacity()),
+      last_of_(static_cast<std::size_t>(set.control_block->id_capacity())),
+      record_(engine.flight && id == kWorld ? engine.flight->writer() : RecordWriter()),
+      rows_(std::min(ledger_.ranks().size(), kRecordedArrivals)),
+      recorded_rows_(rows_.size()) {}
+
+void Stragglers::note_names(const Decision& decision) {
+  for (const Assigned& assigned : decision.assigned) {
+    ledger_.assign(static_cast<std::size_t>(slot_of(assigned.id)), assigned.name);
+  }
+}
+
+void Stragglers::count(Id id, const LastArrival& last) {
+  const auto slot = static_cast<std::size_t>(slot_of(id));
+  if (slot < last_of_.size()) last_of_[slot] = last;
+  const auto slow = ledger_.add(slot, last, noted_.current());
+  RecordArrivals* const watched = record_.watched_arrivals();
+  if (watched && last.at - recorded_at_ >= kRecordInterval) record(*watched, last.at);
+  if (!slow) return;
+  const auto r = static_cast<std::size_t>(slow->rank);
+  const auto& processes = engine_.processes;
+  log().warn("{}",
+             slow_rank_text(
+                 *slow, r < processes.size() ? processes[r] : ProcessIdentity{.rank = slow->rank},
+                 noted_));
+}
+
+void Stragglers::record(RecordArrivals& memory, LastArrival::Time time) {
+  recorded_at_ = time;
+  const std::size_t count = ledger_.most_often_last(rows_);
+  for (std::size_t i = 0; i < count; ++i) {
+    const RankArrivals& row = rows_[i];
+    recorded_rows_[i] = {.rank = row.rank,
+                         .last = row.last,
+                         .median = row.median,
+                         .p99 = row.p99,
+                         .phase = row.phase};
+  }
+  std::array<PhaseName, kStepPhases> names;
+  std::array<std::string_view, kStepPhases> phases;
+  for (PhaseIndex phase = 0; phase < kStepPhases; ++phase) {
+    names[phase] = noted_.name(phase);
+    phases[phase] = names[phase].text();
+  }
+  write_arrivals(memory, {.at = time,
+                          .decisions = ledger_.decisions(),
+                          .steps = ledger_.steps(),
+                          .phases = phases,
+                          .rows = std::span(recorded_rows_).first(count)});
+}
+
+std::string Stragglers::text() const {
+  return arrivals_text(ledger_, engine_.processes, noted_);
 }
 
 }  // namespace hora::internal

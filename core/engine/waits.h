@@ -1,5 +1,5 @@
 /// Watches what waits too long on this rank: which ranks it waits for and what is known of them,
-/// and which rank of a node says so.
+/// and which rank of a node says so; and counts who comes last.
 #pragma once
 
 #include <hora/error.h>
@@ -15,9 +15,12 @@
 
 #include "core/base/process.h"
 #include "core/control_block/rank_status.h"
-#include "core/engine/deadlines.h"
 #include "core/engine/interfaces.h"
 #include "core/engine/leader_io.h"
+#include "core/engine/operations.h"
+#include "core/flight/record_reader.h"
+#include "core/flight/record_writer.h"
+#include "core/negotiation/arrivals.h"
 
 namespace hora::internal {
 
@@ -142,6 +145,38 @@ class Waits {
   std::set<int> departed_;
   Duration last_stop_look_{};
   std::map<int, Duration> stopped_for_;  ///< as seen in looks, by rank
+};
+
+/// Counts, on the root of a set, the ranks that come last, warns of a slow one, and leaves that
+/// where `horarun --watch` finds it. Thread rule: the thread that holds the engine's progress lock.
+class Stragglers {
+ public:
+  /// Both outlive it.
+  Stragglers(const SetParts& set, const EngineParts& engine, const NotedPhases& noted,
+             ProcessSet id);
+
+  /// A decision that is about to be carried out: its names have ids from here on.
+  void note_names(const Decision& decision);
+  /// An id is decided.
+  void count(Id id, const LastArrival& last);
+  /// Who came last when this id was decided last; of several nodes, where no other rank knows it.
+  LastArrival last_of(Id id) const { return last_of_[static_cast<std::size_t>(slot_of(id))]; }
+
+  /// The final report's table.
+  std::string text() const;
+
+ private:
+  void record(RecordArrivals& memory, LastArrival::Time time);
+
+  const EngineParts& engine_;
+  const NotedPhases& noted_;
+  ArrivalLedger ledger_;
+  std::vector<LastArrival> last_of_;  ///< by slot
+  RecordWriter record_;               ///< off where nothing is to be left there
+  LastArrival::Time recorded_at_{};
+  // Used again by record(), which does not allocate.
+  std::vector<RankArrivals> rows_;
+  std::vector<RecordedArrivalsRow> recorded_rows_;
 };
 
 }  // namespace hora::internal

@@ -20,14 +20,6 @@ using testing::HasSubstr;
 
 constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
 
-TEST(Checked, CountsWhatFits) {
-  EXPECT_EQ((Checked(3) * 4 + 5).value(), 17u);
-  EXPECT_TRUE((Checked(3) * 4).at_most(12));
-  EXPECT_FALSE((Checked(3) * 4).at_most(11));
-  EXPECT_TRUE((Checked(kAll) + 0).at_most(kAll));
-  EXPECT_TRUE((Checked(std::uint64_t{1} << 32) * 0).at_most(0));
-}
-
 TEST(Checked, WhatDoesNotFitIsNoCountEverAfter) {
   EXPECT_FALSE((Checked(kAll) + 1).at_most(kAll));
   EXPECT_FALSE((Checked(std::uint64_t{1} << 32) * (std::uint64_t{1} << 32)).at_most(kAll));
@@ -68,18 +60,6 @@ std::string refusal(const std::function<void()>& read) {
 }
 
 constexpr BytesOrigin kOrigin{"a letter", 3, ErrorCode::mismatch};
-
-TEST(BoundedReader, ReadsFromFirstToLast) {
-  const auto bytes = bytes_of({7, 2, 0x6261});
-  BoundedReader reader(bytes, kOrigin);
-  EXPECT_EQ(reader.take<std::uint32_t>(), 7u);
-  EXPECT_EQ(reader.take<std::int32_t>(), 0);
-  EXPECT_EQ(reader.take_text(), "ab");
-  EXPECT_EQ(reader.remaining(), 6u);
-  EXPECT_EQ(reader.take_bytes(6).size(), 6u);
-  EXPECT_NO_THROW(reader.expect_end());
-  EXPECT_TRUE(reader.take_bytes(0).empty());
-}
 
 TEST(BoundedReader, NothingIsReadBeyondTheEnd) {
   const auto bytes = bytes_of({1});
@@ -123,20 +103,6 @@ TEST(RingQueue, IsFirstInFirstOut) {
       ASSERT_EQ(queue[at], model[at]);
     }
   }
-}
-
-TEST(RingQueue, GivesElementsOutAsTheyWereLeft) {
-  RingQueue<std::vector<int>> queue;
-  queue.push().resize(100);
-  const int* const memory = queue.front().data();
-  queue.front().clear();
-  queue.pop();
-  for (int i = 0; i < 7; ++i) {
-    queue.push();
-    queue.pop();
-  }
-  EXPECT_EQ(queue.push().data(), memory);
-  EXPECT_TRUE(queue.empty() || queue.front().capacity() >= 100);
 }
 
 }  // namespace

@@ -20,37 +20,10 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-TEST(ProcessIdentity, NamesRankHostAndPid) {
-  EXPECT_EQ(to_string(ProcessIdentity{3, "node7", 4242}), "rank 3 (host node7, pid 4242)");
-}
-
-TEST(ProcessIdentity, IsThisProcess) {
-  const ProcessIdentity own = identity_of_process(5);
-  EXPECT_EQ(own.rank, 5);
-  EXPECT_EQ(own.pid, ::getpid());
-  EXPECT_EQ(own.host, host_name());
-  EXPECT_FALSE(own.host.empty());
-}
-
 TEST(ProcessIdentity, HasTheHostsNameOfHorarun) {
   ::setenv(kHostVariable, "10.0.0.7", 1);
   EXPECT_EQ(identity_of_process(0).host, "10.0.0.7");
   ::unsetenv(kHostVariable);
-}
-
-ProcessState state_in(const std::string& text) {
-  const auto stat = parse_process_stat(text);
-  return stat ? stat->state : ProcessState::unknown;
-}
-
-TEST(ProcessStat, HasTheStateOfTheLetterAfterTheName) {
-  EXPECT_EQ(state_in("4711 (train) R 1 2 3"), ProcessState::running);
-  EXPECT_EQ(state_in("4711 (train) S 1 2 3"), ProcessState::sleeping);
-  EXPECT_EQ(state_in("4711 (train) D 1"), ProcessState::blocked);
-  EXPECT_EQ(state_in("4711 (train) T 1"), ProcessState::stopped);
-  EXPECT_EQ(state_in("4711 (train) t 1"), ProcessState::traced);
-  EXPECT_EQ(state_in("4711 (train) Z 1"), ProcessState::gone);
-  EXPECT_EQ(state_in("4711 (train) ? 1"), ProcessState::unknown);
 }
 
 TEST(ProcessStat, ReadsNamesOfAnyKind) {
@@ -67,19 +40,6 @@ TEST(ProcessStat, RefusesOtherTexts) {
                            "x (a) R 1", ") (", "12 (a) RR 1"}) {
     EXPECT_FALSE(parse_process_stat(text)) << text;
   }
-}
-
-TEST(ProcessStat, OfThisProcess) {
-  const auto stat = process_stat(::getpid());
-  ASSERT_TRUE(stat);
-  EXPECT_EQ(stat->pid, ::getpid());
-  EXPECT_EQ(stat->parent, ::getppid());
-  EXPECT_FALSE(process_stat(-1));
-}
-
-TEST(ProcessState, OfWhatIsNoProcessIsUnknown) {
-  EXPECT_EQ(process_state(0), ProcessState::unknown);
-  EXPECT_EQ(process_state(-1), ProcessState::unknown);
 }
 
 bool becomes(pid_t pid, ProcessState wanted) {
@@ -128,11 +88,6 @@ TEST_F(RdmaDevices, ActivePortsAreListedInOrder) {
   add("mlx5_2", "1", "2: INIT");
   std::filesystem::create_directories(folder_.file("without_ports"));
   EXPECT_THAT(active_rdma_ports(devices()), ElementsAre("mlx5_0 port 2", "mlx5_1 port 1"));
-}
-
-TEST_F(RdmaDevices, WithoutTheFolderThereAreNone) {
-  EXPECT_THAT(active_rdma_ports(devices()), IsEmpty());
-  EXPECT_THAT(active_rdma_ports(folder_.file("missing")), IsEmpty());
 }
 
 }  // namespace

@@ -22,12 +22,6 @@ using testing::HasSubstr;
 using testing::SizeIs;
 using testing::StartsWith;
 
-TEST(Printable, TextStaysAsItIs) {
-  for (const char* text : {"", "layer1.0.weight", "a \"b\" \\n", "Gewicht größer", "重み", "𝛼→β"}) {
-    EXPECT_EQ(printable(text), text);
-  }
-}
-
 TEST(Printable, ControlCharactersAreEscaped) {
   EXPECT_EQ(printable("a\nb\rc\td"), "a\\nb\\rc\\td");
   EXPECT_EQ(printable("\x1b[31mred\x07\x7f"), "\\x1b[31mred\\x07\\x7f");
@@ -61,12 +55,6 @@ TEST(Printable, OfLongTextsTheMiddleIsLeftOut) {
   EXPECT_EQ(printable(std::string(100, 'x'), 100), std::string(100, 'x'));
 }
 
-TEST(Printable, ANameIsQuotedAndCut) {
-  EXPECT_EQ(in_quotes("a\nb"), "\"a\\nb\"");
-  EXPECT_LE(in_quotes(std::string(1 << 20, 'x')).size(), kLongestQuotation + 2);
-  EXPECT_THAT(in_quotes(std::string(1 << 20, 'x')), EndsWith("x\""));
-}
-
 TEST(Printable, AppliedOnceMoreItChangesNothing) {
   std::mt19937_64 random = test::generator();
   // Pieces of every kind, so that cuts and escapes meet them in all ways.
@@ -82,11 +70,6 @@ TEST(Printable, AppliedOnceMoreItChangesNothing) {
     const auto forbidden = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
     EXPECT_TRUE(std::ranges::none_of(once, forbidden)) << once;
   }
-}
-
-TEST(TensorText, NamesAreQuoted) {
-  EXPECT_EQ(tensor_text("weight"), "tensor \"weight\"");
-  EXPECT_EQ(tensor_text("a\nb"), "tensor \"a\\nb\"");
 }
 
 TEST(TensorText, WithoutANameItSaysWhatWasCalled) {
@@ -111,21 +94,6 @@ TEST(RanksText, WritesRunsOfThreeAndMoreAsRanges) {
   EXPECT_EQ(text({0, 1, 2}), "0-2");
   EXPECT_EQ(text({0, 1, 2, 5, 7, 8, 10, 11, 12, 13}), "0-2, 5, 7, 8, 10-13");
   EXPECT_EQ(text({INT_MAX, INT_MIN, INT_MIN + 1}), "2147483647, -2147483648, -2147483647");
-}
-
-TEST(EditDistance, CountsInsertionsDeletionsAndReplacements) {
-  EXPECT_EQ(edit_distance("", ""), 0u);
-  EXPECT_EQ(edit_distance("abc", "abc"), 0u);
-  EXPECT_EQ(edit_distance("", "abc"), 3u);
-  EXPECT_EQ(edit_distance("abc", "ac"), 1u);
-  EXPECT_EQ(edit_distance("abc", "axc"), 1u);
-  EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
-}
-
-TEST(SecondsText, HasTenths) {
-  EXPECT_EQ(seconds_text(12s + 349ms), "12.3 s");
-  EXPECT_EQ(seconds_text(40ms), "0.0 s");
-  EXPECT_EQ(seconds_text(-1s), "0.0 s");
 }
 
 }  // namespace

@@ -101,33 +101,12 @@ std::vector<std::string> freed_from(FailingWorld& world, int ranks) {
   return said;
 }
 
-TEST(FirstCauseOfAll, FreesTheLeadersNode) {
-  for (const bool threads : {true, false}) {
-    FailingWorld world({3, 1}, threads, /*can_send=*/false);
-    EXPECT_EQ(freed_from(world, 3), std::vector<std::string>(3, "node 1 is gone"));
-  }
-}
-
 TEST(FirstCauseOfAll, FreesOtherNodesAlongTheTree) {
   for (const bool threads : {true, false}) {
     FailingWorld world({2, 2, 1, 2}, threads, /*can_send=*/true);
     EXPECT_EQ(freed_from(world, world.size()),
               std::vector<std::string>(static_cast<std::size_t>(world.size()), "node 1 is gone"));
   }
-}
-
-// Its engine sleeps: nothing is in flight.
-TEST(FirstCauseOfAll, IsWhatARankThatWasComputingGetsFromItsNextCall) {
-  FailingWorld world({2, 1}, true, false);
-  std::this_thread::sleep_for(100ms);
-  world.fail();
-  const auto begin = std::chrono::steady_clock::now();
-  while (!world.engine(1).aborted() && std::chrono::steady_clock::now() - begin < 5s) {
-    std::this_thread::sleep_for(1ms);
-  }
-  std::vector<float> values(8, 1.0F);
-  expect_error(ErrorCode::transport, HasSubstr("node 1 is gone"),
-               [&] { world.engine(1).submit("g", floats(8), bytes(values)); });
 }
 
 TEST(FirstCauseOfAll, OfARankThatIsNoLeaderReachesAll) {
@@ -239,14 +218,6 @@ TEST_P(PeerFailures, WithoutACauseItIsReportedOnce) {
   for (const std::string& text : errors(world)) EXPECT_EQ(text, "a peer is gone");
 }
 
-TEST_P(PeerFailures, IsTheCauseAtOnceWhereDevicesAreConnectedInNodes) {
-  ThreadWorld world(options(false));
-  port(0).fail(Failure::of_a_peer);
-  const auto begin = std::chrono::steady_clock::now();
-  for (const std::string& text : errors(world)) EXPECT_EQ(text, "a peer is gone");
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 2s) << "the wait for a cause";
-}
-
 INSTANTIATE_TEST_SUITE_P(Layouts, PeerFailures,
                          testing::Values(std::vector{1, 1}, std::vector{2, 2},
                                          std::vector{1, 1, 1}));
@@ -314,14 +285,6 @@ TEST(Withdraw, AnErrorWaitsForWhatArrives) {
   rank.fail();
   EXPECT_EQ(rank.calls(), 4);
   EXPECT_FALSE(early);
-  EXPECT_FALSE(rank.aborted());
-}
-
-TEST(Withdraw, WhatOthersHaveYetToReceiveIsHelpedForAMoment) {
-  Failing rank([](int, bool) { return MemoryUse::reads; });
-  const auto took = rank.fail();
-  EXPECT_GE(took, 150ms);
-  EXPECT_GT(rank.calls(), 1);
   EXPECT_FALSE(rank.aborted());
 }
 

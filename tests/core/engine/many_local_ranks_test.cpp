@@ -50,21 +50,6 @@ TEST_P(ManyLocalRanks, SumNewNamesAndKnownOnes) {
   });
 }
 
-// The last rank changes the shape first: the others are ready by the id's bits.
-TEST_P(ManyLocalRanks, SeeWhoseShapeDiffers) {
-  ThreadWorld world(options());
-  on_all_ranks(world, [&](int rank) {
-    Engine& engine = world.engine(rank);
-    const int last = world.size() - 1;
-    EXPECT_EQ(sum_of(engine, "x", 5, 1.0F), static_cast<float>(world.size()));
-    std::vector<float> values(6, 1.0F);
-    const std::int64_t count = rank == last ? 6 : 5;
-    expect_error(ErrorCode::mismatch, HasSubstr("rank " + std::to_string(last)),
-                 [&] { engine.submit_and_wait("x", floats(count), bytes(values)); });
-    EXPECT_EQ(sum_of(engine, "x", 6, 1.0F), static_cast<float>(world.size()));
-  });
-}
-
 TEST_P(ManyLocalRanks, JoinOneAfterTheOther) {
   ThreadWorld world(options());
   std::vector<int> batches;

@@ -57,38 +57,6 @@ TEST_F(NameTableOfOneName, AnotherIdReplacesTheFirst) {
   EXPECT_TRUE(table_.names_of_ids().empty());
 }
 
-TEST(NameTable, ANameIsInFlightOnce) {
-  NameTable table(4);
-  const auto first = submission("g");
-  const auto second = submission("g");
-  EXPECT_TRUE(table.enter(first));
-  EXPECT_FALSE(table.enter(second));
-  table.leave(*second);
-  EXPECT_FALSE(table.enter(second)) << "only its owner frees a name";
-  table.leave(*first);
-  EXPECT_TRUE(table.enter(second));
-}
-
-TEST(NameTable, UnnamedIsTheLowestFreeSlot) {
-  NameTable table(4);
-  std::vector<std::shared_ptr<Operation>> open;
-  for (const char* name : {"p.0", "p.1", "p.3"}) {
-    open.push_back(submission(name));
-    table.enter(open.back());
-  }
-  EXPECT_EQ(table.unnamed("p"), "p.2");
-  table.leave(*open[0]);
-  EXPECT_EQ(table.unnamed("p"), "p.0");
-  EXPECT_EQ(table.unnamed("q"), "q.0");
-}
-
-TEST_F(NameTableOfOneName, KeepsIdAndSignatureWhenTheNameIsFree) {
-  const auto changed = submission("g", 9);
-  ASSERT_TRUE(table_.enter(changed));
-  EXPECT_EQ(changed->entry->id, kId);
-  EXPECT_EQ(changed->entry->signature.shape, Shape{8});
-}
-
 TEST_F(NameTableOfOneName, ASubmissionIsUsedAgainOnceNothingRefersToIt) {
   auto own = table_.enter_again("g");
   ASSERT_NE(own, nullptr);
@@ -132,23 +100,6 @@ TEST_F(NameTableOfOneName, AnotherSubmissionIsUsedAgainWhileOneIsHeld) {
   EXPECT_EQ(third.use_count(), 1) << "two are enough";
 }
 
-TEST_F(NameTableOfOneName, WaitingIsFoundByTheWholeIdOnly) {
-  const auto own = ready();
-  EXPECT_EQ(table_.waiting_for(kId), own);
-  EXPECT_EQ(table_.waiting_for(make_id(2, 6)), nullptr) << "the slot's next generation";
-  table_.set_waiting(kId, nullptr);
-  EXPECT_EQ(table_.waiting_for(kId), nullptr);
-}
-
-TEST_F(NameTableOfOneName, AssignFindsOnlyAnUndecidedSubmission) {
-  EXPECT_EQ(table_.assign("unknown", 1), nullptr);
-  EXPECT_EQ(table_.assign("g", 1), nullptr) << "nothing in flight";
-  const auto decided = submission("g");
-  ASSERT_TRUE(table_.enter(decided));
-  decided->decided = true;
-  EXPECT_EQ(table_.assign("g", 1), nullptr);
-}
-
 TEST_F(NameTableOfOneName, RetiringGivesBackWhoMustReport) {
   const auto own = ready();
   EXPECT_EQ(table_.retire(kId), own);
@@ -185,34 +136,6 @@ TEST_F(NameTableOfOneName, ARetiredIdsNextNameIsLeftAlone) {
   ASSERT_EQ(table_.assign("h", make_id(2, 6)), other);
   EXPECT_EQ(table_.retire(kId), nullptr);
   EXPECT_EQ(other->entry->id, make_id(2, 6));
-}
-
-TEST_F(NameTableOfOneName, TakingAFailedOneStopsItsWaiting) {
-  const auto own = ready();
-  EXPECT_EQ(table_.take_undecided("g"), own);
-  EXPECT_EQ(table_.waiting_for(kId), nullptr);
-  EXPECT_EQ(own->entry->id, kId) << "the name keeps its id";
-  own->state.store(Operation::kFailed);
-  EXPECT_EQ(table_.take_undecided("g"), nullptr);
-  EXPECT_EQ(table_.take_undecided("unknown"), nullptr);
-}
-
-TEST_F(NameTableOfOneName, UncollectedAreThoseThatHaveNotLeft) {
-  const auto own = ready();
-  own->state.store(Operation::kFailed);
-  EXPECT_EQ(table_.uncollected(), std::vector{own});
-  table_.leave(*own);
-  EXPECT_TRUE(table_.uncollected().empty());
-}
-
-TEST_F(NameTableOfOneName, UnfinishedAreThoseInFlight) {
-  EXPECT_TRUE(table_.unfinished().empty());
-  const auto own = ready();
-  const auto other = submission("h");
-  table_.enter(other);
-  EXPECT_EQ(table_.unfinished().size(), 2u);
-  own->state.store(Operation::kDone);
-  EXPECT_EQ(table_.unfinished(), std::vector{other});
 }
 
 constexpr Id kGathered = make_id(1, 0);

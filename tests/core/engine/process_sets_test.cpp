@@ -55,22 +55,6 @@ class ProcessSetsOnLayouts : public test::OnLayouts {
   }
 };
 
-TEST_P(ProcessSetsOnLayouts, EvenAndOddRanksSumApart) {
-  on_all_ranks([&](int rank, Engine& engine) {
-    const auto even = engine.add_set(ranks_where([](int r) { return r % 2 == 0; }));
-    const auto odd = engine.add_set(ranks_where([](int r) { return r % 2 == 1; }));
-    ASSERT_EQ(even, ProcessSet(1));
-    ASSERT_EQ(odd, ProcessSet(2));
-    for (int round = 0; round < 3; ++round) {
-      for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{3000}}) {
-        const std::string name = "x" + std::to_string(count);
-        expect_sum(engine, rank % 2 == 0 ? even : odd, rank, name, count);
-        expect_sum(engine, kWorld, rank, name, count);
-      }
-    }
-  });
-}
-
 // Random overlapping sets, each used by a thread of its own on every rank, in crossed orders.
 TEST_P(ProcessSetsOnLayouts, OverlappingSetsAreActiveAtOnce) {
   constexpr int kSets = 4;
@@ -93,36 +77,6 @@ TEST_P(ProcessSetsOnLayouts, OverlappingSetsAreActiveAtOnce) {
       });
     }
     for (int round = 0; round < 30; ++round) expect_sum(engine, kWorld, rank, "a", 77);
-  });
-}
-
-TEST_P(ProcessSetsOnLayouts, BroadcastsFromWorldRanks) {
-  on_all_ranks([&](int rank, Engine& engine) {
-    const auto ranks = ranks_where([&](int r) { return r == 0 || r == world_.size() - 1; });
-    const ProcessSet set = engine.add_set(ranks);
-    if (!contains(ranks, rank)) return;
-    for (const int root : ranks) {
-      std::vector<float> values(500, static_cast<float>(rank));
-      Signature signature = floats(500);
-      signature.kind = OperationKind::broadcast;
-      signature.root = root;
-      engine.submit_and_wait({"b", signature, reinterpret_cast<std::byte*>(values.data())}, set);
-      EXPECT_EQ(values, std::vector<float>(500, static_cast<float>(root)));
-    }
-  });
-}
-
-TEST_P(ProcessSetsOnLayouts, WhoIsNoMemberIsToldAtOnce) {
-  on_all_ranks([&](int rank, Engine& engine) {
-    const ProcessSet set = engine.add_set({0});
-    if (rank == 0) {
-      expect_sum(engine, set, rank, "x", 5);
-    } else {
-      EXPECT_NE(text_of([&] { expect_sum(engine, set, rank, "x", 5); }, ErrorCode::invalid_argument)
-                    .find("is not in process set 1, which has the ranks 0"),
-                std::string::npos);
-    }
-    text_of([&] { expect_sum(engine, ProcessSet(7), rank, "x", 5); }, ErrorCode::invalid_argument);
   });
 }
 

@@ -1,7 +1,5 @@
 // While one thread waits for a result, and makes progress, the others do what does not wait for
 // peers.
-#include "core/engine/progress_lock.h"
-
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -13,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/engine/progress.h"
 #include "tests/core/engine/engine_fixture.h"
 
 namespace hora::internal {
@@ -157,19 +156,6 @@ TEST_P(WhileOneWaits, WhatDoesNotWaitForPeersReturns) {
       EXPECT_THROW(engine.submit("a", floats(4), bytes(again)), Error);
       // Time enough for the waiting thread to fall asleep, in some rounds.
       std::this_thread::sleep_for(std::chrono::microseconds(round * 20));
-    }
-  });
-}
-
-TEST_P(WhileOneWaits, ManyThreadsTakeTurns) {
-  expect_goes_on([](Engine& engine) {
-    std::vector<std::jthread> threads;
-    for (int t = 0; t < 4; ++t) {
-      threads.emplace_back([&engine] {
-        for (int round = 0; round < 50; ++round) {
-          engine.release_on_device(engine.allocate_on_device(64));
-        }
-      });
     }
   });
 }

@@ -32,23 +32,11 @@ TEST(PauseBetweenPolls, IsAShareOfTheTimeWaited) {
   EXPECT_EQ(pause_between_polls(1h), 10ms);
 }
 
-// What the polls of a wait take: a fortieth of a millisecond each, 1 % of a core.
-TEST(PauseBetweenPolls, ALongWaitHasFewPolls) {
-  Duration waited = 100us;
-  int polls = 0;
-  for (; waited < 5s; ++polls) waited += pause_between_polls(waited);
-  EXPECT_LT(polls, 2000);
-  EXPECT_LE(waited, 5s + 10ms);
-}
-
 /// A rank whose steps the test makes, all on one thread.
 class SteppedRank {
  public:
   explicit SteppedRank(EngineParts parts)
-      : parts_(std::move(parts)),
-        lock_(flags(), parts_.world.control_block->local_rank()),
-        sets_(parts_, lock_),
-        progress_(parts_, sets_, lock_) {}
+      : parts_(std::move(parts)), sets_(parts_), progress_(parts_, sets_) {}
   SteppedRank(const SteppedRank&) = delete;
   SteppedRank& operator=(const SteppedRank&) = delete;
 
@@ -57,16 +45,16 @@ class SteppedRank {
     return operations().submit({name, floats(count), bytes(values)}, Caller::goes_on);
   }
   bool step() {
-    const LockGuard lock(lock_);
+    const LockGuard lock(progress_.lock());
     return progress_.step();
   }
   bool is_unfinished() {
-    const LockGuard lock(lock_);
+    const LockGuard lock(progress_.lock());
     return progress_.is_unfinished();
   }
   /// Of a thread that waits for a result, and has not made progress for long.
   WakeupFlags::SleepLength sleep_length() {
-    const LockGuard lock(lock_);
+    const LockGuard lock(progress_.lock());
     return progress_.sleep_length(now(), 1s, /*awaited=*/true);
   }
   bool sleeps_long() { return sleep_length() > WakeupFlags::SleepLength(100ms); }
@@ -76,7 +64,6 @@ class SteppedRank {
  private:
   const EngineParts parts_;
   std::deque<std::vector<float>> values_;
-  ProgressLock lock_;
   ProcessSets sets_;
   Progress progress_;
 };
@@ -124,21 +111,6 @@ TEST_F(OneNode, AnArrivalThatTheLeaderWatchesIsPendingWork) {
   }
 }
 
-// The last rank to come reports the name by which all others are ready: it fails at once.
-TEST_F(OneNode, WhatFailsAtOnceIsNotWatchedAnyMore) {
-  std::vector<std::shared_ptr<Operation>> first;
-  for (SteppedRank& rank : ranks_) first.push_back(rank.submit("x", 17));
-  step_all();
-  for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r].operations().collect(*first[r]);
-  const auto ready = ranks_[2].submit("x", 17);
-  const Id id = ready->id.value();
-  ranks_[1].submit("x", 17);
-  const auto differs = ranks_[0].submit("x", 16);
-  step_all();
-  EXPECT_EQ(differs->state.load(), Operation::kFailed);
-  EXPECT_FALSE(world_.parts(0).world.control_block->watched(id));
-}
-
 // No rank says that its mailbox has room again.
 TEST_F(OneNode, WhoHasMailForAFullMailboxPolls) {
   SteppedRank& leader = ranks_[0];
@@ -182,18 +154,6 @@ TEST_F(OneNode, AShortLimitWakesTheEngineBesideACaller) {
   });
   EXPECT_LT(now() - begin, 10s);
   EXPECT_LE(rank.sleep_length(), WakeupFlags::SleepLength(300ms));
-}
-
-TEST_F(OneNode, WhatTheLeaderWillSayOfWhatWaitsTooLongIsUnfinished) {
-  std::vector<float> values(8, 1.0F);
-  Request request{"g", floats(8), bytes(values)};
-  request.timeout = 20s;
-  ranks_[1].operations().submit(std::move(request), Caller::goes_on);
-  ranks_[0].step();
-  EXPECT_FALSE(ranks_[0].is_unfinished());
-  EXPECT_EQ(ranks_[1].operations().timed_out(now() + 19s), nullptr) << "it tells the leader";
-  ranks_[0].step();
-  EXPECT_TRUE(ranks_[0].is_unfinished());
 }
 
 }  // namespace

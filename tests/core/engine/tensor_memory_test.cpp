@@ -14,16 +14,6 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-TEST(BlockVolume, ExceedsTheCachesByOneByte) {
-  BlockVolume volume;
-  volume.add(BlockVolume::kCached);
-  EXPECT_FALSE(volume.exceeds_caches());
-  volume.add(1);
-  EXPECT_TRUE(volume.exceeds_caches());
-  volume.remove(1);
-  EXPECT_FALSE(volume.exceeds_caches());
-}
-
 /// Local rank 1 of 3, in one node.
 class MemoryOfOneRank : public testing::Test {
  protected:
@@ -113,19 +103,6 @@ TEST_F(MemoryOfOneRank, OnADeviceTensorsOfTheWorldInPlaceHaveAPlace) {
   EXPECT_EQ(node_.blocks_in_use(), 0U);
 }
 
-TEST_F(MemoryOfOneRank, ABlockGoesInAndOut) {
-  Bytes data = counted(1000);
-  copy_in(OperationKind::allreduce, data, Caller::goes_on);
-  EXPECT_NE(memory_.own_data(), data.data());
-  EXPECT_FALSE(memory_.is_in_place());
-  EXPECT_EQ(seen(memory_.location(), 1000), memory_.own_data());
-  EXPECT_TRUE(std::equal(data.begin(), data.end(), memory_.own_data()));
-  memory_.own_data()[999] = std::byte{0};
-  memory_.copy_out(set_);
-  EXPECT_EQ(data[999], std::byte{0});
-  release();
-}
-
 TEST_F(MemoryOfOneRank, OfASumByMemoryNodesPeersReachAll) {
   const SetMemory& set = set_;
   signature_.type = DataType::uint8;
@@ -179,20 +156,6 @@ TEST_F(MemoryOfOneRank, WhereBlocksExceedTheCachesAllButTheOwnSliceIsCopiedPastT
   }
 }
 
-TEST_F(MemoryOfOneRank, BlocksCountFromCopyInToRelease) {
-  Bytes data = counted(1000);
-  volume_.add(BlockVolume::kCached - 999);
-  copy_in(OperationKind::allreduce, data, Caller::goes_on);
-  EXPECT_TRUE(volume_.exceeds_caches());
-  memory_.copy_out(set_);
-  EXPECT_TRUE(volume_.exceeds_caches());
-  release();
-  EXPECT_FALSE(volume_.exceeds_caches());
-  memory_.release(set_);
-  volume_.add(999);
-  EXPECT_FALSE(volume_.exceeds_caches());
-}
-
 TEST_F(MemoryOfOneRank, AfterARetreatTheBlockStandsForAllOfIt) {
   Bytes data = counted(kAloneBytes + 13);
   const Bytes before = data;
@@ -227,179 +190,67 @@ TEST_F(MemoryOfOneRank, WhatIsInMessagesDoesNotRetreat) {
   EXPECT_TRUE(block.cancel()) << "a block's messages do not concern the caller";
 }
 
-TEST_F(MemoryOfOneRank, SmallBlocksAreUsedAgain) {
-  SmallBlocks small(heap_);
-  const NodeMemory::MemoryBlock first = small.take();
-  const NodeMemory::MemoryBlock second = small.take();
-  EXPECT_NE(first.data, second.data);
-  EXPECT_EQ(seen(first.location, SmallBlocks::kBytes), first.data);
-  small.put_back(first);
-  EXPECT_EQ(small.take().data, first.data);
-  small.put_back(first);
-  small.put_back(second);
-  EXPECT_EQ(node_.blocks_in_use(), 2U);
-}
-
-TEST_F(MemoryOfOneRank, ABroadcastIsFetchedWhereNoPeerWrites) {
-  Bytes data = counted(100);
-  copy_in(OperationKind::broadcast, data, Caller::waits);
-  EXPECT_EQ(memory_.location(), kNowhere);
-  EXPECT_EQ(memory_.fetches_to(), data.data());
-  EXPECT_EQ(memory_.own_data(), nullptr);
-  EXPECT_EQ(node_.blocks_in_use(), 0U);
-  release();
-}
-
-TEST_F(MemoryOfOneRank, ALongBroadcastIsPublishedLater) {
-  Bytes data = counted(kFollowedBytes);
-  copy_in(OperationKind::broadcast, data, Caller::waits, 1);
-  EXPECT_EQ(memory_.published_from(), data.data());
-  EXPECT_EQ(memory_.own_data(), seen(memory_.location(), data.size()));
-  const Bytes before = data;
-  memory_.copy_out(set_);
-  EXPECT_EQ(data, before) << "the root's data changed";
-  release();
-}
-
-TEST_F(MemoryOfOneRank, AnExchangeHasAHeaderThatSaysWhereItsInputIs) {
-  Bytes data = counted(48);
-  copy_in(OperationKind::allgather, data, Caller::goes_on);
-  EXPECT_EQ(seen(memory_.location(), ExchangeHeader::bytes_for(1)), memory_.header());
-  const ExchangePart part(memory_.header(), 1, 1, 1);
-  EXPECT_EQ(part.header.bytes, 48U);
-  EXPECT_EQ(part.header.expected, kNowhere);
-  EXPECT_EQ(seen(part.header.payload, 48), memory_.own_data());
-  release();
-}
-
-TEST_F(MemoryOfOneRank, AnInputThatIsPushedIsNowhere) {
-  Bytes data = counted(48);
-  copy_in(OperationKind::allgather, data, Caller::waits);
-  const ExchangePart part(memory_.header(), 1, 1, 1);
-  EXPECT_EQ(part.header.payload, kNowhere);
-  EXPECT_EQ(memory_.own_data(), data.data());
-  EXPECT_EQ(node_.blocks_in_use(), 1U) << "the header";
-  release();
-}
-
-TEST_F(MemoryOfOneRank, WhatPeersMayTouchIsNotReleased) {
-  Bytes data = counted(48);
-  copy_in(OperationKind::allreduce, data, Caller::goes_on);
-  memory_.leave_in_place();
-  memory_.release(set_);
-  EXPECT_EQ(node_.blocks_in_use(), 1U);
-}
-
-TEST_F(MemoryOfOneRank, ARankThatHasJoinedIsNowhere) {
-  memory_.contribute_nothing(64);
-  EXPECT_EQ(memory_.bytes(), 64U);
-  EXPECT_EQ(memory_.location(), kNowhere);
-  EXPECT_EQ(memory_.own_data(), nullptr);
-}
-
-constexpr MemoryFacts of(OperationKind kind, Caller caller, std::size_t bytes = 4096) {
-  return {.kind = kind, .bytes = bytes, .caller = caller, .single_node = true, .own = {}};
-}
-
-TEST(PlanOfMemory, ATensorWithoutBytesNeedsNothing) {
-  EXPECT_EQ(plan_memory(of(OperationKind::allreduce, Caller::waits, 0)), MemoryPlan{});
-  MemoryFacts on_host_instead = of(OperationKind::allreduce, Caller::goes_on, 0);
-  on_host_instead.is_on_device = true;
-  EXPECT_EQ(plan_memory(on_host_instead), MemoryPlan{});
-}
-
-TEST(PlanOfMemory, ADeviceGetsEvenEmptyTensors) {
-  MemoryFacts facts = of(OperationKind::allreduce, Caller::goes_on, 0);
-  facts.runs_on_device = facts.is_on_device = true;
-  EXPECT_EQ(plan_memory(facts), MemoryPlan{.way = MemoryWay::device});
-}
-
-TEST(PlanOfMemory, WhatADeviceDoesNotRunIsCopiedBothWays) {
-  MemoryFacts facts = of(OperationKind::allreduce, Caller::waits);
-  facts.is_on_device = true;
-  EXPECT_EQ(plan_memory(facts),
-            (MemoryPlan{.way = MemoryWay::through_host, .copies_in = true, .copies_out = true}));
-}
-
-TEST(PlanOfMemory, WhatLiesInTheWindowsStaysThere) {
-  for (const Caller caller : {Caller::goes_on, Caller::waits}) {
-    for (const auto kind : {OperationKind::allreduce, OperationKind::allgather}) {
-      MemoryFacts facts = of(kind, caller);
-      facts.in_windows = facts.has_place = true;
-      EXPECT_EQ(plan_memory(facts), MemoryPlan{.way = MemoryWay::windows});
-    }
+TEST(PlanOfMemory, FollowsFromWhoWaitsAndWhatPeersTouch) {
+  using enum OperationKind;
+  using enum MemoryWay;
+  constexpr auto goes_on = Caller::goes_on, waits = Caller::waits;
+  constexpr std::size_t kBytes = 4096;
+  constexpr Range kPart{1024, 512}, kWhole{0, kBytes};
+  constexpr bool kIn = true, kOut = true;
+  struct Case {
+    MemoryFacts facts;
+    MemoryPlan plan;
+  };
+  const Case cases[] = {
+      {{.kind = allreduce, .bytes = 0, .is_on_device = true, .own = {}}, {}},
+      {{.kind = allreduce, .runs_on_device = true, .is_on_device = true, .own = {}}, {device}},
+      {{.kind = allreduce, .bytes = kBytes, .caller = waits, .is_on_device = true, .own = {}},
+       {through_host, {}, kIn, kOut}},
+      {{.kind = allreduce, .bytes = kBytes, .in_windows = true, .own = {}}, {windows}},
+      {{.kind = allgather, .bytes = kBytes, .in_windows = true, .has_place = true, .own = {}},
+       {windows}},
+      {{.kind = allreduce, .bytes = kBytes, .caller = goes_on, .own = kPart},
+       {around, kPart, kIn, kOut}},
+      {{.kind = allreduce, .bytes = kBytes, .caller = goes_on, .own = kWhole},
+       {around, kWhole, kIn, kOut}},
+      {{.kind = broadcast, .bytes = kFollowedBytes, .single_node = true, .own = {}},
+       {block, {}, kIn}},
+      {{.kind = broadcast, .bytes = kBytes, .brings_data = false, .own = {}},
+       {block, {}, false, kOut}},
+      {{.kind = alltoall, .bytes = kBytes, .single_node = true, .own = {}}, {block, {}, kIn}},
+      {{.kind = allgather, .bytes = kBytes, .has_place = true, .own = {}}, {result}},
+      {{.kind = allgather, .bytes = kBytes, .caller = waits, .single_node = true, .own = {}},
+       {in_place, kWhole}},
+      {{.kind = allreduce, .bytes = kBytes, .caller = waits, .own = kWhole}, {in_place, kWhole}},
+      {{.kind = allreduce, .bytes = kBytes, .caller = waits, .own = kPart},
+       {around, kPart, kIn, kOut}},
+      {{.kind = broadcast,
+        .bytes = kBytes,
+        .caller = waits,
+        .brings_data = false,
+        .single_node = true,
+        .own = kPart},
+       {around, kPart, false, kOut}},
+      {{.kind = broadcast,
+        .bytes = kFollowedBytes,
+        .caller = waits,
+        .single_node = true,
+        .own = {}},
+       {published}},
+      {{.kind = broadcast, .bytes = kBytes, .caller = waits, .single_node = true, .own = {}},
+       {block, {}, kIn}},
+      {{.kind = broadcast,
+        .bytes = kBytes,
+        .caller = waits,
+        .brings_data = false,
+        .single_node = true,
+        .own = {}},
+       {fetched}},
+      {{.kind = alltoall, .bytes = kBytes, .caller = waits, .own = kPart}, {around, kPart, kIn}},
+      {{.kind = alltoall, .bytes = kBytes, .caller = waits, .own = {}}, {around, {}, kIn}}};
+  for (const Case& each : cases) {
+    EXPECT_EQ(plan_memory(each.facts), each.plan) << "case " << &each - cases;
   }
-}
-
-TEST(PlanOfMemory, TheSliceThatPeersDoNotTouchStaysAlsoWhereTheCallerGoesOn) {
-  MemoryFacts facts = of(OperationKind::allreduce, Caller::goes_on);
-  facts.own = {1024, 512};
-  const MemoryPlan around{
-      .way = MemoryWay::around, .own = {1024, 512}, .copies_in = true, .copies_out = true};
-  EXPECT_EQ(plan_memory(facts), around);
-  facts.own = {0, facts.bytes};
-  EXPECT_EQ(plan_memory(facts).way, MemoryWay::around) << "a block is there where it is cancelled";
-}
-
-TEST(PlanOfMemory, OfACallerThatGoesOnABlockStandsForTheTensor) {
-  MemoryFacts facts = of(OperationKind::broadcast, Caller::goes_on, kFollowedBytes);
-  EXPECT_EQ(plan_memory(facts), (MemoryPlan{.way = MemoryWay::block, .copies_in = true}));
-  facts.brings_data = false;
-  EXPECT_EQ(plan_memory(facts), (MemoryPlan{.way = MemoryWay::block, .copies_out = true}));
-  EXPECT_EQ(plan_memory(of(OperationKind::alltoall, Caller::goes_on)),
-            (MemoryPlan{.way = MemoryWay::block, .copies_in = true}));
-}
-
-TEST(PlanOfMemory, AnAllgathersInputGoesToItsPlaceInTheResult) {
-  MemoryFacts facts = of(OperationKind::allgather, Caller::goes_on);
-  facts.has_place = true;
-  EXPECT_EQ(plan_memory(facts), MemoryPlan{.way = MemoryWay::result});
-  facts.caller = Caller::waits;
-  EXPECT_EQ(plan_memory(facts).way, MemoryWay::in_place) << "it pushes";
-}
-
-TEST(PlanOfMemory, NothingIsCopiedWhereNoPeerTouchesIt) {
-  for (const bool single_node : {false, true}) {
-    MemoryFacts facts = of(OperationKind::allreduce, Caller::waits);
-    facts.single_node = single_node;
-    facts.own = {0, facts.bytes};
-    EXPECT_EQ(plan_memory(facts), (MemoryPlan{.way = MemoryWay::in_place, .own = facts.own}));
-  }
-}
-
-TEST(PlanOfMemory, ASliceOfItsOwnIsLeftOut) {
-  MemoryFacts facts = of(OperationKind::allreduce, Caller::waits, kAloneBytes);
-  facts.own = {kAloneBytes / 2, kAloneBytes / 2};
-  EXPECT_EQ(
-      plan_memory(facts),
-      (MemoryPlan{
-          .way = MemoryWay::around, .own = facts.own, .copies_in = true, .copies_out = true}));
-  facts.kind = OperationKind::broadcast;
-  facts.brings_data = false;
-  EXPECT_EQ(plan_memory(facts),
-            (MemoryPlan{.way = MemoryWay::around, .own = facts.own, .copies_out = true}));
-}
-
-TEST(PlanOfMemory, BroadcastsToCallersThatWaitInOneNode) {
-  MemoryFacts facts = of(OperationKind::broadcast, Caller::waits, kFollowedBytes);
-  EXPECT_EQ(plan_memory(facts), MemoryPlan{.way = MemoryWay::published});
-  facts.bytes = kFollowedBytes - 1;
-  EXPECT_EQ(plan_memory(facts), (MemoryPlan{.way = MemoryWay::block, .copies_in = true}));
-  facts.brings_data = false;
-  EXPECT_EQ(plan_memory(facts), MemoryPlan{.way = MemoryWay::fetched});
-  facts.single_node = false;
-  EXPECT_EQ(plan_memory(facts), (MemoryPlan{.way = MemoryWay::block, .copies_out = true}));
-}
-
-TEST(PlanOfMemory, AnExchangesInputIsReadWhereACallerThatWaitsHasIt) {
-  MemoryFacts facts = of(OperationKind::alltoall, Caller::waits);
-  facts.own = {64, 128};
-  EXPECT_EQ(plan_memory(facts).way, MemoryWay::in_place);
-  facts.single_node = false;
-  EXPECT_EQ(plan_memory(facts),
-            (MemoryPlan{.way = MemoryWay::around, .own = facts.own, .copies_in = true}));
-  facts.own = {};
-  EXPECT_EQ(plan_memory(facts), (MemoryPlan{.way = MemoryWay::around, .copies_in = true}));
 }
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
@@ -440,12 +291,6 @@ TEST_F(ExchangeHeaders, ThatCannotBeAreAnErrorOfTheRank) {
       EXPECT_EQ(error.rank(), 4);
     }
   }
-}
-
-TEST_F(ExchangeHeaders, AtAnOddPlaceAreAnError) {
-  written(48, {1, 0, 5});
-  std::memmove(memory_ + 4, memory_, 128);
-  EXPECT_THROW(ExchangePart(memory_ + 4, 3, 8, 4), Error);
 }
 
 }  // namespace

@@ -80,37 +80,6 @@ TEST_P(TimeoutOnLayouts, OfAPeerThatNeverSubmitsEndsEverythingInFlight) {
   }
 }
 
-TEST_P(TimeoutOnLayouts, APeerThatIsLateButInTimeIsNoError) {
-  ThreadWorld world(with_timeout(GetParam(), 20s));
-  on_all_ranks(world, [&](int rank) {
-    std::vector<float> values(8, 1.0F);
-    for (int round = 0; round < 2; ++round) {
-      std::fill(values.begin(), values.end(), 1.0F);
-      if (rank == round) std::this_thread::sleep_for(50ms);
-      world.engine(rank).submit_and_wait(sum_of(values, "g"));
-      EXPECT_EQ(values[0], static_cast<float>(world.size()));
-    }
-  });
-}
-
-TEST_P(TimeoutOnLayouts, ACallMayHaveNone) {
-  ThreadWorld world(with_timeout(GetParam(), 100ms));
-  on_all_ranks(world, [&](int rank) {
-    std::vector<float> values(8, 1.0F);
-    if (rank == 0) std::this_thread::sleep_for(400ms);
-    world.engine(rank).submit_and_wait(sum_of(values, "g", kNever));
-    EXPECT_EQ(values[0], static_cast<float>(world.size()));
-  });
-}
-
-TEST_P(TimeoutOnLayouts, JoinHasNone) {
-  ThreadWorld world(with_timeout(GetParam(), 100ms));
-  on_all_ranks(world, [&](int rank) {
-    if (rank == 1) std::this_thread::sleep_for(400ms);
-    EXPECT_EQ(world.engine(rank).join(kWorld), 1);
-  });
-}
-
 // Without being woken, the engine's thread would sleep for half a second: that of a rank that is no
 // leader, as a leader is woken by its own report.
 TEST(Timeout, OfACallThatIsShorterThanTheSettingsIsNoticedInTime) {
@@ -130,18 +99,6 @@ TEST(Timeout, OfACallThatIsShorterThanTheSettingsIsNoticedInTime) {
     EXPECT_GE(shortest, 50ms);
   }
   EXPECT_LE(shortest, 200ms);
-}
-
-TEST(Timeout, IsNoticedWhileAnotherThreadMakesProgress) {
-  ThreadWorld world(with_timeout({2}, 600s));
-  std::vector<float> a(8, 1.0F), b(8, 1.0F);
-  std::jthread waits([&] {
-    expect_error(ErrorCode::timeout,
-                 [&] { world.engine(1).submit_and_wait(sum_of(a, "unlimited", kNever)); });
-  });
-  std::this_thread::sleep_for(30ms);
-  const Error error = timeout_of(world.engine(1), sum_of(b, "g", 50ms));
-  EXPECT_EQ(error.tensor(), "g");
 }
 
 // The engine's thread, asleep since before the call, is to wake as well.
@@ -187,35 +144,6 @@ TEST(Timeout, WithoutAnEngineThreadAHandleIsReadyOnceSomeoneMakesProgress) {
   const auto polled = stepped.engine(0).submit(sum_of(values, "g"));
   while (!polled->finished()) stepped.engine(0).progress();
   expect_error(ErrorCode::timeout, [&] { stepped.engine(0).wait(*polled); });
-}
-
-TEST(Timeout, NamesWhoLacksItAsFarAsTheRankKnows) {
-  for (const int absent : {0, 2}) {
-    ThreadWorld world(with_timeout({3}, 1s));
-    std::vector<std::string> of_known(3), of_new(3);
-    on_all_ranks(world, [&](int rank) {
-      std::vector<float> values(8, 1.0F);
-      world.engine(rank).submit_and_wait(sum_of(values, "known", kNever));
-      if (rank == absent) return;
-      of_known[static_cast<std::size_t>(rank)] =
-          timeout_of(world.engine(rank), sum_of(values, "known")).what();
-    });
-    ThreadWorld fresh(with_timeout({3}, 1s));
-    on_all_ranks(fresh, [&](int rank) {
-      std::vector<float> values(8, 1.0F);
-      fresh.engine(rank).submit_and_wait(sum_of(values, "start", kNever));
-      if (rank == absent) return;
-      of_new[static_cast<std::size_t>(rank)] =
-          timeout_of(fresh.engine(rank), sum_of(values, "new")).what();
-    });
-    const std::string lacks = "rank " + std::to_string(absent) + " did not come to tensor ";
-    for (const int rank : {0, 1, 2}) {
-      if (rank == absent) continue;
-      const auto r = static_cast<std::size_t>(rank);
-      EXPECT_THAT(of_known[r], HasSubstr(lacks));
-      EXPECT_THAT(of_new[r], HasSubstr(lacks));
-    }
-  }
 }
 
 /// Ranks that never submit; the texts that all others get, of a name that is new or known.

@@ -158,20 +158,6 @@ TEST_P(ExchangesOnLayouts, NodesTellOneAnotherExtentsOnceUntilTheyChange) {
   }
 }
 
-// Of several under way, the exchange rounds's rounds keep their order.
-TEST_P(ExchangesOnLayouts, ManyAtOnceKeepApart) {
-  auto random = test::generator();
-  std::vector<std::vector<Exchange>> groups;
-  for (int g = 0; g < 15; ++g) {
-    auto& group = groups.emplace_back();
-    for (int i = 0; i < 4; ++i) {
-      group.push_back(
-          random_exchange(std::to_string(g % 4) + "." + std::to_string(i), random, i == 3));
-    }
-  }
-  test::run_groups<PartOfExchange>(world_, groups);
-}
-
 INSTANTIATE_TEST_SUITE_P(Nodes, ExchangesOnLayouts,
                          testing::Values(std::vector{1}, std::vector{2}, std::vector{4},
                                          std::vector{1, 1}, std::vector{2, 2}, std::vector{1, 3}),
