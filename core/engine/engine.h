@@ -22,7 +22,7 @@
 #include "core/engine/process_sets.h"
 #include "core/engine/progress.h"
 #include "core/engine/progress_lock.h"
-#include "core/flight/record.h"
+#include "core/flight/flight_recorder.h"
 
 namespace hora::internal {
 

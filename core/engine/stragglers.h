@@ -8,8 +8,7 @@
 
 #include "core/control_block/tensor_id.h"
 #include "core/engine/interfaces.h"
-#include "core/flight/record_reader.h"
-#include "core/flight/record_writer.h"
+#include "core/flight/flight_recorder.h"
 #include "core/messages/messages.h"
 #include "core/negotiation/arrivals.h"
 
@@ -43,7 +42,6 @@ class Stragglers {
   LastArrival::Time recorded_at_{};
   // Used again by record(), which does not allocate.
   std::vector<RankArrivals> rows_;
-  std::vector<RecordedArrivalsRow> recorded_rows_;
 };
 
 }  // namespace hora::internal

@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "core/flight/record_reader.h"
-#include "core/flight/record_writer.h"
 #include "core/launch/agent/agent.h"
 #include "core/launch/command/command.h"
 #include "core/launch/command/cores.h"
@@ -89,18 +88,22 @@ std::optional<int> status_of_abort(std::string_view last_words) {
   return (status & 0xff) == 0 ? 1 : status & 0xff;
 }
 
+using internal::FlightRecord;
+using internal::RankArrivals;
 using internal::RecordTime;
 
 RankSeen rank_seen(const internal::RecordLayout& memory, int rank, RecordTime now) {
-  const internal::RecordGlance glance = internal::glance_at(memory);
+  const auto record = internal::read_record(memory, now, /*most=*/1).value_or(FlightRecord());
   RankSeen seen;
   seen.rank = rank;
-  seen.state = glance.has_begun ? static_cast<std::uint8_t>(glance.state) : kNotBegun;
-  seen.waits = glance.waits;
-  seen.submitted = glance.submitted;
-  seen.collective = glance.last_collective.substr(0, kMostName);
-  seen.phase = glance.phase.substr(0, kMostName);
-  const RecordTime idle = std::max(now - glance.last_activity, RecordTime(0));
+  seen.state = record.pid > 0 ? static_cast<std::uint8_t>(record.state) : kNotBegun;
+  seen.waits = record.blocked > 0;
+  seen.submitted = record.submitted;
+  if (!record.collectives.empty()) {
+    seen.collective = record.collectives.back().name.substr(0, kMostName);
+  }
+  seen.phase = record.phase.substr(0, kMostName);
+  const RecordTime idle = std::max(now - record.last_activity, RecordTime(0));
   seen.idle_ms = static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(idle).count());
   return seen;
@@ -116,7 +119,7 @@ std::optional<ArrivalsSeen> arrivals_seen(const internal::RecordLayout& memory, 
   for (const std::string& phase : arrivals->phases) {
     seen.phases.push_back(phase.substr(0, kMostPhaseName));
   }
-  for (const internal::RecordedArrivalsRow& row : arrivals->rows) {
+  for (const RankArrivals& row : arrivals->rows) {
     seen.rows.emplace_back(row.last, row.median.count(), row.p99.count(), row.rank, row.phase);
   }
   return seen;
@@ -450,16 +453,14 @@ void Guard::on_ended(int status, const std::string& failure) {
 
 void Guard::report_waits() {
   if (!record_) return;
-  const internal::RecordLayout& memory = record_->layout();
-  const internal::RecordState state = internal::state_of(memory);
+  const auto record = internal::read_record(record_->layout(), internal::record_now(), /*most=*/0);
+  if (!record) return;
   RankWaits now;
   now.rank = rank_;
-  now.initializing = memory.header.pid.load(std::memory_order_relaxed) != 0 &&
-                     state == internal::RecordState::starting;
-  now.in_shutdown = state == internal::RecordState::in_shutdown;
-  const bool waits = now.initializing || now.in_shutdown ||
-                     memory.header.blocked.load(std::memory_order_relaxed) > 0;
-  now.overdue = waits && internal::record_now() - internal::last_activity_of(memory) >= kOverdue;
+  now.initializing = record->pid != 0 && record->state == internal::RecordState::starting;
+  now.in_shutdown = record->state == internal::RecordState::in_shutdown;
+  const bool waits = now.initializing || now.in_shutdown || record->blocked > 0;
+  now.overdue = waits && record->taken - record->last_activity >= kOverdue;
   const bool is_as_before = now.initializing == waits_.initializing &&
                             now.in_shutdown == waits_.in_shutdown && now.overdue == waits_.overdue;
   if (is_as_before) return;
