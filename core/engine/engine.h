@@ -20,7 +20,7 @@
 #include "core/engine/interfaces.h"
 #include "core/engine/operations.h"
 #include "core/engine/progress.h"
-#include "core/flight/record.h"
+#include "core/flight/flight_recorder.h"
 
 namespace hora::internal {
 

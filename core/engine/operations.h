@@ -29,7 +29,6 @@
 #include "core/engine/interfaces.h"
 #include "core/engine/tensor_memory.h"
 #include "core/flight/flight_recorder.h"
-#include "core/flight/record_writer.h"
 #include "core/messages/messages.h"
 #include "core/negotiation/overdue_names.h"
 #include "core/negotiation/signature.h"

@@ -27,7 +27,6 @@ constexpr Duration kLauncherFirst = std::chrono::seconds(2);
 
 /// Between two looks of those who watch.
 constexpr std::chrono::nanoseconds kRecordInterval = std::chrono::milliseconds(500);
-static_assert(kRecordedPhases == kStepPhases && kRecordPhaseNameBytes == sizeof(PhaseName));
 
 std::vector<int> ranks_of(const Topology& topology) {
   std::vector<int> all;
@@ -436,8 +435,7 @@ Stragglers::Stragglers(const SetParts& set, const EngineParts& engine, const Not
       ledger_(ranks_of(set.topology), set.control_block->id_capacity()),
       last_of_(static_cast<std::size_t>(set.control_block->id_capacity())),
       record_(engine.flight && id == kWorld ? engine.flight->writer() : RecordWriter()),
-      rows_(std::min(ledger_.ranks().size(), kRecordedArrivals)),
-      recorded_rows_(rows_.size()) {}
+      rows_(std::min(ledger_.ranks().size(), kRecordedArrivals)) {}
 
 void Stragglers::note_names(const Decision& decision) {
   for (const Assigned& assigned : decision.assigned) {
@@ -463,14 +461,6 @@ void Stragglers::count(Id id, const LastArrival& last) {
 void Stragglers::record(RecordArrivals& memory, LastArrival::Time time) {
   recorded_at_ = time;
   const std::size_t count = ledger_.most_often_last(rows_);
-  for (std::size_t i = 0; i < count; ++i) {
-    const RankArrivals& row = rows_[i];
-    recorded_rows_[i] = {.rank = row.rank,
-                         .last = row.last,
-                         .median = row.median,
-                         .p99 = row.p99,
-                         .phase = row.phase};
-  }
   std::array<PhaseName, kStepPhases> names;
   std::array<std::string_view, kStepPhases> phases;
   for (PhaseIndex phase = 0; phase < kStepPhases; ++phase) {
@@ -481,7 +471,7 @@ void Stragglers::record(RecordArrivals& memory, LastArrival::Time time) {
                           .decisions = ledger_.decisions(),
                           .steps = ledger_.steps(),
                           .phases = phases,
-                          .rows = std::span(recorded_rows_).first(count)});
+                          .rows = std::span(rows_).first(count)});
 }
 
 std::string Stragglers::text() const {

@@ -18,8 +18,7 @@
 #include "core/engine/interfaces.h"
 #include "core/engine/leader_io.h"
 #include "core/engine/operations.h"
-#include "core/flight/record_reader.h"
-#include "core/flight/record_writer.h"
+#include "core/flight/flight_recorder.h"
 #include "core/negotiation/arrivals.h"
 
 namespace hora::internal {
@@ -176,7 +175,6 @@ class Stragglers {
   LastArrival::Time recorded_at_{};
   // Used again by record(), which does not allocate.
   std::vector<RankArrivals> rows_;
-  std::vector<RecordedArrivalsRow> recorded_rows_;
 };
 
 }  // namespace hora::internal

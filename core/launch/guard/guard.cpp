@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "core/flight/record_reader.h"
-#include "core/flight/record_writer.h"
 #include "core/launch/agent/agent.h"
 #include "core/launch/command/command.h"
 #include "core/launch/command/cores.h"
@@ -74,24 +73,28 @@ std::optional<int> status_of_abort(const std::string& last_words) {
   return status == 0 ? 1 : status;
 }
 
+using internal::FlightRecord;
+using internal::RankArrivals;
 using internal::RecordState;
 using internal::RecordTime;
 
 RankSeen rank_seen(const internal::RecordLayout& memory, int rank, RecordTime now) {
-  const internal::RecordGlance glance = internal::glance_at(memory);
+  const auto record = internal::read_record(memory, now, /*most=*/1).value_or(FlightRecord());
   RankSeen seen;
   seen.rank = rank;
-  seen.state = glance.has_begun ? static_cast<std::uint8_t>(glance.state) : kNotBegun;
-  seen.waits = glance.waits;
-  seen.submitted = glance.submitted;
-  seen.collective = glance.last_collective.substr(0, kMostName);
-  seen.phase = glance.phase.substr(0, kMostName);
-  const RecordTime idle = std::max(now - glance.last_activity, RecordTime(0));
+  seen.state = record.pid > 0 ? static_cast<std::uint8_t>(record.state) : kNotBegun;
+  seen.waits = record.blocked > 0;
+  seen.submitted = record.submitted;
+  if (!record.collectives.empty()) {
+    seen.collective = record.collectives.back().name.substr(0, kMostName);
+  }
+  seen.phase = record.phase.substr(0, kMostName);
+  const RecordTime idle = std::max(now - record.last_activity, RecordTime(0));
   seen.idle_ms = static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(idle).count());
-  const bool is_inside = glance.has_begun && (glance.state == RecordState::starting ||
-                                              glance.state == RecordState::in_shutdown);
-  seen.overdue = (glance.waits || is_inside) && idle >= kOverdue;
+  const bool is_inside = record.pid > 0 && (record.state == RecordState::starting ||
+                                            record.state == RecordState::in_shutdown);
+  seen.overdue = (seen.waits || is_inside) && idle >= kOverdue;
   return seen;
 }
 
@@ -106,9 +109,8 @@ std::optional<ArrivalsSeen> arrivals_seen(const internal::RecordLayout& memory, 
   for (const std::string& phase : arrivals->phases) {
     seen.phases.push_back(phase.substr(0, kMostPhaseName));
   }
-  for (const internal::RecordedArrivalsRow& row : arrivals->rows) {
-    seen.rows.emplace_back(static_cast<std::uint32_t>(row.last), Milliseconds(row.median).count(),
-                           Milliseconds(row.p99).count(), row.rank, row.phase);
+  for (const RankArrivals& row : arrivals->rows) {
+    seen.rows.emplace_back(row.last, row.median.count(), row.p99.count(), row.rank, row.phase);
   }
   return seen;
 }

@@ -8,7 +8,6 @@
 
 #include "core/flight/flight_recorder.h"
 #include "core/flight/record_reader.h"
-#include "core/flight/record_writer.h"
 #include "tests/core/engine/engine_fixture.h"
 
 namespace hora::internal {
@@ -77,7 +76,7 @@ TEST_P(ArrivalsOnLayouts, AreCountedByPhaseAndLeftWhereTheyAreWatched) {
   EXPECT_GE(seen->decisions, 30u);
   EXPECT_NEAR(static_cast<double>(seen->steps), static_cast<double>(seen->decisions) / 2, 1);
   ASSERT_EQ(seen->rows.size(), static_cast<std::size_t>(world.size()));
-  const auto row = std::ranges::find(seen->rows, late, &RecordedArrivalsRow::rank);
+  const auto row = std::ranges::find(seen->rows, late, &RankArrivals::rank);
   ASSERT_NE(row, seen->rows.end());
   // Half of the collectives are those for which it is late.
   EXPECT_GE(static_cast<double>(row->last), 0.3 * static_cast<double>(seen->decisions));

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "core/flight/record_reader.h"
-#include "core/flight/record_writer.h"
 #include "tests/support/environment_variable.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_folder.h"

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "core/flight/record_reader.h"
-#include "core/flight/record_writer.h"
 #include "core/launch/control/messages.h"
 
 namespace hora::launch {
@@ -93,7 +92,7 @@ TEST(ArrivalsSeen, AreToldOnceEach) {
   const RecordMemory memory = RecordMemory::anonymous().value();
   RecordTime after{};
   EXPECT_FALSE(arrivals_seen(memory.layout(), after));
-  const std::vector<internal::RecordedArrivalsRow> rows{{2, 70, 4ms, 9ms, 1}};
+  const std::vector<internal::RankArrivals> rows{{2, 70, 4ms, 9ms, 1}};
   const std::array<std::string_view, 2> phases{"a", "b"};
   internal::write_arrivals(
       memory.layout().arrivals,
@@ -117,7 +116,7 @@ TEST(ArrivalsSeen, AreToldOnceEach) {
 // The kernel writes what is not longer as one (pipe(7)): reports of guards do not mix.
 TEST(ArrivalsSeen, FitsIntoOneReport) {
   const RecordMemory memory = RecordMemory::anonymous().value();
-  const std::vector<internal::RecordedArrivalsRow> rows(internal::kRecordedArrivals,
+  const std::vector<internal::RankArrivals> rows(internal::kRecordedArrivals,
                                                         {70000, ~std::uint64_t{0}, 1h, 1h, 7});
   const std::string name(internal::kRecordPhaseNameBytes, '\x01');
   const std::vector<std::string_view> phases(internal::kRecordedPhases, name);

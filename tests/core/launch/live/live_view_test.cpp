@@ -12,7 +12,7 @@
 
 #include <sstream>
 
-#include "core/flight/record.h"
+#include "core/flight/flight_recorder.h"
 #include "core/launch/control/child_process.h"
 #include "core/launch/guard/guard.h"
 
