@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ops/shm/window.h"
+#include "ops/shm/shared_memory.h"
 
 namespace hora::internal {
 

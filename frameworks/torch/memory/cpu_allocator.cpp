@@ -14,7 +14,7 @@
 #include "frameworks/torch/memory/arena_use.h"
 #include "frameworks/torch/memory/c10_allocator.h"
 #include "frameworks/torch/memory/tensor_arena.h"
-#include "ops/shm/window.h"
+#include "ops/shm/shared_memory.h"
 
 namespace hora::internal {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <c10/core/ScalarType.h>
 
-#include "ops/local/update.h"
+#include "ops/local/kernels.h"
 
 namespace hora::internal {
 

@@ -12,7 +12,7 @@
 #include <span>
 #include <variant>
 
-#include "ops/local/update.h"
+#include "ops/local/kernels.h"
 
 namespace hora::internal {
 

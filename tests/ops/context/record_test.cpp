@@ -76,16 +76,6 @@ TEST(FlightRecord, TellsWhatTheRankIsAndDoes) {
   EXPECT_FALSE(record.cause);
 }
 
-TEST(FlightRecord, BeginsAnewWithEachInit) {
-  const Guarded guarded;
-  for (int round = 0; round < 3; ++round) {
-    const Context world = init();
-    std::vector<float> values(1, 1.0F);
-    allreduce(world, view(values), {.name = std::to_string(round)});
-    EXPECT_EQ(guarded.record().collectives.front().name, std::to_string(round));
-  }
-}
-
 TEST(FlightRecord, HasTheReasonWhyHoraDidNotStart) {
   const Guarded guarded;
   {

@@ -8,7 +8,7 @@
 #include <memory>
 #include <random>
 
-#include "ops/cross/cross_work.h"
+#include "ops/cross/cross_group.h"
 #include "tests/support/message_network.h"
 #include "tests/support/reference/elements.h"
 #include "tests/support/reference/reference.h"
@@ -181,58 +181,6 @@ TEST_P(AdasumAllreduceTest, ManyAtOnceGiveTheBitsOfOneAfterTheOther) {
     expect_equal_everywhere(together[number]);
     EXPECT_EQ(run({layouts[number]}, {inputs[number]}, random)[0], together[number]);
   }
-}
-
-/// Every member has its own elements.
-TEST_P(AdasumAllreduceTest, OfOrthogonalVectorsIsTheirSum) {
-  auto random = test::generator();
-  for (const DataType type : test::kFloatTypes) {
-    const Layout layout(type, {5 * members(), 1000});
-    std::vector<std::vector<Numbers>> tensors(2, std::vector<Numbers>(members()));
-    std::vector<Numbers> sums;
-    for (std::size_t t = 0; t < 2; ++t) {
-      sums.push_back(random_numbers(layout.counts[t], 0.5, 1, random));
-      for (std::size_t member = 0; member < members(); ++member) {
-        tensors[t][member].assign(layout.counts[t], 0);
-        for (std::size_t i = member; i < layout.counts[t]; i += members()) {
-          tensors[t][member][i] = sums[t][i];
-        }
-      }
-    }
-    const auto results = run({layout}, {stagings(layout, tensors)}, random)[0];
-    expect_equal_everywhere(results);
-    for (std::size_t t = 0; t < 2; ++t) {
-      EXPECT_EQ(layout.tensor(results[0], t), test::to_bytes(type, sums[t])) << name_of(type);
-    }
-  }
-}
-
-TEST_P(AdasumAllreduceTest, OfEqualVectorsIsThatVector) {
-  auto random = test::generator();
-  for (const DataType type : test::kFloatTypes) {
-    const Layout layout(type, kCounts);
-    const auto tensors = random_tensors(layout, random);
-    std::vector<Numbers> first;
-    for (const auto& tensor : tensors) first.push_back(tensor[0]);
-    const std::vector<Bytes> inputs(members(), layout.staging(first));
-    EXPECT_EQ(run({layout}, {inputs}, random)[0], inputs) << name_of(type);
-  }
-}
-
-/// A tensor that is zero on all but one member, next to one that is not.
-TEST_P(AdasumAllreduceTest, ZeroVectorsContributeNothing) {
-  auto random = test::generator();
-  const Layout layout(DataType::float32, {100, 100});
-  auto tensors = random_tensors(layout, random);
-  const std::size_t owner = random() % members();
-  for (std::size_t member = 0; member < members(); ++member) {
-    if (member != owner) tensors[0][member].assign(100, 0);
-  }
-  const auto inputs = stagings(layout, tensors);
-  const auto results = run({layout}, {inputs}, random)[0];
-  expect_equal_everywhere(results);
-  EXPECT_EQ(layout.tensor(results[0], 0), layout.tensor(inputs[owner], 0));
-  expect_close(layout, inputs, results[0]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Members, AdasumAllreduceTest, testing::Range(1, 10));

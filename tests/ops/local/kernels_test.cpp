@@ -18,6 +18,7 @@
 #include "core/base/checked.h"
 #include "ops/local/kernel_table.h"
 #include "tests/ops/local/blocks.h"
+#include "tests/support/reference/elements.h"
 #include "tests/support/reference/reduction.h"
 #include "tests/support/seed.h"
 
@@ -155,6 +156,7 @@ struct ReducedTypeName {
     return std::string(name_of(data_type_of<T>));
   }
 };
+
 TYPED_TEST_SUITE(ReduceTest, ReducedTypes, ReducedTypeName);
 
 constexpr std::array<std::size_t, 10> kReducedCounts = {0, 1, 15, 16, 17, 63, 64, 65, 1000, 4097};
@@ -351,6 +353,267 @@ TEST(Kernels, TheBestThatTheCpuHasIsUsed) {
   auto last = runnable_kernels();
   while (last[1] != nullptr) ++last;
   EXPECT_STREQ((*last)->instruction_set, "baseline");
+}
+
+using test::narrow;
+using test::Sum;
+using test::widen;
+
+template <class T>
+class AdasumTest : public testing::Test {
+ protected:
+  using Vector = std::vector<T>;
+
+  static const std::byte* bytes(const T* values) {
+    return reinterpret_cast<const std::byte*>(values);
+  }
+  static std::byte* bytes(T* values) { return reinterpret_cast<std::byte*>(values); }
+
+  static Vector numbers(std::size_t count, std::mt19937_64& random) {
+    std::uniform_real_distribution<double> uniform(-1, 1);
+    Vector values(count);
+    for (T& value : values) value = narrow<T>(static_cast<Sum<T>>(uniform(random)));
+    return values;
+  }
+
+  static AdasumDots dots(const Vector& a, const Vector& b) {
+    return adasum_dots(data_type_of<T>, bytes(a.data()), bytes(b.data()), a.size());
+  }
+  /// The whole of Adasum.
+  static Vector adasum(const Vector& a, const Vector& b) {
+    Vector result(a.size());
+    adasum_combine(data_type_of<T>, bytes(a.data()), bytes(b.data()), adasum_factors(dots(a, b)),
+                   bytes(result.data()), a.size());
+    return result;
+  }
+};
+
+using AdasumTypes = testing::Types<test::Float16, test::Bfloat16, float, double>;
+struct AdasumTypeName {
+  template <class T>
+  static std::string GetName(int) {
+    return std::string(name_of(data_type_of<T>));
+  }
+};
+
+TYPED_TEST_SUITE(AdasumTest, AdasumTypes, AdasumTypeName);
+
+constexpr std::array<std::size_t, 9> kAdasumCounts = {0, 1, 2, 15, 16, 17, 63, 1000, 4097};
+
+/// As kernel_code.h says, one element after the other.
+template <class T>
+double serial_dot(const std::vector<T>& a, const std::vector<T>& b) {
+  std::array<double, 16> lanes = {};
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    lanes[i % 16] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  }
+  for (std::size_t count = 8; count > 0; count /= 2) {
+    for (std::size_t lane = 0; lane < count; ++lane) lanes[lane] += lanes[lane + count];
+  }
+  return lanes[0];
+}
+
+TYPED_TEST(AdasumTest, DotsAreTheSameOnEveryInstructionSetAndAtAnyAddress) {
+  std::mt19937_64 random = test::generator();
+  for (const std::size_t count : kAdasumCounts) {
+    const auto a = this->numbers(count, random);
+    const auto b = this->numbers(count, random);
+    for (auto table = runnable_kernels(); *table != nullptr; ++table) {
+      for (const std::size_t shift : {0, 1, 3}) {
+        SCOPED_TRACE(testing::Message() << (*table)->instruction_set << ", " << count
+                                        << " elements, shifted by " << shift);
+        std::vector<TypeParam> shifted(shift);
+        shifted.insert(shifted.end(), a.begin(), a.end());
+        const AdasumDots dots =
+            (*table)->adasum[static_cast<std::size_t>(data_type_of<TypeParam>)].dots(
+                this->bytes(shifted.data() + shift), this->bytes(b.data()), count);
+        EXPECT_EQ(dots.dot, serial_dot<TypeParam>(a, b));
+        EXPECT_EQ(dots.norm_a, serial_dot<TypeParam>(a, a));
+        EXPECT_EQ(dots.norm_b, serial_dot<TypeParam>(b, b));
+      }
+    }
+  }
+}
+
+TYPED_TEST(AdasumTest, SumsOfSquaresAreTheSameOnEveryInstructionSetAndAtAnyAddress) {
+  std::mt19937_64 random = test::generator();
+  for (const std::size_t count : kAdasumCounts) {
+    const auto values = this->numbers(count, random);
+    EXPECT_EQ(sum_of_squares(data_type_of<TypeParam>, this->bytes(values.data()), count),
+              serial_dot<TypeParam>(values, values));
+    for (auto table = runnable_kernels(); *table != nullptr; ++table) {
+      for (const std::size_t shift : {0, 1, 3}) {
+        SCOPED_TRACE(testing::Message() << (*table)->instruction_set << ", " << count
+                                        << " elements, shifted by " << shift);
+        std::vector<TypeParam> shifted(shift);
+        shifted.insert(shifted.end(), values.begin(), values.end());
+        EXPECT_EQ((*table)->sum_of_squares[static_cast<std::size_t>(data_type_of<TypeParam>)](
+                      this->bytes(shifted.data() + shift), count),
+                  serial_dot<TypeParam>(values, values));
+      }
+    }
+  }
+}
+
+TYPED_TEST(AdasumTest, CombinesLikeTheSerialModelOnEveryInstructionSet) {
+  std::mt19937_64 random = test::generator();
+  const AdasumFactors factors{.a = 0.3, .b = -1.7};
+  for (const std::size_t count : kAdasumCounts) {
+    const auto a = this->numbers(count, random);
+    const auto b = this->numbers(count, random);
+    std::vector<TypeParam> expected(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      expected[i] =
+          narrow<TypeParam>(static_cast<Sum<TypeParam>>(factors.a) * widen<TypeParam>(a[i]) +
+                            static_cast<Sum<TypeParam>>(factors.b) * widen<TypeParam>(b[i]));
+    }
+    for (auto table = runnable_kernels(); *table != nullptr; ++table) {
+      SCOPED_TRACE(testing::Message() << (*table)->instruction_set << ", " << count);
+      const auto combine =
+          (*table)->adasum[static_cast<std::size_t>(data_type_of<TypeParam>)].combine;
+      auto of_a = a;
+      auto of_b = b;
+      std::vector<TypeParam> apart(count);
+      combine(this->bytes(a.data()), this->bytes(b.data()), factors, this->bytes(apart.data()),
+              count);
+      EXPECT_EQ(apart, expected);
+      combine(this->bytes(of_a.data()), this->bytes(b.data()), factors, this->bytes(of_a.data()),
+              count);
+      EXPECT_EQ(of_a, expected) << "in a's place";
+      combine(this->bytes(a.data()), this->bytes(of_b.data()), factors, this->bytes(of_b.data()),
+              count);
+      EXPECT_EQ(of_b, expected) << "in b's place";
+    }
+  }
+}
+
+TEST(AdasumFactors, FollowTheFormula) {
+  const AdasumFactors factors = adasum_factors({.dot = 3, .norm_a = 2, .norm_b = 12});
+  EXPECT_EQ(factors.a, 1 - 3.0 / 4);
+  EXPECT_EQ(factors.b, 1 - 3.0 / 24);
+}
+
+TEST(AdasumFactors, StayInFloatsRangeHoweverShortAVectorIs) {
+  for (const double ratio : {0x1p-99, 0x1p-100, 0x1p-101, 0x1p-400}) {
+    // Parallel vectors: a.b = |a| |b|.
+    for (const bool a_is_short : {false, true}) {
+      const AdasumFactors factors =
+          a_is_short ? adasum_factors({.dot = ratio, .norm_a = ratio * ratio, .norm_b = 1})
+                     : adasum_factors({.dot = ratio, .norm_a = 1, .norm_b = ratio * ratio});
+      EXPECT_TRUE(std::isfinite(static_cast<float>(factors.a))) << ratio;
+      EXPECT_TRUE(std::isfinite(static_cast<float>(factors.b))) << ratio;
+      EXPECT_EQ(factors.a == 1 && factors.b == 1, ratio <= 0x1p-100) << ratio;
+    }
+  }
+}
+
+TEST(AdasumFactors, AreNanWhereADotIs) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  const AdasumFactors factors = adasum_factors({.dot = kNan, .norm_a = kNan, .norm_b = 1});
+  EXPECT_TRUE(std::isnan(factors.a));
+  EXPECT_TRUE(std::isnan(factors.b));
+}
+
+TEST(Adasum, RefusesWhatIsNotFloatingPoint) {
+  std::int32_t value = 1;
+  auto* bytes = reinterpret_cast<std::byte*>(&value);
+  for (const DataType type : {DataType::int32, DataType::boolean, static_cast<DataType>(200)}) {
+    EXPECT_THROW(adasum_dots(type, bytes, bytes, 1), Error);
+    EXPECT_THROW(sum_of_squares(type, bytes, 1), Error);
+    EXPECT_THROW(adasum_combine(type, bytes, bytes, {}, bytes, 1), Error);
+  }
+}
+
+std::vector<std::byte> random_bytes(std::size_t bytes, std::mt19937_64& random) {
+  std::vector<std::byte> values(bytes);
+  std::ranges::generate(values, [&] { return static_cast<std::byte>(random()); });
+  return values;
+}
+
+/// Copies `bytes` between these offsets; nothing around them may change.
+void expect_copies(void (*copy)(std::byte*, const std::byte*, std::size_t), std::size_t bytes,
+                   std::size_t out_offset, std::size_t in_offset, std::mt19937_64& random) {
+  const auto in = random_bytes(in_offset + bytes + 1, random);
+  auto out = random_bytes(out_offset + bytes + 64, random);
+  auto expected = out;
+  if (bytes != 0) std::memcpy(expected.data() + out_offset, in.data() + in_offset, bytes);
+  copy(out.data() + out_offset, in.data() + in_offset, bytes);
+  ASSERT_TRUE(out == expected) << bytes << " bytes from offset " << in_offset << " to "
+                               << out_offset;
+}
+
+TEST(StreamCopy, CopiesAnyLengthBetweenAnyAddressesOnEveryInstructionSet) {
+  std::mt19937_64 random = test::generator();
+  for (auto kernels = runnable_kernels(); *kernels != nullptr; ++kernels) {
+    SCOPED_TRACE((*kernels)->instruction_set);
+    for (const std::size_t bytes : {0, 1, 3, 63, 64, 65, 127, 128, 1000, 4096, 4159}) {
+      for (int round = 0; round < 20; ++round) {
+        expect_copies((*kernels)->stream_copy, bytes, random() % 66, random() % 66, random);
+      }
+    }
+  }
+}
+
+TEST(StreamCopy, CopiesSmallAndLargeBlocks) {
+  std::mt19937_64 random = test::generator();
+  for (const std::size_t bytes : {0, 1, 64, 32767, 32768, 131071, 131072, 131073, 1000003}) {
+    for (const std::size_t offset : {0, 1, 4, 63}) {
+      expect_copies(stream_copy, bytes, offset, 64 - offset, random);
+      expect_copies(publish_copy, bytes, offset, 64 - offset, random);
+    }
+  }
+}
+
+TEST(Spread, CopiesToEveryOutput) {
+  std::mt19937_64 random = test::generator();
+  for (const std::size_t bytes : {0, 1, 64, 1000, 16383, 16384, 16385, 100003}) {
+    for (const std::size_t outputs : {0, 1, 2, 5}) {
+      const auto in = random_bytes(bytes, random);
+      std::vector<std::vector<std::byte>> results(outputs, std::vector<std::byte>(bytes + 1));
+      std::vector<std::byte*> out;
+      for (auto& result : results) out.push_back(result.data());
+      copy_to_all(in.data(), out, bytes);
+      for (const auto& result : results) {
+        EXPECT_TRUE(std::equal(in.begin(), in.end(), result.begin())) << bytes;
+        EXPECT_EQ(result.back(), std::byte{0}) << "wrote past the end";
+      }
+    }
+  }
+}
+
+TEST(Spread, LeavesTheRootsOwnMemoryAlone) {
+  std::mt19937_64 random = test::generator();
+  auto root = random_bytes(40000, random);
+  const auto expected = root;
+  std::vector<std::byte> other(root.size());
+  std::byte* const out[] = {root.data(), other.data()};
+  copy_to_all(root.data(), out, root.size());
+  EXPECT_TRUE(root == expected);
+  EXPECT_TRUE(other == expected);
+}
+
+// Reducing anything with the identity element gives the thing itself: so says the kernel.
+TEST(Neutral, ChangesNothing) {
+  constexpr std::size_t kCount = 100;
+  auto random = test::generator();
+  for (const DataType type : test::kAllTypes) {
+    for (const ReduceOp op : test::kElementOps) {
+      std::vector<std::byte> values(kCount * size_of(type));
+      // Of floating-point numbers small exponents: no NaN, whose bits a reduction may change.
+      const unsigned below = is_floating_point(type) || type == DataType::boolean ? 2 : 256;
+      for (std::byte& value : values) value = static_cast<std::byte>(random() % below);
+      // And -0, whose sign a sum with 0 would change.
+      std::fill_n(values.begin(), size_of(type), std::byte{0});
+      if (is_floating_point(type)) values[size_of(type) - 1] = std::byte{0x80};
+      std::vector<std::byte> neutral(values.size());
+      fill_identity(type, op, neutral.data(), kCount);
+      std::vector<std::byte> result(values.size());
+      const std::array<const std::byte*, 2> inputs{values.data(), neutral.data()};
+      std::byte* output = result.data();
+      reduce(type, op, inputs, {&output, 1}, kCount, {});
+      EXPECT_EQ(result, values) << name_of(type) << " " << name_of(op);
+    }
+  }
 }
 
 }  // namespace

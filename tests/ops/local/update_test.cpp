@@ -1,5 +1,3 @@
-#include "ops/local/update.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/error.h>
@@ -11,7 +9,8 @@
 #include <random>
 #include <vector>
 
-#include "ops/local/update_table.h"
+#include "ops/local/kernel_table.h"
+#include "ops/local/kernels.h"
 #include "tests/ops/local/blocks.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
@@ -59,11 +58,12 @@ void expect_step(const AdamStep& step, Element<T>& e) {
 }
 
 template <class T>
-auto kernel_for(const UpdateTable& table, const SgdStep&) {
+auto kernel_for(const KernelTable& table, const SgdStep&) {
   return table.sgd[sizeof(T) == 8];
 }
+
 template <class T>
-auto kernel_for(const UpdateTable& table, const AdamStep&) {
+auto kernel_for(const KernelTable& table, const AdamStep&) {
   return table.adam[sizeof(T) == 8];
 }
 
@@ -98,7 +98,7 @@ void check(const Step& step, std::size_t states, Surroundings around, std::size_
   std::vector<Element<T>> expected = before;
   for (auto& element : expected) expect_step(step, element);
 
-  for (auto table = runnable_updates(); *table != nullptr; ++table) {
+  for (auto table = runnable_kernels(); *table != nullptr; ++table) {
     for (const bool streams : {false, true}) {
       test::Blocks<T> blocks(4 + around.gradients + around.copies, count, shift);
       UpdateArrays arrays{.parameter = blocks[0], .scales = scales, .streams = streams};

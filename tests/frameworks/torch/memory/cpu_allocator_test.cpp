@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/ops/shm/child_process.h"
+#include "tests/support/child_process.h"
 
 namespace hora::internal::test {
 namespace {
