@@ -1,17 +1,76 @@
 #include "frameworks/torch/optimizer/optimizer_implementation.h"
 
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <hora/context.h>
+#include <hora/printable.h>
 #include <hora/torch/collectives.h>
 #include <hora/torch/gradient_hook.h>
+#include <hora/torch/objects.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
-#include "frameworks/torch/optimizer/device_clip.h"
+#include "core/base/checked.h"
+#include "core/base/diagnostics.h"
 #include "frameworks/torch/optimizer/gradient_norm.h"
 #include "frameworks/torch/optimizer/optimizer_checks.h"
 #include "frameworks/torch/peers.h"
+#include "frameworks/torch/tensor_view.h"
 
 namespace hora::internal {
+
+JointBroadcast::JointBroadcast(const Peers& peers, std::string name,
+                               std::vector<at::Tensor> tensors)
+    : peers_(peers), name_(std::move(name)), tensors_(std::move(tensors)) {
+  for (const at::Tensor& tensor : tensors_) forms_.emplace_back(tensor, "Buffer");
+  std::size_t bytes = 0;
+  for (const at::Tensor& tensor : tensors_) bytes += align_up(tensor.nbytes());
+  if (peers_.size == 1 || bytes == 0) return;
+  const at::Device device = working_device(peers_.context, tensors_);
+  memory_ = Buffer(peers_.context, bytes, to_device(device));
+  std::byte* place = memory_.data();
+  for (const at::Tensor& tensor : tensors_) {
+    copies_.push_back(tensor_on(nullptr, place, tensor.scalar_type(), device, tensor.sizes()));
+    place += align_up(tensor.nbytes());
+  }
+}
+
+void JointBroadcast::begin(int root) {
+  for (std::size_t i = 0; i < forms_.size(); ++i) {
+    forms_[i].check({std::to_string(i), tensors_[i]});
+  }
+  if (copies_.empty()) return;
+  if (handle_.valid()) handle_.wait();
+  is_root_ = peers_.context.rank() == root;
+  const at::NoGradGuard no_grad;
+  if (is_root_) {
+    for (std::size_t i = 0; i < tensors_.size(); ++i) copies_[i].copy_(tensors_[i]);
+  }
+  const TensorView bytes{memory_.data(),
+                         DataType::uint8,
+                         {static_cast<std::int64_t>(memory_.size())},
+                         memory_.device(),
+                         current_stream(copies_.front().device())};
+  handle_ = broadcast_async(peers_.context, bytes,
+                            {.name = name_, .root = root, .process_set = peers_.set});
+}
+
+void JointBroadcast::end() {
+  if (copies_.empty()) return;
+  const at::NoGradGuard no_grad;
+  handle_.wait(current_stream(copies_.front().device()));
+  if (is_root_) return;
+  for (std::size_t i = 0; i < tensors_.size(); ++i) tensors_[i].copy_(copies_[i]);
+}
 
 OptimizerImplementation::OptimizerImplementation(const Peers& peers,
                                                  torch::optim::Optimizer& optimizer,
@@ -375,4 +434,227 @@ void OptimizerImplementation::refuse_new_parameters() const {
   }
 }
 
+/// Waits for other ranks, for a bounded time. Thread rule: one thread.
+class BoundedWait {
+ public:
+  /// After HORA_STALL_WARNING (where that is 0: its default) it logs `notice`, and after as long
+  /// again it gives up. The time counts from here on.
+  BoundedWait(const Context& context, std::string notice);
+
+  /// Blocks until `reached`, which is polled. False: it has given up.
+  bool until(const std::function<bool()>& reached);
+
+ private:
+  const Context& context_;
+  const std::string notice_;
+  const std::chrono::milliseconds period_;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  bool said_ = false;
+};
+
+namespace {
+
+constexpr std::chrono::microseconds pause{100};
+
+std::chrono::milliseconds period_of(const Settings& settings) {
+  return settings.stall_warning.count() != 0 ? settings.stall_warning : Settings{}.stall_warning;
+}
+
+}  // namespace
+
+BoundedWait::BoundedWait(const Context& context, std::string notice)
+    : context_(context), notice_(std::move(notice)), period_(period_of(context.settings())) {}
+
+bool BoundedWait::until(const std::function<bool()>& reached) {
+  while (!reached()) {
+    if (!context_.is_shut_down()) context_.progress();
+    std::this_thread::sleep_for(pause);
+    const auto waited = std::chrono::steady_clock::now() - begin_;
+    if (waited >= 2 * period_) return reached();
+    if (waited < period_ || said_) continue;
+    log_warning(notice_);
+    said_ = true;
+  }
+  return true;
+}
+
+namespace {
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + in_quotes(name);
+  return text;
+}
+
+}  // namespace
+
+void OptimizerImplementation::destroy(
+    std::unique_ptr<OptimizerImplementation> implementation) noexcept {
+  if (!implementation || std::uncaught_exceptions() != 0) return;
+  if (!implementation->discard_open_round()) abandon(std::move(implementation));
+}
+
+bool OptimizerImplementation::discard_open_round() noexcept {
+  if (!averager_.round_open() && !averager_.unsettled()) return true;
+  try {
+    BoundedWait wait(peers_.context,
+                     destroyed_text("waits for the other ranks to end that step: by step(), "
+                                    "zero_grad(), or by destroying theirs"));
+    return end_open_round(wait);
+  } catch (...) {
+    return false;  // A destructor does not throw, not even where logging fails.
+  }
+}
+
+bool OptimizerImplementation::end_open_round(BoundedWait& wait) {
+  const auto warn = [&](const std::string& what) { log_warning(destroyed_text(what)); };
+  try {
+    averager_.check_in_step();
+    if (discard_open_round(wait)) return true;
+  } catch (const Error& error) {
+    warn(std::string("could not end that step: ") + error.what());
+    if (!averager_.round_open()) return true;
+    if (error.code() == ErrorCode::mismatch || error.code() == ErrorCode::shut_down) return false;
+    // Until the other ranks have begun what this one has begun.
+    return wait.until([&] { return averager_.awaited().empty(); });
+  }
+  averager_.leave();
+  warn("gives up waiting for the other ranks to end that step: it leaves " +
+       joined(averager_.awaited()) + " behind, with their memory, which peers may still write");
+  return false;
+}
+
+std::string OptimizerImplementation::destroyed_text(const std::string& what) const {
+  return "DistributedOptimizer " + in_quotes(name_) +
+         ", destroyed after backward() without step(), " + what;
+}
+
+bool OptimizerImplementation::discard_open_round(BoundedWait& wait) {
+  if (!wait.until([&] { return averager_.tell_end(RoundEnd::discard); })) return false;
+  averager_.settle(RoundEnd::discard);
+  if (!averager_.round_open()) {
+    if (fused_) fused_->end();
+    return true;
+  }
+  averager_.leave_out_missing();
+  submit_round(RoundEnd::discard);
+  const auto others_have_come = [&] {
+    return averager_.awaited().empty() && buffers_.ready() &&
+           (!comparison_ || comparison_->ready());
+  };
+  if (!wait.until(others_have_come)) return false;
+  finish_round();
+  averager_.settle(RoundEnd::discard);
+  if (fused_) fused_->end();
+  if (backward_ && averager_.updates()) {
+    log_warning(destroyed_text(
+        "may leave that step's update in some of the parameters, the same on all ranks "
+        "(sharding in_backward)"));
+  }
+  return true;
+}
+
 }  // namespace hora::internal
+
+namespace hora {
+using namespace internal;
+
+std::vector<OptimizerImplementation*> OptimizerImplementation::together(
+    const std::vector<DistributedOptimizer*>& optimizers, const std::string& user) {
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorCode::invalid_argument, user + ": " + what);
+  };
+  if (optimizers.empty()) refuse("no optimizer was given; expected at least one");
+  std::vector<OptimizerImplementation*> all;
+  for (const DistributedOptimizer* optimizer : optimizers) {
+    if (optimizer == nullptr || !optimizer->implementation_) {
+      refuse("optimizer " + std::to_string(all.size()) + " is null, or was moved from");
+    }
+    all.push_back(optimizer->implementation_.get());
+    if (std::count(all.begin(), all.end(), all.back()) > 1) {
+      refuse("optimizer " + std::to_string(all.size() - 1) + " was given before; expected once");
+    }
+    const Peers& first = all.front()->peers();
+    const Peers& other = all.back()->peers();
+    if (&first.context != &other.context || first.set != other.set) {
+      refuse("optimizer " + std::to_string(all.size() - 1) +
+             " averages over another process set than optimizer 0; expected one set, whose ranks "
+             "decide together");
+    }
+  }
+  return all;
+}
+
+void OptimizerImplementation::check_can_join(
+    const std::vector<OptimizerImplementation*>& together) const {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorCode::invalid_use, "DistributedOptimizer: join() " + why,
+                peers_.context.rank());
+  };
+  if (shards_) refuse("with sharding: no rank would step a joined rank's share");
+  if (broadcasts_buffers_) refuse("with option buffers: a joined rank cannot broadcast its own");
+  if (hooked_) refuse("with a hook, whose collectives a joined rank does not know");
+  if (scaler_ != nullptr) {
+    for (const OptimizerImplementation* sharing : scaler_->optimizers()) {
+      if (std::find(together.begin(), together.end(), sharing) != together.end()) continue;
+      refuse(
+          "without another optimizer of its GradScaler; hora::join(context, {&a, &b}) takes all");
+    }
+  }
+}
+
+int OptimizerImplementation::join(const std::vector<OptimizerImplementation*>& optimizers) {
+  for (const OptimizerImplementation* optimizer : optimizers) {
+    optimizer->check_can_join(optimizers);
+    optimizer->averager_.check_in_step();
+  }
+  std::vector<std::string> names;
+  for (OptimizerImplementation* optimizer : optimizers) {
+    names.push_back(optimizer->name());
+    if (optimizer->averager_.round_open()) optimizer->synchronize();
+    optimizer->drop_gradients();
+  }
+  const Peers& peers = optimizers.front()->peers();
+  const int last = hora::join(peers.context, peers.set);
+  check_agreement(peers,
+                  {"The optimizers given to join()",
+                   "Every rank must join with the same ones, in the same order"},
+                  "hora.join.optimizers", names);
+  int most_trained = last;
+  for (OptimizerImplementation* optimizer : optimizers)
+    most_trained = optimizer->become_most_trained(last);
+  return most_trained;
+}
+
+int OptimizerImplementation::become_most_trained(int last) {
+  const Context& context = peers_.context;
+  std::vector<std::int64_t> rounds(static_cast<std::size_t>(context.size()), 0);
+  rounds[static_cast<std::size_t>(context.rank())] = rounds_;
+  allreduce(context, view(rounds.data(), context.size()),
+            {.name = name_ + ".join.rounds", .op = ReduceOp::sum, .process_set = peers_.set});
+  const auto most = std::max_element(rounds.begin(), rounds.end());
+  const bool is_last = rounds[static_cast<std::size_t>(last)] == *most;
+  const int root = is_last ? last : static_cast<int>(most - rounds.begin());
+  take_progress(root);
+  JointBroadcast parameters(peers_, name_ + ".join", tensors_of(averager_.parameters()));
+  parameters.begin(root);
+  parameters.end();
+  broadcast_optimizer_state(context, optimizer_, root, peers_.set);
+  averager_.take_layout(root);
+  averager_.restart_steps();
+  rounds_ = steps_;
+  return root;
+}
+
+void OptimizerImplementation::take_progress(int root) {
+  const LossScale own = scaler_ != nullptr ? scaler_->loss_scale() : LossScale{};
+  // Steps up to 2^53 are exact.
+  std::array<double, 3> progress = {static_cast<double>(steps_), own.scale,
+                                    static_cast<double>(own.finite_steps)};
+  broadcast(peers_.context, view(progress.data(), progress.size()),
+            {.name = name_ + ".join.progress", .root = root, .process_set = peers_.set});
+  steps_ = static_cast<std::int64_t>(progress[0]);
+  if (scaler_ != nullptr) scaler_->take({progress[1], static_cast<int>(progress[2])});
+}
+
+}  // namespace hora
