@@ -73,18 +73,14 @@ BatchStatistics statistics_of_rows(const torch::Tensor& rows) {
   return all;
 }
 
-/// Needed by one call besides tensors.
-struct Call {
-  const Context* context;
+/// Needed by one call besides tensors; the graph holds it for backward.
+struct Call : torch::CustomClassHolder {
+  Call(const Context& its_context, ProcessSet set, std::string its_name, double its_epsilon)
+      : context(its_context), process_set(set), name(std::move(its_name)), epsilon(its_epsilon) {}
+  const Context& context;
   ProcessSet process_set;
   std::string name;
   double epsilon;
-};
-
-/// As the graph holds it, for backward.
-struct HeldCall : torch::CustomClassHolder {
-  explicit HeldCall(Call c) : call(std::move(c)) {}
-  Call call;
 };
 
 /// float16 and bfloat16 are computed in float32.
@@ -93,7 +89,7 @@ torch::ScalarType wide(torch::ScalarType type) {
 }
 
 BatchStatistics statistics_of_all(const torch::Tensor& input, const Call& call) {
-  const torch::Tensor rows = allgather(*call.context, statistics_row(input),
+  const torch::Tensor rows = allgather(call.context, statistics_row(input),
                                        {.name = call.name, .process_set = call.process_set});
   BatchStatistics all = statistics_of_rows(rows);
   // All ranks together have at least this rank's: elsewhere nothing is read from a GPU.
@@ -107,18 +103,19 @@ BatchStatistics statistics_of_all(const torch::Tensor& input, const Call& call) 
 struct Normalised : torch::autograd::Function<Normalised> {
   static torch::Tensor forward(torch::autograd::AutogradContext* context,
                                const torch::Tensor& input, const torch::Tensor& weight,
-                               const torch::Tensor& bias, const Call& call, BatchStatistics& all) {
+                               const torch::Tensor& bias, const c10::intrusive_ptr<Call>& call,
+                               BatchStatistics& all) {
     const auto type = wide(input.scalar_type());
     const torch::Tensor values = input.to(type);
-    all = statistics_of_all(values, call);
+    all = statistics_of_all(values, *call);
     const torch::Tensor mean = all.mean.to(type);
     const torch::Tensor variance = all.variance();
     context->save_for_backward(
-        {input, weight, mean, variance.add(call.epsilon).rsqrt().to(type), all.count});
-    context->saved_data["call"] = c10::IValue::make_capsule(c10::make_intrusive<HeldCall>(call));
+        {input, weight, mean, variance.add(call->epsilon).rsqrt().to(type), all.count});
+    context->saved_data["call"] = c10::IValue::make_capsule(call);
     if (input.numel() == 0) return torch::empty_like(input);
     return torch::batch_norm(values, weight.to(type), bias.to(type), mean, variance.to(type),
-                             /*training=*/false, /*momentum=*/0.0, call.epsilon,
+                             /*training=*/false, /*momentum=*/0.0, call->epsilon,
                              /*cudnn_enabled=*/false)
         .to(input.scalar_type());
   }
@@ -127,7 +124,7 @@ struct Normalised : torch::autograd::Function<Normalised> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
     const auto held = context->saved_data["call"].toCapsule();
-    const Call& call = static_cast<const HeldCall&>(*held).call;
+    const Call& call = static_cast<const Call&>(*held);
     if (torch::GradMode::is_enabled()) {
       refuse_tensor(call.name, "SyncBatchNorm has no second derivatives (create_graph)");
     }
@@ -141,7 +138,7 @@ struct Normalised : torch::autograd::Function<Normalised> {
     const torch::Tensor weighted = sum_over_batch(gradient * centered);
 
     const torch::Tensor means =
-        allreduce(*call.context, torch::stack({sum, weighted}).to(torch::kDouble),
+        allreduce(call.context, torch::stack({sum, weighted}).to(torch::kDouble),
                   {.name = call.name + std::string(kBackwardEnd),
                    .op = ReduceOp::sum,
                    .process_set = call.process_set}) /
@@ -192,10 +189,10 @@ torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
   const auto plain = input.options().dtype(wide(input.scalar_type())).requires_grad(false);
   const auto channels = options.num_features();
   BatchStatistics all;
-  torch::Tensor output =
-      Normalised::apply(input, options.affine() ? weight : torch::ones({channels}, plain),
-                        options.affine() ? bias : torch::zeros({channels}, plain),
-                        Call{context_, process_set_, name_, options.eps()}, all);
+  torch::Tensor output = Normalised::apply(
+      input, options.affine() ? weight : torch::ones({channels}, plain),
+      options.affine() ? bias : torch::zeros({channels}, plain),
+      c10::make_intrusive<Call>(*context_, process_set_, name_, options.eps()), all);
   if (is_training() && options.track_running_stats()) {
     const torch::NoGradGuard no_grad;
     num_batches_tracked += 1;

@@ -2,38 +2,15 @@
 /// Sharding::in_backward.
 #pragma once
 
-#include <hora/buffer.h>
-
 #include <cstddef>
-#include <cstdint>
-#include <string>
 #include <vector>
 
 #include "frameworks/torch/optimizer/fused_update.h"
 #include "frameworks/torch/optimizer/gradient_averager.h"
+#include "frameworks/torch/optimizer/update_counts.h"
 #include "frameworks/torch/peers.h"
 
 namespace hora::internal {
-
-/// A counter for each bucket, in memory that the ranks share. Each rank updates each bucket equally
-/// often. Thread rule: one thread at a time.
-class UpdateCounts {
- public:
-  /// Collective, under `name`. The ranks share_memory().
-  UpdateCounts(const Peers& peers, const std::string& name, std::size_t buckets);
-
-  /// This rank has updated its part of the bucket once more: what it has read and written for that
-  /// comes before.
-  void note(std::size_t bucket);
-  /// Whether all ranks have updated it as often as this one: what the caller does next comes after
-  /// all that they have read and written for it.
-  bool noted_by_all(std::size_t bucket) const;
-
- private:
-  Buffer memory_;
-  std::vector<std::uint64_t*> counters_;  ///< by rank in the set, of the first bucket
-  std::uint64_t* own_ = nullptr;
-};
 
 /// Works in the hooks of backward, on their thread, and never waits: what is not ready at a hook is
 /// left to a later one, in the end to step(). A rank is thereby free to update a bucket in a hook

@@ -1,45 +1,17 @@
 /// How one bucket's gradients become the average, or sum, over ranks: chosen by the options.
 #pragma once
 
-#include <hora/hora.h>
 #include <hora/torch/gradient_hook.h>
 #include <hora/types.h>
 
-#include <cstdint>
 #include <memory>
 #include <string>
 
+#include "frameworks/torch/optimizer/fused_rounds.h"
 #include "frameworks/torch/optimizer/gradient_bucket.h"
 #include "frameworks/torch/peers.h"
 
 namespace hora::internal {
-
-/// Whether a round's sharded gradients are averaged by the pass that updates (fused_update.h), or
-/// by reduce-scatter: ranks agree, for one alone may want the averages before the step. One
-/// exchange a round, on every rank, over the host. Thread rule: one thread at a time.
-class FusedRounds {
- public:
-  /// `name`: of the collective.
-  FusedRounds(const Peers& peers, std::string name);
-
-  /// Once a round. Collective, does not wait.
-  void answer(bool updates);
-  /// agree() would not block.
-  bool ready() const { return handle_.ready(); }
-  /// After answer(): waits for the others' answers, unless this rank's was no.
-  void agree();
-  /// After agree(), until the next answer(): every rank has answered yes.
-  bool updates() const { return updates_; }
-  const std::string& name() const { return name_; }
-
- private:
-  const Peers peers_;
-  const std::string name_;
-  std::int32_t ranks_ = 0;  ///< that have answered yes
-  bool answer_ = false;
-  bool updates_ = false;
-  Handle handle_;
-};
 
 /// Thread rule: one thread at a time.
 class BucketAverage {

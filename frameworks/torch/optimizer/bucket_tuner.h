@@ -2,16 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <tl/expected.hpp>
 #include <vector>
-
-#include "frameworks/torch/optimizer/bucket_layout.h"
-#include "frameworks/torch/optimizer/collective_cost.h"
 
 namespace hora::internal {
 
@@ -99,43 +90,5 @@ class BucketTuner {
 /// The usual form, a quarter of its bytes and four times as many; where it is compressed, as many
 /// uncompressed.
 std::vector<BucketForm> bucket_forms_to_try(const BucketForm& usual);
-
-/// The form under `key` in the text of a file that HORA_TUNING names, JSON: {"hora_tuning": 1,
-/// "bucket_sizes": {"<key>": <bytes>, ...}, "compressed": {"<key>": <true or false>, ...}}; nothing
-/// where there is none. Where nothing says whether it is compressed
-/// it is. The error says what is wrong with the text.
-tl::expected<std::optional<BucketForm>, std::string> tuned_form(std::string_view text,
-                                                                const std::string& key);
-
-/// The text with this form under `key`, and whatever else it holds. An empty text is a new file.
-/// `text` is one that tuned_form() takes, or empty.
-std::string with_tuned_form(std::string_view text, const std::string& key, const BucketForm& form);
-
-/// How long after the last gradient the last average has come. `leads`: by gradient, how many
-/// seconds before the last one it comes. A bucket begins with the last of its gradients, and ends
-/// before the next one begins. What copies and averages take from the computation beside them, and
-/// from its caches, is left out.
-double exposed_seconds(std::span<const BucketLayout> layouts, std::span<const double> leads,
-                       const CollectiveCost& cost);
-
-struct ForecastInput {
-  CollectiveCost cost;
-  std::vector<double> leads;  ///< see exposed_seconds()
-  double step_seconds = 0;    ///< of a step with the usual form
-};
-using LayoutsOf = std::function<std::vector<BucketLayout>(const BucketForm& form)>;
-
-inline constexpr std::size_t least_forecast_bytes = std::size_t{256} << 10;
-
-/// Forms for BucketTuner: the usual one, and the size that promises most among the powers of two
-/// from least_forecast_bytes up to all gradients in one bucket, and one four times nearer to the
-/// usual size, should the forecast go too far. Differences below BucketTuner::least_gain of a step
-/// are none: of those that promise as much as the best the one in the middle is taken, as what the
-/// forecast leaves out grows towards both ends; where none promises more than the usual one, a
-/// quarter of that and four times it are tried. Where the usual form is compressed, the most
-/// promising size is tried uncompressed, too. Left out are sizes that put gradients into the same
-/// buckets as another, and those that promise a step longer than the usual one's.
-std::vector<BucketForm> forms_that_promise(const BucketForm& usual, const LayoutsOf& layouts_of,
-                                           const ForecastInput& input);
 
 }  // namespace hora::internal

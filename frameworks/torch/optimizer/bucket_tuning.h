@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "frameworks/torch/optimizer/bucket_forecast.h"
 #include "frameworks/torch/optimizer/bucket_tuner.h"
 #include "frameworks/torch/optimizer/collective_cost.h"
 #include "frameworks/torch/peers.h"
@@ -72,12 +73,5 @@ class BucketTuning {
   std::vector<double> message_;
   Handle handle_;
 };
-
-/// Collective. What an allreduce of host memory costs, by the shortest of some blocking ones of a
-/// few sizes, in memory such as buckets have: the same on every rank, the slowest's. Takes less
-/// than a second, unless the smallest one takes that; how many there are follows from times that
-/// all ranks know. Nothing for one rank, and where the link is so slow that only one size was
-/// timed. `name`: of the collectives.
-std::optional<CollectiveCost> timed_collectives(const Peers& peers, const std::string& name);
 
 }  // namespace hora::internal

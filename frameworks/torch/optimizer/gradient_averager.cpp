@@ -2,20 +2,16 @@
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
-#include <hora/hora.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <exception>
-#include <map>
 #include <numeric>
 #include <string>
 #include <utility>
 
 #include "frameworks/torch/optimizer/gradient_placeholder.h"
-#include "frameworks/torch/optimizer/step_counters.h"
+#include "frameworks/torch/optimizer/parameter_fingerprint.h"
 
 namespace hora::internal {
 namespace {
@@ -28,73 +24,7 @@ std::vector<std::size_t> as_registered(const std::vector<Parameter>& parameters)
   return order;
 }
 
-/// Hashes versions, and `samples` values of each parameter on the CPU: LibTorch's SGD writes
-/// through data(), which no version shows.
-std::uint64_t fingerprint_of(const std::vector<Parameter>& parameters, std::int64_t samples) {
-  std::uint64_t sum = 0;
-  for (const Parameter& parameter : parameters) {
-    const at::Tensor& tensor = parameter.tensor;
-    const auto& version = tensor.unsafeGetTensorImpl()->version_counter();
-    if (version.enabled()) sum += version.current_version();
-    if (!tensor.is_cpu() || tensor.numel() == 0 || !tensor.is_non_overlapping_and_dense()) continue;
-    const auto* values = static_cast<const std::byte*>(tensor.data_ptr());
-    const auto bytes = static_cast<std::size_t>(tensor.element_size());
-    for (std::int64_t sample = 0; sample < samples; ++sample) {
-      const std::int64_t index =
-          sample * (tensor.numel() - 1) / std::max<std::int64_t>(samples - 1, 1);
-      std::uint64_t bits = 0;
-      std::memcpy(&bits, values + static_cast<std::size_t>(index) * bytes, bytes);
-      sum = sum * 31 + bits;
-    }
-  }
-  return sum;
-}
-
-at::Tensor stand_in(const at::Tensor& parameter, const at::Device& device) {
-  const auto options = parameter.options().device(device).requires_grad(false);
-  at::Tensor without_values = at::empty({0}, options);
-  without_values.unsafeGetTensorImpl()->set_sizes_and_strides(parameter.sizes(),
-                                                              parameter.strides());
-  return without_values;
-}
-
-bool is_dense(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.layout() == at::kStrided;
-}
-
 }  // namespace
-
-StandIns::StandIns(const std::vector<Parameter>& parameters, const at::Device& device)
-    : parameters_(parameters), averaged_(parameters) {
-  for (Parameter& parameter : averaged_) {
-    if (parameter.tensor.device() != device) parameter.tensor = stand_in(parameter.tensor, device);
-  }
-}
-
-bool StandIns::stands_in(std::size_t index) const {
-  return !averaged_[index].tensor.is_same(parameters_[index].tensor);
-}
-
-void StandIns::take(std::size_t index) const {
-  if (!stands_in(index)) return;
-  const at::Tensor& from = parameters_[index].tensor.mutable_grad();
-  const at::Tensor& stand_in = averaged_[index].tensor;
-  at::Tensor& to = stand_in.mutable_grad();
-  if (!from.defined()) {
-    to.reset();
-  } else if (is_dense(from) && is_dense(to)) {  // hora's memory, kept from round to round
-    to.copy_(from);
-  } else {
-    to = from.to(stand_in.device());
-  }
-}
-
-void StandIns::give(std::size_t index) const {
-  if (!stands_in(index)) return;
-  const at::Tensor& from = averaged_[index].tensor.mutable_grad();
-  const at::Tensor& parameter = parameters_[index].tensor;
-  parameter.mutable_grad() = from.defined() ? from.to(parameter.device()) : at::Tensor();
-}
 
 GradientAverager::GradientAverager(const Peers& peers, std::vector<Parameter> parameters,
                                    const Options& options)
@@ -421,140 +351,6 @@ void GradientAverager::settle(RoundEnd end) {
   if (end == RoundEnd::step) calls.steps += 1;
   const auto& fused = options_.buckets.averaging.fused;
   refuse_steps(calls, options_.updates_in_backward && fused && fused->updates());
-}
-
-void GradientAverager::answer(bool updates) {
-  const LockGuard lock(mutex_);
-  naming_step([&] { answer_once(updates); });
-}
-
-bool GradientAverager::answered() const {
-  const LockGuard lock(mutex_);
-  return answer_.has_value();
-}
-
-bool GradientAverager::answer_once(bool updates) {
-  if (!answer_) {
-    answer_ = updates;
-    options_.buckets.averaging.fused->answer(updates);
-  }
-  return *answer_;
-}
-
-bool GradientAverager::submitted(std::size_t bucket) const {
-  const LockGuard lock(mutex_);
-  return buckets_->submitted(bucket);
-}
-
-bool GradientAverager::ready(std::size_t bucket) {
-  const LockGuard lock(mutex_);
-  FusedRounds& fused = *options_.buckets.averaging.fused;
-  if (!answer_ || !fused.ready()) return false;
-  bool come = false;
-  naming_step([&] {
-    fused.agree();
-    come = fused.updates() && buckets_->has_come(bucket);
-  });
-  if (!come) return false;
-  for (const GradientPlace& place : buckets_->layout(bucket).places) {
-    present_[place.gradient] = buckets_->present_anywhere(place.gradient).value();
-  }
-  return true;
-}
-
-void GradientAverager::release(std::size_t bucket) {
-  const LockGuard lock(mutex_);
-  held_bytes_ -= buckets_->release(bucket);
-  for (const GradientPlace& place : buckets_->layout(bucket).places) {
-    const at::Tensor& parameter = parameters_[place.gradient].tensor;
-    parameter.mutable_grad().reset();
-    if (present_[place.gradient]) put_placeholder(parameter);
-  }
-}
-
-bool GradientAverager::updates() const {
-  const LockGuard lock(mutex_);
-  return options_.buckets.averaging.fused && options_.buckets.averaging.fused->updates();
-}
-
-void GradientAverager::end_update() {
-  const LockGuard lock(mutex_);
-  buckets_->give_back_gradients();
-}
-
-PresenceExchange::PresenceExchange(const Peers& peers, std::string name, std::size_t gradients)
-    : peers_(peers), name_(std::move(name)), present_(gradients, 1) {}
-
-void PresenceExchange::begin(std::size_t step_lane) {
-  // The former round's, where that has failed: the name must be free.
-  if (handle_.valid()) handle_.wait();
-  counts_ = present_;
-  counts_.resize(present_.size() + step_lanes, 0);
-  counts_[present_.size() + step_lane] = 1;
-  if (peers_.size == 1) return;
-  handle_ = allreduce_async(peers_.context,
-                            view(counts_.data(), static_cast<std::int64_t>(counts_.size())),
-                            {.name = name_, .op = ReduceOp::sum, .process_set = peers_.set});
-}
-
-void PresenceExchange::wait() {
-  if (handle_.valid()) handle_.wait();
-}
-
-bool PresenceExchange::in_one_step() const {
-  const auto lanes = counts_.end() - static_cast<std::ptrdiff_t>(step_lanes);
-  return std::count(lanes, counts_.end(), 0) + 1 >= static_cast<std::ptrdiff_t>(step_lanes);
-}
-
-void PresenceExchange::end() {
-  std::fill(present_.begin(), present_.end(), 1);
-}
-
-namespace {
-
-constexpr std::int64_t reported_elements = 4;
-static_assert(sizeof(RankSteps) == reported_elements * sizeof(std::int64_t));
-
-}  // namespace
-
-StepsExchange::StepsExchange(const Peers& peers, std::string name)
-    : peers_(peers), name_(std::move(name)) {}
-
-void StepsExchange::send(const StepCalls& calls) {
-  all_.resize(static_cast<std::size_t>(peers_.size));
-  all_[static_cast<std::size_t>(peers_.rank_in_set)] = {1, peers_.context.rank(), calls.steps,
-                                                        calls.zero_grads};
-  handle_ =
-      allreduce_async(peers_.context, view(&all_.front().reported, reported_elements * peers_.size),
-                      {.name = name_ + ".steps", .op = ReduceOp::sum, .process_set = peers_.set});
-}
-
-Error StepsExchange::error(bool updated) {
-  handle_.wait();
-  std::map<StepCalls, std::vector<int>> ranks;
-  for (const RankSteps& one : all_) {
-    if (one.reported == 0) continue;
-    ranks[{one.steps, one.zero_grads}].push_back(static_cast<int>(one.rank));
-  }
-  return {ErrorCode::mismatch, "DistributedOptimizer: " + different_steps_text(ranks, updated), -1,
-          name_};
-}
-
-RoundEndExchange::RoundEndExchange(const Peers& peers, std::string name)
-    : peers_(peers), name_(std::move(name)) {}
-
-void RoundEndExchange::send(RoundEnd end) {
-  if (std::exchange(sent_, true)) return;
-  counts_ = {end == RoundEnd::step, end == RoundEnd::discard};
-  if (peers_.size == 1) return;
-  handle_ = allreduce_async(peers_.context, view(counts_.data(), 2),
-                            {.name = name_, .op = ReduceOp::sum, .process_set = peers_.set});
-}
-
-bool RoundEndExchange::agree() {
-  sent_ = false;
-  if (handle_.valid()) handle_.wait();
-  return counts_[0] == 0 || counts_[1] == 0;
 }
 
 }  // namespace hora::internal

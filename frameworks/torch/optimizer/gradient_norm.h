@@ -44,17 +44,4 @@ double norm_of_own_gradients(const Peers& peers, const std::string& name,
 /// Multiplies the gradients by max_norm / (norm + 1e-6) where that is below 1 or not a number.
 void clip(const std::vector<at::Tensor>& gradients, double norm, double max_norm);
 
-/// Whether all ranks hold the same gradients, of which each reads a part, or each its own.
-enum class GradientOwners { all, each };
-
-/// Clips on a GPU, or on several devices: the host waits for the device once, after everything is
-/// on its way. Multiplies the gradients by max_norm / (norm + 1e-6), rounded to their type, where
-/// that is below 1 or not a number; gives the norm. Squares are added up in float32 (float64 for
-/// float64) within a tensor, in float64 over tensors and ranks. The gradients of each rank are
-/// averaged on its `device`, of any kind. Collective, and the same bits everywhere. Where a rank
-/// has joined, all others read its part, for which they wait again.
-double clip_on_device(const Peers& peers, const std::string& name,
-                      const std::vector<at::Tensor>& gradients, GradientOwners owners,
-                      const at::Device& device, double max_norm);
-
 }  // namespace hora::internal

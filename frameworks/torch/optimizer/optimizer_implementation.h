@@ -2,7 +2,6 @@
 /// works with it, too.
 #pragma once
 
-#include <hora/hora.h>
 #include <hora/torch/distributed_optimizer.h>
 
 #include <cstdint>
@@ -16,9 +15,9 @@
 #include "frameworks/torch/optimizer/fused_update.h"
 #include "frameworks/torch/optimizer/gradient_averager.h"
 #include "frameworks/torch/optimizer/gradient_hooks.h"
+#include "frameworks/torch/optimizer/joint_broadcast.h"
 #include "frameworks/torch/optimizer/loss_scale.h"
 #include "frameworks/torch/optimizer/optimizer_shards.h"
-#include "frameworks/torch/optimizer/parameter_form.h"
 #include "frameworks/torch/optimizer/rank_comparison.h"
 #include "frameworks/torch/peers.h"
 
@@ -33,33 +32,6 @@ class GuardToken {
 
  private:
   std::shared_ptr<const void> token_ = std::make_shared<char>();
-};
-
-/// Several tensors, broadcast from one rank in one piece.
-/// Thread rule: one thread at a time.
-class JointBroadcast {
- public:
-  /// Dense tensors, the same on all ranks. They may get other memory later, of the same form.
-  /// `name`: of the collective.
-  JointBroadcast(const Peers& peers, std::string name, std::vector<at::Tensor> tensors);
-
-  /// Takes the values of `root`, a world rank, now. Without end() since the last one, their copies
-  /// are dropped. Throws as ParameterForm::check(), naming a tensor by its place.
-  void begin(int root);
-  /// end() would not block.
-  bool ready() const { return handle_.ready(); }
-  /// Waits; they are the root's values then.
-  void end();
-
- private:
-  const Peers peers_;
-  const std::string name_;
-  const std::vector<at::Tensor> tensors_;
-  std::vector<ParameterForm> forms_;
-  Buffer memory_;
-  std::vector<at::Tensor> copies_;  ///< in memory_
-  bool is_root_ = false;
-  Handle handle_;  // after memory_: destroyed first
 };
 
 class BoundedWait;

@@ -1,5 +1,5 @@
 // The order of buckets that ranks agree on in the first round.
-#include "frameworks/torch/optimizer/layout_changes.h"
+#include "frameworks/torch/optimizer/bucket_arrangement.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

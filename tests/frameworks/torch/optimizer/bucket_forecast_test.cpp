@@ -1,4 +1,4 @@
-#include "frameworks/torch/optimizer/bucket_tuner.h"
+#include "frameworks/torch/optimizer/bucket_forecast.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

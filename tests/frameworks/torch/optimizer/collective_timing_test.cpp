@@ -1,5 +1,5 @@
 // What an allreduce costs, measured by the ranks that train.
-#include "frameworks/torch/optimizer/bucket_tuning.h"
+#include "frameworks/torch/optimizer/collective_timing.h"
 
 #include <gtest/gtest.h>
 #include <hora/hora.h>

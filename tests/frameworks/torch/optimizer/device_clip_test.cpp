@@ -1,4 +1,5 @@
 // The way that clips on GPUs, on tensors of the CPU.
+#include "frameworks/torch/optimizer/device_clip.h"
 
 #include <gtest/gtest.h>
 #include <hora/torch.h>

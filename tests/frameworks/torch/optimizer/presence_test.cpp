@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "frameworks/torch/optimizer/gradient_averager.h"
+#include "frameworks/torch/optimizer/round_exchanges.h"
 #include "frameworks/torch/optimizer/step_counters.h"
 
 namespace hora::internal::test {

@@ -1,4 +1,4 @@
-#include "frameworks/torch/optimizer/bucket_tuner.h"
+#include "frameworks/torch/optimizer/tuning_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "frameworks/torch/optimizer/backward_update.h"
+#include "frameworks/torch/optimizer/update_counts.h"
 
 #include <gtest/gtest.h>
 #include <hora/hora.h>
