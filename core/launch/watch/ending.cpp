@@ -15,7 +15,7 @@
 #include <tuple>
 
 #include "core/base/text.h"
-#include "core/flight/record.h"
+#include "core/flight/record_reader.h"
 #include "core/launch/control/child_process.h"
 
 namespace hora::launch {

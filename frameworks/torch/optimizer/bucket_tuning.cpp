@@ -15,7 +15,7 @@
 
 #include "core/base/checked.h"
 #include "core/base/diagnostics.h"
-#include "frameworks/torch/checkpoint/durable_file.h"
+#include "frameworks/torch/checkpoint/store.h"
 #include "frameworks/torch/optimizer/collective_timing.h"
 #include "frameworks/torch/optimizer/tuning_file.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/api/internals.h"
-#include "frameworks/torch/optim/parameter_update.h"
+#include "frameworks/torch/optim/optim.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora::internal {

@@ -1,5 +1,5 @@
 // Tensors on other devices than this rank's, by way of which they travel.
-#include "frameworks/torch/working_device.h"
+#include "frameworks/torch/tensor_view.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

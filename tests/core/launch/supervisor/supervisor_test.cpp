@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/flight/record.h"
+#include "core/flight/record_reader.h"
 #include "core/launch/network/network_trial.h"
 #include "tests/core/launch/network/hosts_under_test.h"
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/flight/record.h"
+#include "core/flight/record_reader.h"
 
 namespace hora::launch {
 namespace {

@@ -1,4 +1,4 @@
-#include "frameworks/torch/collectives/value_bytes.h"
+#include "frameworks/torch/collectives/objects.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

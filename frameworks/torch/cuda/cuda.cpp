@@ -1,13 +1,18 @@
-/// A bucket on a GPU: gradients stay where autograd has put them until the last one has arrived;
-/// then one kernel copies them all.
+// With CUDA: buckets, steps and streams of GPUs. Else no_cuda.cpp.
 #include <ATen/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
+#include <exception>
 #include <nvtx3/nvtx3.hpp>
 #include <utility>
+#include <variant>
+#include <vector>
 
+#include "core/api/internals.h"
+#include "frameworks/torch/optim/optim.h"
 #include "frameworks/torch/optimizer/gradient_bucket.h"
 #include "frameworks/torch/tensor_view.h"
 #include "ops/cuda/functions.h"
@@ -138,6 +143,81 @@ class CudaBucket final : public GradientBucket {
 std::unique_ptr<GradientBucket> make_cuda_bucket(const Context& context, const BucketLayout& layout,
                                                  const std::vector<Parameter>& parameters) {
   return std::make_unique<CudaBucket>(context, layout, parameters);
+}
+
+namespace {
+
+/// One kernel's.
+struct EqualUpdates {
+  at::Device device;
+  DataType type;
+  std::variant<SgdStep, AdamStep> step;
+  std::vector<UpdatePiece> pieces;
+};
+
+class CudaUpdates final : public DeviceUpdates {
+ public:
+  void add(const ParameterUpdate& update, const at::Tensor& parameter) override {
+    UpdatePiece piece{update.memory.parameter,
+                      parameter.grad().data_ptr(),
+                      {update.memory.state[0], update.memory.state[1], update.memory.state[2]},
+                      parameter.numel()};
+    // Mostly all are equal: the last group is looked at first.
+    const auto found = std::find_if(groups_.rbegin(), groups_.rend(), [&](const auto& group) {
+      return group.device == parameter.device() && group.type == update.type &&
+             group.step == update.step;
+    });
+    if (found != groups_.rend()) {
+      found->pieces.push_back(piece);
+    } else {
+      groups_.push_back({parameter.device(), update.type, update.step, {piece}});
+    }
+  }
+
+  void run() override {
+    for (const EqualUpdates& group : groups_) {
+      const c10::cuda::CUDAGuard device(group.device);
+      const auto stream = c10::cuda::getCurrentCUDAStream(group.device.index());
+      cuda_check(
+          cuda_runtime(),
+          cuda_runtime().batched_update({group.pieces, group.type, group.step}, stream.stream()),
+          "the launch of the update kernel");
+    }
+    groups_.clear();
+  }
+
+ private:
+  std::vector<EqualUpdates> groups_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceUpdates> make_device_updates(const at::Device& device) {
+  return device.is_cuda() ? std::make_unique<CudaUpdates>() : nullptr;
+}
+
+void* current_stream(const at::Device& device) {
+  return device.is_cuda() ? c10::cuda::getCurrentCUDAStream(device.index()).stream() : nullptr;
+}
+
+void share_device_memory(const Context& context) {
+  Access::set_device_cache_release(context, [] {
+    try {
+      c10::cuda::CUDACachingAllocator::emptyCache();
+    } catch (const std::exception&) {
+      // As during a capture; then there is no more memory than there is.
+    }
+  });
+}
+
+void keep_for_stream(const at::Tensor& tensor, void* stream) {
+  if (!tensor.is_cuda()) return;
+  const c10::DataPtr& memory = tensor.storage().data_ptr();
+  // hora's memory (and a program's own), of which not every allocator of LibTorch's takes a record.
+  if (memory.get_deleter() != c10::cuda::CUDACachingAllocator::get()->raw_deleter()) return;
+  c10::cuda::CUDACachingAllocator::recordStream(
+      memory,
+      c10::cuda::getStreamFromExternal(static_cast<cudaStream_t>(stream), tensor.device().index()));
 }
 
 }  // namespace hora::internal

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <variant>
@@ -49,5 +50,18 @@ std::optional<ParameterUpdate> begin_update(torch::optim::Optimizer& optimizer,
                                             const at::Tensor& parameter);
 /// After run(): tells autograd where LibTorch's optimizer would.
 void end_update(const ParameterUpdate& update, const at::Tensor& parameter);
+
+/// Collects a step's updates. Thread rule: one thread at a time.
+class DeviceUpdates {
+ public:
+  virtual ~DeviceUpdates() = default;
+  /// `update` of `parameter`, whose gradient lies like it and is kept until run().
+  virtual void add(const ParameterUpdate& update, const at::Tensor& parameter) = 0;
+  /// Enqueues them all on the current streams of their devices. Throws Error(transport).
+  virtual void run() = 0;
+};
+
+/// None where this build has no kernels for the device.
+std::unique_ptr<DeviceUpdates> make_device_updates(const at::Device& device);
 
 }  // namespace hora::internal

@@ -1,13 +1,51 @@
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/StringUtil.h>
 #include <hora/collectives.h>
 #include <hora/error.h>
+#include <hora/torch/accuracy.h>
 #include <hora/torch/average_meter.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdio>
 #include <utility>
 
 namespace hora {
+namespace {
+
+void check(const at::Tensor& output, const at::Tensor& target,
+           const std::vector<std::int64_t>& ks) {
+  const bool fit = output.dim() == 2 && output.size(1) > 0 && output.is_floating_point() &&
+                   target.dim() == 1 && target.scalar_type() == at::kLong &&
+                   target.size(0) == output.size(0);
+  const bool ranks = std::all_of(ks.begin(), ks.end(), [](std::int64_t k) { return k >= 1; });
+  if (fit && ranks) return;
+  throw Error(
+      ErrorCode::invalid_argument,
+      c10::str("topk_correct: output is ", output.scalar_type(), ' ', output.sizes(), ", target ",
+               target.scalar_type(), ' ', target.sizes(), ", ks ", at::IntArrayRef(ks),
+               "; expected floating-point [samples, classes], Long [samples], and ks >= 1"));
+}
+
+}  // namespace
+
+torch::Tensor topk_correct(const torch::Tensor& output, const torch::Tensor& target,
+                           const std::vector<std::int64_t>& ks) {
+  check(output, target, ks);
+  const at::NoGradGuard no_grad;
+  if (ks.empty()) return at::empty({0}, target.options());
+  const std::int64_t classes = output.size(1);
+  const std::int64_t most = std::min(classes, *std::max_element(ks.begin(), ks.end()));
+  // LibTorch's CPU has no topk() of float16; widened the order is the same.
+  const at::Tensor scores = output.scalar_type() == at::kHalf ? output.to(at::kFloat) : output;
+  const at::Tensor best = std::get<1>(at::topk(scores, most, /*dim=*/1));  // largest first
+  const at::Tensor right = best.eq(target.unsqueeze(1)).sum(/*dim=*/0);    // by place, [most]
+  std::vector<at::Tensor> counts;
+  for (const std::int64_t k : ks) counts.push_back(right.narrow(0, 0, std::min(k, classes)).sum());
+  return at::stack(counts);
+}
 
 AverageMeter::AverageMeter(std::string name, const MeterFormat& format)
     : name_(std::move(name)), format_(format) {
