@@ -156,7 +156,7 @@ struct Product {
   }
 };
 
-/// Whether `b` is taken though no less and no more than `a`, as in ops/local (reduce_kernels.h):
+/// Whether `b` is taken though no less and no more than `a`, as in ops/local (kernel_code.h):
 /// NaN where one is, and -0 below +0.
 template <class Value>
 __device__ bool is_chosen_last(Value a, Value b, bool negative_wins) {

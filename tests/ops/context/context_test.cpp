@@ -1,25 +1,37 @@
 // A rank's context: what it says of the job and of the build, process sets that it begins with,
-// memory that ranks of a node share, and what is refused after shutdown().
+// memory that ranks of a node share, and what is refused after shutdown(); hora on some of the
+// application's ranks; the flight record of a rank, as its guard reads it; and timelines of a real
+// job.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/hora.h>
+#include <hora/mpi.h>
 #include <mpi.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <numeric>
-#include <random>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/api/internals.h"
+#include "core/flight/record_reader.h"
+#include "ops/mpi/environment.h"
 #include "tests/support/environment_variable.h"
 #include "tests/support/expect_error.h"
-#include "tests/support/seed.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/timeline.h"
 
 namespace hora::internal::test {
 namespace {
@@ -41,42 +53,8 @@ TEST(Context, KnowsWhereThisRankStands) {
   EXPECT_EQ(world.settings().ranks_per_node, given == nullptr ? 0 : std::atoi(given));
   const int limit = world.settings().ranks_per_node;
   EXPECT_EQ(world.cross_size(), limit == 0 ? 1 : (world.size() + limit - 1) / limit);
-}
-
-/// Every rank submits and waits in an order of its own.
-TEST(Orders, TenThousandRandomAndCrossedOnesFinishAndAreRight) {
-  const Context world = init();
-  std::mt19937_64 random(seed() * 1000 + static_cast<std::uint64_t>(world.rank()));
-  constexpr std::size_t kTensors = 6;
-  constexpr int kOrders = 10000;
-  std::vector<std::vector<std::int32_t>> values(kTensors);
-  std::vector<Handle> handles(kTensors);
-  std::vector<std::size_t> order(kTensors);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  const int n = world.size();
-  for (int round = 0; round < kOrders; ++round) {
-    std::shuffle(order.begin(), order.end(), random);
-    for (const std::size_t t : order) {
-      values[t].assign(1 + t * 50, (world.rank() + 1) * static_cast<int>(t + 1) + round);
-      handles[t] = allreduce_async(
-          world, view(values[t].data(), static_cast<std::int64_t>(values[t].size())),
-          {.name = "t" + std::to_string(t), .op = ReduceOp::sum});
-    }
-    std::shuffle(order.begin(), order.end(), random);
-    for (const std::size_t t : order) {
-      handles[t].wait();
-      const int expected = n * (n + 1) / 2 * static_cast<int>(t + 1) + n * round;
-      ASSERT_EQ(values[t].front(), expected) << "round " << round << " tensor " << t;
-      ASSERT_EQ(values[t].back(), expected) << "round " << round << " tensor " << t;
-    }
-  }
-}
-
-TEST(Facts, AJobIsHomogeneousWhereNodesHaveAsManyRanks) {
-  const Context world = init();
-  const int on_a_node = world.settings().ranks_per_node;
   EXPECT_EQ(world.is_homogeneous(),
-            on_a_node == 0 || world.size() % on_a_node == 0 || world.size() < on_a_node);
+            limit == 0 || world.size() % limit == 0 || world.size() < limit);
 }
 
 TEST(Facts, HoraIsInitializedFromInitToShutdown) {
@@ -87,13 +65,6 @@ TEST(Facts, HoraIsInitializedFromInitToShutdown) {
   EXPECT_FALSE(is_initialized());
   EXPECT_THROW((void)init({.process_sets = {{-1}}}), Error);
   EXPECT_FALSE(is_initialized());
-}
-
-TEST(Facts, MpiThreadsAreSupportedWhereMpiSaysSo) {
-  const Context world = init();
-  int level = MPI_THREAD_SINGLE;
-  ASSERT_EQ(MPI_Query_thread(&level), MPI_SUCCESS);
-  EXPECT_EQ(world.mpi_threads_supported(), level == MPI_THREAD_MULTIPLE);
 }
 
 TEST(Facts, SettingsGivenToInitAreInForceLikeTheEnvironments) {
@@ -129,7 +100,6 @@ TEST(Facts, TheBuildSaysWhatIsInIt) {
 }
 
 using testing::AllOf;
-using testing::HasSubstr;
 int size_of_world() {
   const Context world = init();
   return world.size();
@@ -230,12 +200,6 @@ TEST(PeerMemory, RanksOfANodeReadEachOthersBuffersAlsoOfNewWindows) {
     }
     barrier(world);
   }
-}
-
-TEST(PeerMemory, WhatIsNotSharedHasNoLocation) {
-  const Context world = init();
-  const std::vector<std::byte> own(100);
-  EXPECT_FALSE(location_of(world, own.data(), own.size()).has_value());
 }
 
 TEST(PeerMemory, WhatAPeerDoesNotHaveIsRefused) {
@@ -342,6 +306,347 @@ TEST_P(AfterShutdown, WhatIsFinishedCanBeTakenAndQueriesWork) {
   EXPECT_GT(world.statistics().operations, 0u);
   EXPECT_FALSE(world.settings().timeline.size() > 0);
   EXPECT_EQ(world.device().kind, DeviceKind::cpu);
+}
+
+/// MPI, as an application has it that starts it itself.
+struct World {
+  World() {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+  }
+  MpiEnvironment environment;
+  int rank = 0;
+  int size = 0;
+};
+
+/// Collectives of hora, a process set's among them, on these ranks of MPI_COMM_WORLD.
+void expect_works(const Context& context, const std::vector<int>& members, int world_rank) {
+  ASSERT_EQ(context.size(), static_cast<int>(members.size()));
+  ASSERT_EQ(members[static_cast<std::size_t>(context.rank())], world_rank);
+  const ProcessSet last = add_process_set(context, {context.size() - 1});
+  for (int round = 0; round < 3; ++round) {
+    std::int32_t sum = world_rank;
+    allreduce(context, view(&sum, 1), {.name = "sum", .op = ReduceOp::sum});
+    EXPECT_EQ(sum, std::accumulate(members.begin(), members.end(), 0));
+    std::int32_t root = world_rank;
+    broadcast(context, view(&root, 1), {.name = "root", .root = context.size() - 1});
+    EXPECT_EQ(root, members.back());
+    if (rank_in(context, last) < 0) continue;
+    std::int32_t own = world_rank;
+    allreduce(context, view(&own, 1), {.name = "own", .op = ReduceOp::sum, .process_set = last});
+    EXPECT_EQ(own, world_rank);
+  }
+}
+
+TEST(Communicators, EvenAndOddRanksEachHaveAHoraOfTheirOwn) {
+  const World world;
+  MPI_Comm half = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, world.rank % 2, world.rank, &half);
+  std::vector<int> members;
+  for (int r = world.rank % 2; r < world.size; r += 2) members.push_back(r);
+  for (int round = 0; round < 2; ++round) {
+    const Context context = init(half);
+    expect_works(context, members, world.rank);
+  }
+  int relation = MPI_UNEQUAL;
+  MPI_Comm_compare(half, half, &relation);
+  EXPECT_EQ(relation, MPI_IDENT) << "the application's own stays";
+  MPI_Comm_free(&half);
+}
+
+TEST(Communicators, AListOfRanksLeavesTheOthersAlone) {
+  const World world;
+  for (int first = 0; first < world.size; ++first) {
+    std::vector<int> members(static_cast<std::size_t>(world.size - first));
+    std::iota(members.begin(), members.end(), first);
+    if (world.rank >= first) {
+      const Context context = init({.ranks = members});
+      expect_works(context, members, world.rank);
+    }
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+void expect_refused(const InitOptions& options, const std::string& text,
+                    std::optional<MPI_Comm> communicator = std::nullopt) {
+  expect_error(ErrorCode::invalid_argument, HasSubstr(text), [&] {
+    const Context context = communicator ? init(*communicator, options) : init(options);
+  });
+}
+
+TEST(Communicators, WhatIsNoneIsRefused) {
+  const World world;
+  expect_refused({}, "MPI_COMM_NULL", MPI_COMM_NULL);
+  expect_refused({.ranks = {0}}, "one of them", MPI_COMM_WORLD);
+  expect_refused({.ranks = {0, world.size}}, "must ascend");
+  expect_refused({.ranks = {0, 0}}, "must ascend");
+  expect_refused({.ranks = {world.rank == 0 ? 1 : 0}}, world.size == 1 ? "ascend" : "not in");
+  const Context context = init();
+  EXPECT_EQ(context.size(), world.size);
+}
+
+/// Only what is an MPI_Comm is taken for one: MPICH's is an int, Open MPI's a pointer.
+template <class T>
+concept Communicates = requires(T value) {
+  init(value);
+};
+static_assert(Communicates<MPI_Comm>);
+static_assert(!Communicates<short> && !Communicates<std::nullptr_t>);
+static_assert(std::same_as<decltype(init({})), Context>, "no options at all");
+
+using testing::IsEmpty;
+
+volatile sig_atomic_t handled = 0;
+void count(int) {
+  handled = handled + 1;
+}
+
+bool is_handled_by_count(int signal) {
+  struct sigaction action {};
+  ::sigaction(signal, nullptr, &action);
+  return action.sa_handler == count;
+}
+
+/// Memory of a guard, which this process is itself.
+class Guarded {
+ public:
+  FlightRecord record() const { return read_record(memory_.layout(), record_now()).value(); }
+  const RecordedCollective* find(const FlightRecord& record, const std::string& name) const {
+    for (const RecordedCollective& one : record.collectives) {
+      if (one.name == name) return &one;
+    }
+    return nullptr;
+  }
+
+ private:
+  RecordMemory memory_ = RecordMemory::create().value();
+  EnvironmentVariable variable_{kRecordVariable, memory_.path()};
+};
+
+TEST(FlightRecord, TellsWhatTheRankIsAndDoes) {
+  const Guarded guarded;
+  Context world = init();
+  note_phase(world, "epoch 1");
+  std::vector<float> values(100, 1.0F);
+  allreduce(world, view(values), {.name = "x"});
+  FlightRecord record = guarded.record();
+  EXPECT_EQ(record.state, RecordState::initialised);
+  EXPECT_EQ(record.rank, world.rank());
+  EXPECT_EQ(record.size, world.size());
+  EXPECT_EQ(record.node, world.cross_rank());
+  EXPECT_EQ(record.local_rank, world.local_rank());
+  EXPECT_EQ(record.hora_version, build_info().version);
+  EXPECT_THAT(record.host, testing::Not(IsEmpty()));
+  EXPECT_EQ(record.pid, ::getpid());
+  EXPECT_EQ(record.phase, "epoch 1");
+  const RecordedCollective* const x = guarded.find(record, "x");
+  ASSERT_NE(x, nullptr);
+  EXPECT_EQ(x->bytes, 400u);
+  EXPECT_EQ(x->outcome, RecordOutcome::done);
+  EXPECT_EQ(x->peers, static_cast<std::uint32_t>(world.size()));
+  world.shutdown();
+  record = guarded.record();
+  EXPECT_EQ(record.state, RecordState::shut_down);
+  EXPECT_FALSE(record.cause);
+}
+
+TEST(FlightRecord, HasTheReasonWhyHoraDidNotStart) {
+  const Guarded guarded;
+  {
+    const EnvironmentVariable setting("HORA_SPIN", "fast");
+    expect_error(ErrorCode::invalid_setting, [] { const Context world = init(); });
+  }
+  const FlightRecord record = guarded.record();
+  EXPECT_EQ(record.state, RecordState::failed);
+  ASSERT_TRUE(record.cause);
+  EXPECT_THAT(record.cause->text, HasSubstr("HORA_SPIN=\"fast\""));
+}
+
+TEST(FlightRecord, OfAnotherInitIsLeftAloneByOneThatIsRefused) {
+  const Guarded guarded;
+  const Context world = init();
+  expect_error(ErrorCode::invalid_use, [] { const Context second = init(); });
+  EXPECT_EQ(guarded.record().state, RecordState::initialised);
+}
+
+TEST(FlightRecord, DisagreementsThatAProgramCatchesAreNoFailures) {
+  const Guarded guarded;
+  const Context world = init();
+  if (world.size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  std::vector<float> values(static_cast<std::size_t>(1 + world.rank()), 1.0F);
+  expect_error(ErrorCode::mismatch, [&] { allreduce(world, view(values), {.name = "odd"}); });
+  const FlightRecord record = guarded.record();
+  EXPECT_EQ(record.state, RecordState::initialised);
+  ASSERT_NE(guarded.find(record, "odd"), nullptr);
+  EXPECT_EQ(guarded.find(record, "odd")->outcome, RecordOutcome::failed);
+}
+
+TEST(FlightRecord, SignalsReachTheProgramsOwnHandlers) {
+  const Guarded guarded;
+  struct sigaction before {};
+  struct sigaction action {};
+  action.sa_handler = count;
+  ::sigaction(SIGUSR1, &action, &before);
+  {
+    const Context world = init();
+    EXPECT_FALSE(is_handled_by_count(SIGUSR1));
+    ::raise(SIGUSR1);
+    EXPECT_EQ(handled, 1);
+  }
+  EXPECT_TRUE(is_handled_by_count(SIGUSR1));
+  ::sigaction(SIGUSR1, &before, nullptr);
+}
+
+TEST(RecordDirectory, ThatOneRankCannotWriteToIsAnErrorOnAll) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.file("file")) << "";
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  std::array<char, 1024> path{};
+  folder.file("file").copy(path.data(), path.size() - 1);
+  MPI_Bcast(path.data(), static_cast<int>(path.size()), MPI_CHAR, 0, MPI_COMM_WORLD);
+  const EnvironmentVariable setting("HORA_RECORD_DIRECTORY", path.data());
+  expect_error(ErrorCode::invalid_setting,
+               testing::AllOf(HasSubstr("HORA_RECORD_DIRECTORY"), HasSubstr("is no folder")),
+               [] { const Context world = init(); });
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+using testing::SizeIs;
+
+int mpi_rank() {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  return rank;
+}
+
+/// Rank 0's, known to all; removed when all are done with it.
+class SharedFolder {
+ public:
+  SharedFolder() {
+    if (mpi_rank() == 0) folder_.emplace();
+    std::array<char, 1024> path{};
+    if (folder_) folder_->path().string().copy(path.data(), path.size() - 1);
+    MPI_Bcast(path.data(), static_cast<int>(path.size()), MPI_CHAR, 0, MPI_COMM_WORLD);
+    path_ = path.data();
+  }
+  ~SharedFolder() { MPI_Barrier(MPI_COMM_WORLD); }
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::optional<TemporaryFolder> folder_;
+  std::string path_;
+};
+
+void average(const Context& world, const std::string& name, int rounds) {
+  std::vector<float> values(3000, 1.0F);
+  for (int round = 0; round < rounds; ++round) {
+    allreduce(world, view(values.data(), 3000), {.name = name});
+  }
+}
+
+TEST(Timeline, TheSettingGivesOneFileARank) {
+  const SharedFolder folder;
+  const EnvironmentVariable setting("HORA_TIMELINE", folder.file("t.%r.json"));
+  int size = 0;
+  {
+    const Context world = init();
+    size = world.size();
+    average(world, "x", 7);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  // Each rank looks at all files.
+  for (int rank = 0; rank < size; ++rank) {
+    const Timeline timeline(folder.file("t." + std::to_string(rank) + ".json"));
+    EXPECT_EQ(timeline.pid(), rank);
+    const auto& facts = timeline.metadata("hora_timeline");
+    EXPECT_EQ(facts.at("rank"), rank);
+    EXPECT_EQ(facts.at("size"), size);
+    EXPECT_THAT(timeline.metadata("process_name").at("name").get<std::string>(),
+                HasSubstr("rank " + std::to_string(rank)));
+    EXPECT_THAT(timeline.spans("x", "allreduce"), SizeIs(7));
+    EXPECT_THAT(timeline.spans("x", "negotiate"), SizeIs(7));
+  }
+}
+
+/// The ranks of a host share the steady clock: no run begins before every rank's submission.
+TEST(Timeline, FilesOfAHostFitTogether) {
+  const SharedFolder folder;
+  const EnvironmentVariable setting("HORA_TIMELINE", folder.file("t.json"));
+  int size = 0;
+  {
+    const Context world = init();
+    size = world.size();
+    average(world, "x", 5);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  std::vector<double> last_submission(5, 0.0);
+  std::vector<double> first_run(5, 1e300);
+  for (int rank = 0; rank < size; ++rank) {
+    const Timeline timeline(folder.file("t." + std::to_string(rank) + ".json"));
+    const auto negotiations = timeline.spans("x", "negotiate");
+    const auto runs = timeline.spans("x", "allreduce");
+    ASSERT_THAT(negotiations, SizeIs(5));
+    ASSERT_THAT(runs, SizeIs(5));
+    for (std::size_t i = 0; i < 5; ++i) {
+      last_submission[i] = std::max(last_submission[i], negotiations[i].begin);
+      first_run[i] = std::min(first_run[i], runs[i].begin);
+    }
+  }
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_LE(last_submission[i], first_run[i] + kTimelineRounding);
+  }
+}
+
+TEST(Timeline, IsStartedAndStoppedOnOneRankAlone) {
+  const SharedFolder folder;
+  const Context world = init();
+  const bool own = world.rank() == world.size() - 1;
+  average(world, "before", 2);
+  for (int round = 0; round < 3; ++round) {
+    std::string file;
+    if (own) file = start_timeline(world, folder.file("a.json"));
+    average(world, "x", 4);
+    if (!own) continue;
+    stop_timeline(world);
+    EXPECT_EQ(file, folder.file("a." + std::to_string(world.rank()) + ".json"));
+    const Timeline timeline(file);
+    EXPECT_THAT(timeline.spans("x", "allreduce"), SizeIs(4));
+    EXPECT_THAT(timeline.spans("before"), SizeIs(0));
+  }
+  average(world, "after", 2);
+  stop_timeline(world);  // nothing to stop
+}
+
+TEST(Timeline, MisuseIsAnErrorAndLeavesTheJobAsItWas) {
+  const SharedFolder folder;
+  Context world = init();
+  const auto start = [&](const std::string& path) {
+    return [&world, path] { (void)start_timeline(world, path); };
+  };
+  expect_error(ErrorCode::invalid_argument, start(""));
+  expect_error(ErrorCode::invalid_argument, start(folder.file("%x")));
+  expect_error(ErrorCode::invalid_argument, start(folder.file("no/such/folder")));
+  (void)start_timeline(world, folder.file("%r"));
+  expect_error(ErrorCode::invalid_use, start(folder.file("b")));
+  average(world, "x", 2);
+  world.shutdown();
+  EXPECT_THAT(Timeline(folder.file(std::to_string(world.rank()))).spans("x", "allreduce"),
+              SizeIs(2))
+      << "shutdown() completes it";
+  expect_error(ErrorCode::shut_down, start(folder.file("c")));
+}
+
+TEST(Timeline, ASettingThatCannotBeWrittenIsTheSameErrorOnAllRanks) {
+  const SharedFolder folder;
+  expect_error(ErrorCode::invalid_setting,
+               testing::AllOf(HasSubstr("HORA_TIMELINE"), HasSubstr(folder.file("no/such/0.json"))),
+               [&] {
+                 const EnvironmentVariable setting("HORA_TIMELINE", folder.file("no/such/%r.json"));
+                 const Context world = init();
+               });
+  const Context world = init();
+  average(world, "x", 1);
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <hora/error.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -24,7 +26,10 @@
 #include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
-namespace hora::internal::test {
+namespace hora::internal {
+namespace {
+
+using namespace test;
 
 struct CrossOperation {
   std::optional<int> broadcast_root;  // else an allreduce, or an exchange
@@ -150,8 +155,8 @@ class CrossMembers {
   std::vector<std::vector<Bytes>> results_;
 };
 
-inline CrossOperation allreduce_of(int members, DataType type, std::size_t bytes, double scale,
-                                   std::mt19937_64& random) {
+CrossOperation allreduce_of(int members, DataType type, std::size_t bytes, double scale,
+                            std::mt19937_64& random) {
   CrossOperation operation{std::nullopt, type, scale, {}};
   for (int member = 0; member < members; ++member) {
     operation.inputs.push_back(random_values(type, bytes, random));
@@ -160,7 +165,7 @@ inline CrossOperation allreduce_of(int members, DataType type, std::size_t bytes
 }
 
 /// Many give one another nothing; nobody gives itself anything.
-inline CrossOperation exchange_of(int members, std::mt19937_64& random) {
+CrossOperation exchange_of(int members, std::mt19937_64& random) {
   CrossOperation operation;
   for (int from = 0; from < members; ++from) {
     auto& parts = operation.parts.emplace_back();
@@ -172,8 +177,8 @@ inline CrossOperation exchange_of(int members, std::mt19937_64& random) {
   return operation;
 }
 
-inline void expect_results(const std::vector<CrossOperation>& operations,
-                           const std::vector<std::vector<Bytes>>& results) {
+void expect_results(const std::vector<CrossOperation>& operations,
+                    const std::vector<std::vector<Bytes>>& results) {
   for (std::size_t number = 0; number < operations.size(); ++number) {
     const std::vector<Bytes> expected = operations[number].expected();
     for (std::size_t member = 0; member < results[number].size(); ++member) {
@@ -184,38 +189,6 @@ inline void expect_results(const std::vector<CrossOperation>& operations,
     }
   }
 }
-
-}  // namespace hora::internal::test
-
-namespace hora::internal {
-namespace {
-
-TEST(RequestQueue, AsksForTheOldestOnly) {
-  auto random = test::generator();
-  test::MessageNetwork network(2, random());
-  std::byte in[2] = {};
-  const std::byte out{7};
-  RequestQueue queue;
-  queue.add(network.member(0).receive(1, 0, {&in[0], 1}));
-  queue.add(network.member(0).receive(1, 1, {&in[1], 1}));
-  network.member(1).send(0, 1, {&out, 1});
-  EXPECT_TRUE(network.deliver_one());  // the second one
-  EXPECT_FALSE(queue.drained(network.member(0)));
-  EXPECT_EQ(queue.completed(), 0U);
-  network.member(1).send(0, 0, {&out, 1});
-  EXPECT_TRUE(network.deliver_one());
-  EXPECT_TRUE(queue.next_completed(network.member(0)));
-  EXPECT_FALSE(queue.all_completed());
-  EXPECT_TRUE(queue.drained(network.member(0)));
-  EXPECT_FALSE(queue.next_completed(network.member(0)));
-}
-
-using test::allreduce_of;
-using test::Bytes;
-using test::CrossMembers;
-using test::CrossOperation;
-using test::expect_results;
-using test::MessageNetwork;
 
 struct Algorithm {
   const char* name;
@@ -237,11 +210,11 @@ class CrossGroupTest : public testing::TestWithParam<std::tuple<Algorithm, int>>
 };
 
 TEST_P(CrossGroupTest, EveryTypeAndLengthIsTheSerialSum) {
-  auto random = test::generator();
+  auto random = generator();
   std::vector<CrossOperation> operations;
   // Bytes: none, one cache line, less than a line for each member, odd numbers of lines, a rest.
   for (const std::size_t bytes : {0, 8, 64, 128, 320, 448, 576, 3 * 320 + 40, 7 * 448, 12344}) {
-    for (const DataType type : test::kAllTypes) {
+    for (const DataType type : kAllTypes) {
       const double scale = random() % 2 == 0 ? 1.0 : 1.0 / members();
       operations.push_back(allreduce_of(members(), type, bytes, scale, random));
     }
@@ -251,21 +224,20 @@ TEST_P(CrossGroupTest, EveryTypeAndLengthIsTheSerialSum) {
 }
 
 TEST_P(CrossGroupTest, ManyAtOnceDoNotMix) {
-  auto random = test::generator();
+  auto random = generator();
   CrossMembers group(members(), options(), random);
   std::uint64_t sequence = CrossResources::kWindow - 20;  // tags wrap on the way
   for (int round = 0; round < 3; ++round) {
     std::vector<CrossOperation> operations;
     for (int number = 0; number < 30; ++number) {
       const std::size_t bytes = random() % 40 * 64 + random() % 2 * 8;
-      operations.push_back(allreduce_of(members(),
-                                        test::kAllTypes[random() % std::size(test::kAllTypes)],
+      operations.push_back(allreduce_of(members(), kAllTypes[random() % std::size(kAllTypes)],
                                         bytes, random() % 2 == 0 ? 1.0 : 0.25, random));
       if (random() % 4 == 0) {
         operations.back().broadcast_root =
             static_cast<int>(random() % static_cast<std::uint64_t>(members()));
       } else if (random() % 4 == 0) {
-        operations.back() = test::exchange_of(members(), random);
+        operations.back() = exchange_of(members(), random);
       }
     }
     expect_results(operations, group.run(operations, 1 + random() % 8, sequence));
@@ -282,7 +254,7 @@ INSTANTIATE_TEST_SUITE_P(Algorithms, CrossGroupTest,
 
 /// An algorithm that no branch chooses would be the direct one, and give the same bits.
 TEST(CrossGroup, EachAlgorithmSendsMessagesOfItsOwn) {
-  auto random = test::generator();
+  auto random = generator();
   std::set<std::multiset<MessageNetwork::Message>> seen;
   for (const Algorithm& algorithm : kAlgorithms) {
     CrossMembers group(5, algorithm.options, random);
@@ -294,9 +266,9 @@ TEST(CrossGroup, EachAlgorithmSendsMessagesOfItsOwn) {
 
 /// One list of values as a whole, and cut at random places, over algorithms and lengths.
 TEST(CrossGroup, BitsDoNotDependOnFusionNorOnTheAlgorithm) {
-  auto random = test::generator();
+  auto random = generator();
   for (int members = 1; members <= 9; ++members) {
-    const DataType type = test::kAllTypes[random() % std::size(test::kAllTypes)];
+    const DataType type = kAllTypes[random() % std::size(kAllTypes)];
     const CrossOperation whole =
         allreduce_of(members, type, 200'000 + random() % 999 * 8, 0.3, random);
     const Bytes expected = whole.expected()[0];
@@ -330,7 +302,7 @@ TEST(CrossGroup, BitsDoNotDependOnFusionNorOnTheAlgorithm) {
 }
 
 TEST(CrossGroup, RefusesWhatCannotBeRight) {
-  auto random = test::generator();
+  auto random = generator();
   MessageNetwork network(2, random());
   MessageCrossGroup group(network.member(0));
   alignas(64) std::byte staging[64] = {};
@@ -340,19 +312,19 @@ TEST(CrossGroup, RefusesWhatCannotBeRight) {
 }
 
 TEST(CrossGroup, RefusesATagThatIsInUse) {
-  auto random = test::generator();
+  auto random = generator();
   MessageNetwork network(2, random());
   MessageCrossGroup group(network.member(0));
   alignas(64) std::byte first[64] = {};
   alignas(64) std::byte second[64] = {};
   const Completion open = group.allreduce({}, first, 5);
-  test::expect_error(ErrorCode::invalid_use, testing::HasSubstr("operation 4101"),
-                     [&] { group.allreduce({}, second, 5 + CrossResources::kWindow); });
+  expect_error(ErrorCode::invalid_use, testing::HasSubstr("operation 4101"),
+               [&] { group.allreduce({}, second, 5 + CrossResources::kWindow); });
 }
 
 TEST(DirectExchange, RefusesOtherNumbersOfPartsThanMembers) {
-  auto random = test::generator();
-  test::MessageNetwork network(2, random());
+  auto random = generator();
+  MessageNetwork network(2, random());
   MessageCrossGroup group(network.member(0));
   const std::vector<std::span<const std::byte>> sends(2);
   const std::vector<std::span<std::byte>> receives(3);
@@ -365,7 +337,7 @@ enum class Operation { broadcast, short_allreduce, allreduce, exchange };
 
 struct WithdrawingMember {
   WithdrawingMember(PointToPoint& link, std::size_t bytes, std::mt19937_64& random)
-      : group(link), memory(test::random_values(DataType::uint8, bytes, random)) {}
+      : group(link), memory(random_values(DataType::uint8, bytes, random)) {}
 
   void start(Operation operation, int root, int members) {
     switch (operation) {
@@ -409,12 +381,12 @@ class WithdrawnAmong : public testing::TestWithParam<int> {};
 
 TEST_P(WithdrawnAmong, NothingArrivesAnyMore) {
   const int count = GetParam();
-  auto random = test::generator();
+  auto random = generator();
   int waited = 0, cancelled = 0;
   for (int round = 0; round < 400; ++round) {
     const auto operation = static_cast<Operation>(round % 4);
     const std::size_t bytes = operation == Operation::allreduce ? 8192 : 640;
-    test::MessageNetwork network(count, random());
+    MessageNetwork network(count, random());
     std::vector<std::unique_ptr<WithdrawingMember>> members;
     for (int i = 0; i < count; ++i) {
       members.push_back(std::make_unique<WithdrawingMember>(network.member(i), bytes, random));
@@ -451,6 +423,187 @@ TEST_P(WithdrawnAmong, NothingArrivesAnyMore) {
 
 INSTANTIATE_TEST_SUITE_P(Members, WithdrawnAmong, testing::Values(2, 3, 4, 7),
                          testing::PrintToStringParamName());
+
+/// Tensors in one staging, each from a multiple of 64 bytes on, as in a unit.
+struct Layout {
+  Layout(DataType element_type, std::vector<std::size_t> element_counts)
+      : type(element_type), counts(std::move(element_counts)) {
+    for (const std::size_t count : counts) {
+      ranges.push_back({bytes, count * size_of(type)});
+      bytes += align_up(ranges.back().bytes);
+    }
+  }
+  Bytes tensor(const Bytes& staging, std::size_t t) const {
+    const auto begin = staging.begin() + static_cast<std::ptrdiff_t>(ranges[t].begin);
+    return {begin, begin + static_cast<std::ptrdiff_t>(ranges[t].bytes)};
+  }
+  /// `tensors`: the values of each.
+  Bytes staging(const std::vector<Numbers>& tensors) const {
+    Bytes result(bytes, std::byte{0x3c});
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      const Bytes values = to_bytes(type, tensors[t]);
+      std::copy(values.begin(), values.end(),
+                result.begin() + static_cast<std::ptrdiff_t>(ranges[t].begin));
+    }
+    return result;
+  }
+
+  DataType type;
+  std::vector<std::size_t> counts;
+  std::vector<Range> ranges;
+  std::size_t bytes = 0;
+};
+
+/// Random in (low, high).
+Numbers random_numbers(std::size_t count, double low, double high, std::mt19937_64& random) {
+  std::uniform_real_distribution<double> uniform(low, high);
+  Numbers numbers(count);
+  for (double& number : numbers) number = uniform(random);
+  return numbers;
+}
+
+/// Runs one operation for each layout, all at once; [operation][member] is what is in the staging.
+std::vector<std::vector<Bytes>> run(const std::vector<Layout>& layouts,
+                                    std::vector<std::vector<Bytes>> stagings,
+                                    std::mt19937_64& random,
+                                    std::uint64_t first_sequence = CrossResources::kWindow - 1) {
+  const std::size_t members = stagings.front().size();
+  MessageNetwork network(static_cast<int>(members), random());
+  HostSpace space;
+  std::vector<std::unique_ptr<CrossResources>> resources;
+  std::vector<Completion> open;
+  for (std::size_t member = 0; member < members; ++member) {
+    resources.push_back(
+        std::make_unique<CrossResources>(network.member(static_cast<int>(member)), space));
+    for (std::size_t number = 0; number < layouts.size(); ++number) {
+      open.push_back(start_adasum(*resources.back(), layouts[number].type, stagings[number][member],
+                                  layouts[number].ranges, first_sequence + number));
+    }
+  }
+  for (std::size_t idle = 0; !open.empty();) {
+    const auto which = open.begin() + static_cast<std::ptrdiff_t>(random() % open.size());
+    if (random() % 2 == 0 && which->poll()) {
+      open.erase(which);
+    } else if (!network.deliver_one() && ++idle > 100000) {
+      throw std::logic_error("deadlock");
+    }
+  }
+  EXPECT_EQ(network.left_over(), 0U);
+  return stagings;
+}
+
+class AdasumAllreduceTest : public testing::TestWithParam<int> {
+ protected:
+  std::size_t members() const { return static_cast<std::size_t>(GetParam()); }
+  int levels() const {
+    return static_cast<int>(std::bit_width(members() - 1));  // of the tree
+  }
+  /// [member], of these tensors: [tensor][member].
+  std::vector<Bytes> stagings(const Layout& layout,
+                              const std::vector<std::vector<Numbers>>& tensors) const {
+    std::vector<Bytes> result;
+    for (std::size_t member = 0; member < members(); ++member) {
+      std::vector<Numbers> of_member;
+      for (const auto& tensor : tensors) of_member.push_back(tensor[member]);
+      result.push_back(layout.staging(of_member));
+    }
+    return result;
+  }
+  static void expect_equal_everywhere(const std::vector<Bytes>& results) {
+    for (std::size_t member = 1; member < results.size(); ++member) {
+      EXPECT_TRUE(results[member] == results[0]) << "member " << member;
+    }
+  }
+  /// Random vectors of members, of a kind whose factors are not near their poles: well inside one
+  /// quadrant, or long and of random directions. Tensors of different magnitude.
+  std::vector<std::vector<Numbers>> random_tensors(const Layout& layout,
+                                                   std::mt19937_64& random) const {
+    std::vector<std::vector<Numbers>> tensors;
+    for (std::size_t t = 0; t < layout.counts.size(); ++t) {
+      const double scale = std::exp2(-static_cast<double>(t % 4));
+      const double low = layout.counts[t] < 64 ? 0.5 : -1;
+      auto& tensor = tensors.emplace_back();
+      for (std::size_t member = 0; member < members(); ++member) {
+        tensor.push_back(random_numbers(layout.counts[t], low * scale, scale, random));
+      }
+    }
+    return tensors;
+  }
+  /// Each element within what each level rounds: three operations on at most the sum of the
+  /// magnitudes, and once to the type. The tensors' errors go on through the factors.
+  void expect_close(const Layout& layout, const std::vector<Bytes>& inputs,
+                    const Bytes& result) const {
+    for (std::size_t t = 0; t < layout.counts.size(); ++t) {
+      std::vector<Numbers> vectors;
+      double largest = 0;
+      for (const Bytes& input : inputs) {
+        vectors.push_back(to_numbers(layout.type, layout.tensor(input, t)));
+        double of_member = 0;
+        for (const double value : vectors.back())
+          of_member = std::fmax(of_member, std::fabs(value));
+        largest += of_member;
+      }
+      const Numbers expected = adasum_of(vectors);
+      const Numbers actual = to_numbers(layout.type, layout.tensor(result, t));
+      const double bound = 4 * levels() * unit_roundoff(layout.type) * largest;
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        ASSERT_NEAR(actual[i], expected[i], bound)
+            << name_of(layout.type) << ", tensor " << t << ", element " << i;
+      }
+    }
+  }
+};
+
+const std::vector<std::size_t> kCounts = {1, 0, 333, 5, 64, 1000, 0, 17};
+
+TEST_P(AdasumAllreduceTest, IsTheSerialModelsAndTheSameEverywhere) {
+  auto random = generator();
+  for (const DataType type : kFloatTypes) {
+    const Layout layout(type, kCounts);
+    const auto inputs = stagings(layout, random_tensors(layout, random));
+    const auto results = run({layout}, {inputs}, random)[0];
+    expect_equal_everywhere(results);
+    expect_close(layout, inputs, results[0]);
+  }
+}
+
+TEST_P(AdasumAllreduceTest, ManyAtOnceGiveTheBitsOfOneAfterTheOther) {
+  auto random = generator();
+  std::vector<Layout> layouts;
+  std::vector<std::vector<Bytes>> inputs;
+  for (int number = 0; number < 12; ++number) {
+    std::vector<std::size_t> counts;
+    for (std::size_t t = random() % 4; t > 0; --t) counts.push_back(random() % 200);
+    layouts.emplace_back(kFloatTypes[random() % 4], counts);
+    inputs.push_back(stagings(layouts.back(), random_tensors(layouts.back(), random)));
+  }
+  const auto together = run(layouts, inputs, random);
+  for (std::size_t number = 0; number < layouts.size(); ++number) {
+    SCOPED_TRACE(number);
+    expect_equal_everywhere(together[number]);
+    EXPECT_EQ(run({layouts[number]}, {inputs[number]}, random)[0], together[number]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Members, AdasumAllreduceTest, testing::Range(1, 10));
+
+TEST(AdasumAllreduce, RefusesWhatCannotBeRight) {
+  auto random = generator();
+  MessageNetwork network(2, random());
+  HostSpace space;
+  CrossResources resources(network.member(0), space);
+  alignas(64) std::byte staging[64] = {};
+  const auto start = [&](DataType type, std::vector<Range> tensors) {
+    static_cast<void>(start_adasum(resources, type, staging, std::move(tensors), 0));
+  };
+  EXPECT_THROW(start(DataType::int32, {{0, 64}}), Error);
+  EXPECT_THROW(start(DataType::float32, {{0, 68}}), Error);
+  EXPECT_THROW(start(DataType::float32, {{68, 0}}), Error);
+  EXPECT_THROW(start(DataType::float32, {{60, 8}}), Error);
+  EXPECT_THROW(start(DataType::float32, {{2, 4}}), Error);
+  EXPECT_THROW(start(DataType::float32, {{0, 7}}), Error);
+  EXPECT_NO_THROW(start(DataType::float32, {{0, 64}})) << "none of them took the sequence number";
+}
 
 }  // namespace
 }  // namespace hora::internal

@@ -434,18 +434,5 @@ TEST(ExchangeSizes, WhatRepeatsIsKnown) {
   EXPECT_THROW(ExchangeSizes(unit, topology, 0), Error);
 }
 
-// Lengths on both sides of where copies begin to go past the caches, at odd offsets.
-TEST(ExchangeTarget, CopiesIntoShortAndLongResultsAlike) {
-  std::mt19937_64 random = generator();
-  for (const std::size_t length : {std::size_t{1} << 20, std::size_t{9} << 20}) {
-    const Bytes in = random_values(DataType::uint8, length - 12, random);
-    Bytes result(length, std::byte{1});
-    ExchangeTarget(result.data(), length).copy(5, in.data(), in.size());
-    EXPECT_TRUE(std::equal(in.begin(), in.end(), result.begin() + 5));
-    EXPECT_EQ(std::count(result.begin(), result.begin() + 5, std::byte{1}), 5);
-    EXPECT_EQ(std::count(result.end() - 7, result.end(), std::byte{1}), 7);
-  }
-}
-
 }  // namespace
 }  // namespace hora::internal

@@ -359,27 +359,6 @@ TEST_P(MemoryNodeSumOf, RanksOfLaterUnitsHaveAnnouncedAllOfThisOne) {
   EXPECT_EQ(tensors.memory(), expected.memory());
 }
 
-TEST_P(MemoryNodeSumOf, RanksThatRunAtOnceSumTheSame) {
-  for (int round = 0; round < 3; ++round) {
-    const std::uint64_t seed = random_();
-    SummedTensors expected(DataType::float32, {300000}, ranks(), seed);
-    SummedTensors tensors(DataType::float32, {300000}, ranks(), seed);
-    sum_at_once(expected.unit(ReduceOp::sum, 1.0));
-    const BoundUnit unit = tensors.unit(ReduceOp::sum, 1.0);
-    forget_progress();
-    {
-      std::vector<std::jthread> threads;
-      for (int rank = 0; rank < ranks(); ++rank) {
-        threads.emplace_back([&, rank] {
-          MemoryNodeSum sum(unit, nodes(), rank, progress(rank));
-          while (!sum.poll()) std::this_thread::yield();
-        });
-      }
-    }
-    ASSERT_EQ(tensors.memory(), expected.memory()) << "round " << round;
-  }
-}
-
 INSTANTIATE_TEST_SUITE_P(Layouts, MemoryNodeSumOf,
                          testing::Values(MemoryLayout{{.count = 2, .ranks = 2}},
                                          MemoryLayout{{.count = 2, .ranks = 3}},

@@ -214,22 +214,6 @@ TEST(Window, MoreMemoryThanThereIsIsAnErrorAndNotAKill) {
                      [&] { const Window window(available + (std::size_t{1} << 30)); });
 }
 
-TEST(Window, MovingHandsOverTheMapping) {
-  const std::size_t before = open_descriptors();
-  {
-    Window first(kBytes);
-    std::byte* const data = first.data();
-    Window second(std::move(first));
-    EXPECT_EQ(second.data(), data);
-    EXPECT_EQ(first.data(), nullptr);  // NOLINT(bugprone-use-after-move)
-    Window third(kBytes);
-    third = std::move(second);
-    EXPECT_EQ(third.data(), data);
-    EXPECT_EQ(Window(third.ticket()).size(), kBytes) << "its descriptor is still open";
-  }
-  EXPECT_EQ(open_descriptors(), before);
-}
-
 constexpr std::size_t kSmall = 64 << 10;
 
 /// Two ranks of one node in one process.

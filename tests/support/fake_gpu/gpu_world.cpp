@@ -1,4 +1,4 @@
-#include "tests/ops/nccl/gpu_world.h"
+#include "tests/support/fake_gpu/gpu_world.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,9 +9,7 @@
 
 #include "ops/cuda/functions.h"
 #include "ops/hierarchy/pipeline.h"
-#include "ops/nccl/device_space.h"
 #include "ops/nccl/nccl_group.h"
-#include "ops/nccl/nccl_set.h"
 
 namespace hora::internal::test {
 
@@ -245,6 +243,26 @@ std::vector<std::byte> DeviceTensor::read() {
   cuda_check(cuda, cuda.stream_synchronize(stream_.get()), "cudaStreamSynchronize");
   std::memcpy(bytes.data(), host_.data(), bytes.size());
   return bytes;
+}
+
+PendingExchange submit_exchange(GpuWorld& world, int rank, OperationKind kind,
+                                const std::vector<std::int64_t>& rows, const DeviceTensor& input) {
+  Request request{name_of(kind), input.signature(kind, ReduceOp::sum)};
+  const bool sums = kind == OperationKind::reduce_scatter;
+  const std::int64_t columns = kRowBytes / sizeof(float);
+  if (sums) request.signature.prescale = request.signature.postscale = 0.5;
+  request.signature.shape = {sums ? rows.front() : kAnyExtent, columns};
+  request.data = input.data();
+  request.stream = input.stream();
+  request.rows = rows;
+  request.bytes = static_cast<std::size_t>(std::reduce(rows.begin(), rows.end())) * kRowBytes;
+  const ResultForm form{.type = DataType::float32,
+                        .row = {columns},
+                        .device = {DeviceKind::cuda, 0},
+                        .stream = input.stream()};
+  const auto result = std::make_shared<DeviceResult>(world.heap(rank), form);
+  request.result = result;
+  return {world.engine(rank).submit(std::move(request)), result};
 }
 
 }  // namespace hora::internal::test

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/api/results.h"
 #include "core/engine/engine.h"
 #include "ops/cuda/stream.h"
 #include "ops/nccl/nccl_group.h"
@@ -103,5 +104,19 @@ class DeviceTensor {
   DeviceMemory device_;
   PinnedMemory host_;
 };
+
+/// An exchange that has been submitted, with its result. Goes before its world.
+struct PendingExchange {
+  std::shared_ptr<Operation> operation;
+  std::shared_ptr<ResultMemory> result;
+};
+
+/// Bytes of a row of an exchange: 10 float32.
+constexpr std::size_t kRowBytes = 40;
+
+/// As core/api asks engines for an exchange of rows of float32 on a GPU; sums are scaled. `rows`:
+/// as Request::rows. The input outlives it.
+PendingExchange submit_exchange(GpuWorld& world, int rank, OperationKind kind,
+                                const std::vector<std::int64_t>& rows, const DeviceTensor& input);
 
 }  // namespace hora::internal::test
