@@ -304,7 +304,7 @@ std::shared_ptr<Operation> Operations::timed_out(Duration time) {
   std::shared_ptr<Operation> first;
   Duration next = Duration::max();
   for (auto& operation : table_.unfinished()) {
-    // What is under way on a device is bounded there.
+    // The device bounds what is under way there.
     if (operation->decided && memory_.on_device(operation->signature)) continue;
     if (operation->notice_at <= time) {
       operation->notice_at = Duration::max();
@@ -353,7 +353,7 @@ void Operations::report_stalls() {
   const Duration time = now();
   if (!wait_for_peers() || time.count() < next_overdue_.load()) return;
   const LockGuard table(table_lock_);
-  // What is overdue soon is reported now, too: one message then names them all.
+  // Reports now, too, what is overdue soon: one message then names them all.
   const Duration soon = time + std::min<Duration>(kOverdueTick, stall_warning_ / 2);
   std::vector<std::shared_ptr<Operation>> waiting;
   Duration first = Duration::max();

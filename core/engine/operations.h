@@ -334,7 +334,7 @@ class Operations {
   Arrival arrive(Id id, Location where, Duration time = {}, bool resized = false);
   void report(const Operation& operation) HORA_REQUIRES(table_lock_);
   void send(const Mail& mail) HORA_REQUIRES(table_lock_);
-  // What a rank that has joined takes part in without data: operations by proxy.
+  // Operations by proxy: a rank that has joined takes part in them without data.
   bool is_wanted(Id id) const HORA_REQUIRES(table_lock_);
   bool submit_proxy(Id id, const std::string& name) HORA_REQUIRES(table_lock_);
   std::shared_ptr<Operation> make_proxy(Id id, const Signature& signature);

@@ -204,9 +204,9 @@ SetEngine& ProcessSets::engine_of(ProcessSet set, std::string_view tensor) const
   return *found.engine;
 }
 
-const std::vector<int>& ProcessSets::ranks_of(ProcessSet set) const {
+const std::vector<int>& ProcessSets::ranks_of(ProcessSet set, std::string_view tensor) const {
   const SharedGuard lock(sets_lock_);
-  return known(set).ranks;
+  return known(set, tensor).ranks;
 }
 
 ProcessSet ProcessSets::add(const std::vector<int>& ranks, const Collective& agree) {
@@ -500,10 +500,7 @@ std::optional<int> Progress::failed_elsewhere() const {
 void Progress::check_timeouts(Duration time) {
   if (sets_.aborted().load()) return;
   for (SetEngine* engine : engines()) {
-    if (const auto error = engine->timed_out(time)) return abort(*error, Origin::here);
-    if (const auto error = engine->gone_rank(time)) return abort(*error, Origin::here);
-    if (const auto error = engine->stopped_rank(time)) return abort(*error, Origin::here);
-    engine->watch_stalls(time);
+    if (const auto error = engine->watch(time)) return abort(*error, Origin::here);
   }
 }
 
@@ -542,7 +539,7 @@ bool Progress::must_poll() {
 
 bool Progress::is_unfinished() {
   return suspicion_ || has_pending_work() || is_running() || must_poll() ||
-         // What waits too long: the sleep that the engine has chosen may end later.
+         // Something waits too long: the sleep that the engine has chosen may end later.
          any([](auto* e) { return e->deadline().has_value(); });
 }
 

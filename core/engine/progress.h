@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -103,9 +102,9 @@ class ProcessSets {
   const std::atomic<bool>& aborted() const { return aborted_; }
   /// Throws Error(invalid_argument), which names `tensor`, where this rank cannot submit to it.
   SetEngine& engine_of(ProcessSet set, std::string_view tensor = {}) const;
-  /// Its world ranks, ascending; valid as long as this. Throws Error(invalid_argument) for a set
-  /// that does not exist, or was removed.
-  const std::vector<int>& ranks_of(ProcessSet set) const;
+  /// Its world ranks, ascending; valid as long as this. Throws Error(invalid_argument), which names
+  /// `tensor`, for a set that does not exist, or was removed.
+  const std::vector<int>& ranks_of(ProcessSet set, std::string_view tensor = {}) const;
   /// A new process set of these world ranks (ascending). Collective over the world; throws the same
   /// Error(mismatch) on every rank where they differ.
   ProcessSet add(const std::vector<int>& ranks, const Collective& agree);
@@ -149,8 +148,7 @@ class ProcessSets {
   };
 
   /// Throws Error(invalid_argument), which names `tensor`, where there is none (any more).
-  const Set& known(ProcessSet set, std::string_view tensor = {}) const
-      HORA_REQUIRES_SHARED(sets_lock_);
+  const Set& known(ProcessSet set, std::string_view tensor = {}) const HORA_REQUIRES(sets_lock_);
   std::vector<SetEngine*> engines_in(bool removed_too) const;
   bool advance_addition(Change& change) HORA_REQUIRES(progress_lock_);
   void carry_out_removal(const Change& change) HORA_REQUIRES(progress_lock_);

@@ -122,18 +122,6 @@ std::string incomplete_text(const WaitReport& report, const std::string& waited)
                      report.decided ? "." : ". Do all ranks call the same collectives?");
 }
 
-/// A rank waits in a call of its own for others. `is_hearsay`: for ranks of other nodes, too, of
-/// which this one knows what it was told. `remarks`: on ranks that have not called it.
-std::string waiting_text(const ProcessIdentity& process, std::string_view call, Duration waited,
-                         std::span<const std::string> remarks, bool is_hearsay = false) {
-  return fmt::format(
-      "{} has waited {} in {} for ranks that have not called it{}: {}. Is one of them slow, "
-      "stopped "
-      "or gone?",
-      to_string(process), seconds_text(waited), call,
-      is_hearsay ? ", as far as this node knows" : "", remarks_text(remarks));
-}
-
 /// Adds what other nodes have reported, and what of this node no look of its own has added.
 void add_heard(WaitReport& report, const Presence& presence) {
   std::ranges::copy_if(presence.remarks, std::back_inserter(report.remarks),
@@ -205,7 +193,7 @@ std::string Waits::state_of(int local_rank) const {
 }
 
 WaitReport Waits::report_on(const Operation& operation, std::uint64_t unit,
-                            const LeaderIo* leader_io) const {
+                            const std::optional<Presence>& known) const {
   const Duration time = now();
   WaitReport report = known_of(operation.name, operation.limit, engine_.rank);
   report.decided = operation.decided;
@@ -216,7 +204,7 @@ WaitReport Waits::report_on(const Operation& operation, std::uint64_t unit,
     add_remarks(report, report.unfinished);
     return report;
   }
-  const Presence presence = presence_of(operation, leader_io);
+  const Presence presence = known ? *known : presence_of(operation);
   note_absent(report, presence);
   report.root_is_silent = report.rank != report.root && operation.root_is_silent(time);
   if (report.root_is_silent) {
@@ -274,9 +262,8 @@ void Waits::note_absent(WaitReport& report, const Presence& presence) const {
   std::ranges::sort(report.unknown);
 }
 
-/// As far as this rank knows: of others than leaders the ready bits of their nodes.
-Presence Waits::presence_of(const Operation& operation, const LeaderIo* leader_io) const {
-  if (leader_io) return leader_io->presence_of(operation.name);
+/// By the ready bits of this node.
+Presence Waits::presence_of(const Operation& operation) const {
   Presence presence{operation.name, {}, {}};
   if (!operation.id) return presence;
   const NodeControlBlock& control_block = *parts_.control_block;
@@ -310,19 +297,40 @@ std::optional<std::string> Waits::look(Duration time, const std::optional<Stall>
   return stall->text();
 }
 
+/// This rank has waited in a call for `missing`, which have not called it, as far as is known.
+Waits::Stall Waits::call_stall(std::string_view call, Duration waited,
+                               std::vector<int> missing) const {
+  return {waited, [=, this, missing = std::move(missing)] {
+            bool is_hearsay = false;
+            std::vector<std::string> remarks;
+            for (const int rank : missing) {
+              if (is_of_node(rank)) {
+                remarks.push_back(state_of(parts_.topology.local_rank_of(rank)));
+                continue;
+              }
+              is_hearsay = true;
+              const ProcessIdentity process = identity_of(rank);
+              remarks.push_back(fmt::format(
+                  "{}{}", to_string(process),
+                  is_of_host(rank) ? state_text(process_state(process.pid)) : std::string_view()));
+            }
+            return fmt::format(
+                "{} has waited {} in {} for ranks that have not called it{}: {}. Is one of them "
+                "slow, stopped or gone?",
+                to_string(own_identity()), seconds_text(waited), call,
+                is_hearsay ? ", as far as this node knows" : "", remarks_text(remarks));
+          }};
+}
+
 std::optional<Waits::Stall> Waits::join_stall(Duration age) const {
   if (age < warning_) return std::nullopt;
   const LocalRanks joined = parts_.control_block->joined_ranks();
   std::vector<int> missing;
   for (std::size_t r = 0; r < ranks_of_node().size(); ++r) {
-    if (!joined[r]) missing.push_back(static_cast<int>(r));
+    if (!joined[r]) missing.push_back(ranks_of_node()[r]);
   }
   if (missing.empty()) return std::nullopt;
-  return Stall{age, [=, this] {
-                 std::vector<std::string> remarks;
-                 for (const int r : missing) remarks.push_back(state_of(r));
-                 return waiting_text(own_identity(), "join()", age, remarks);
-               }};
+  return call_stall("join()", age, std::move(missing));
 }
 
 /// Zero: this rank does not wait in shutdown().
@@ -357,32 +365,14 @@ std::optional<Waits::Stall> Waits::departure_stall(Duration time) const {
     while (std::ranges::binary_search(missing, lowest)) ++lowest;
     if (!is_of_node(lowest)) return std::nullopt;
   }
-  return Stall{waited, [this, waited, missing = std::move(missing)] {
-                 return departure_text(missing, waited);
+  if (!missing.empty()) return call_stall("shutdown()", waited, std::move(missing));
+  return Stall{waited, [=, this] {
+                 return fmt::format(
+                     "{} has waited {} in shutdown(), which all ranks have called, for its last "
+                     "messages to leave: is a rank stopped, or the network between their hosts "
+                     "blocked?",
+                     to_string(own_identity()), seconds_text(waited));
                }};
-}
-
-std::string Waits::departure_text(const std::vector<int>& missing, Duration waited) const {
-  if (missing.empty()) {
-    return fmt::format(
-        "{} has waited {} in shutdown(), which all ranks have called, for its last messages to "
-        "leave: is a rank stopped, or the network between their hosts blocked?",
-        to_string(own_identity()), seconds_text(waited));
-  }
-  std::vector<std::string> remarks;
-  for (const int rank : missing) {
-    if (is_of_node(rank)) {
-      remarks.push_back(state_of(parts_.topology.local_rank_of(rank)));
-      continue;
-    }
-    const ProcessIdentity process = identity_of(rank);
-    const ProcessState state =
-        is_of_host(rank) ? process_state(process.pid) : ProcessState::unknown;
-    remarks.push_back(to_string(process) + std::string(state_text(state)));
-  }
-  const bool is_hearsay =
-      !std::ranges::all_of(missing, [this](int rank) { return is_of_node(rank); });
-  return waiting_text(own_identity(), "shutdown()", waited, remarks, is_hearsay);
 }
 
 std::optional<Error> Waits::stopped_rank(Duration time) {

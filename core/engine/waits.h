@@ -16,9 +16,9 @@
 #include "core/base/process.h"
 #include "core/control_block/rank_status.h"
 #include "core/engine/interfaces.h"
-#include "core/engine/leader_io.h"
 #include "core/engine/operations.h"
 #include "core/flight/flight_recorder.h"
+#include "core/messages/messages.h"
 #include "core/negotiation/arrivals.h"
 
 namespace hora::internal {
@@ -79,10 +79,10 @@ class Waits {
   Waits(const SetParts& parts, const EngineParts& engine, ProcessSet id)
       : parts_(parts), engine_(engine), id_(id), warning_(engine.settings.stall_warning) {}
 
-  /// This rank's knowledge of a operation. `unit`: in which it is under way, 0: none. `leader_io`:
-  /// of a leader, else null.
+  /// This rank's knowledge of an operation. `unit`: in which it is under way, 0: none. `known`: a
+  /// leader's of its name.
   WaitReport report_on(const Operation& operation, std::uint64_t unit,
-                       const LeaderIo* leader_io) const;
+                       const std::optional<Presence>& known) const;
   /// The root's report on one that has run out of time on some rank.
   WaitReport report_on(const Expired& expired) const;
 
@@ -126,13 +126,13 @@ class Waits {
   bool is_of_node(int rank) const;
   bool is_of_host(int rank) const { return identity_of(rank).host == own_identity().host; }
   ProcessIdentity own_identity() const { return identity_of(engine_.rank); }
-  Presence presence_of(const Operation& operation, const LeaderIo* leader_io) const;
+  Presence presence_of(const Operation& operation) const;
   void note_absent(WaitReport& report, const Presence& presence) const;
   WaitReport known_of(const std::string& name, const TimeLimit& limit, int rank) const;
   void add_remarks(WaitReport& report, const std::vector<int>& ranks) const;
   Duration departed_at() const;
   std::vector<int> not_departed() const;
-  std::string departure_text(const std::vector<int>& missing, Duration waited) const;
+  Stall call_stall(std::string_view call, Duration waited, std::vector<int> missing) const;
 
   const SetParts& parts_;
   const EngineParts& engine_;

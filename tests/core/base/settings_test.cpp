@@ -5,7 +5,6 @@
 #include <hora/error.h>
 #include <hora/settings.h>
 
-#include <algorithm>
 #include <random>
 #include <set>
 #include <string>

@@ -27,26 +27,6 @@ INSTANTIATE_TEST_SUITE_P(Layouts, ArrivalsOnLayouts,
                                          std::vector{1, 2, 1}),
                          test::layout_name);
 
-TEST_P(ArrivalsOnLayouts, TheRootNamesTheRankThatIsLate) {
-  constexpr int kRounds = 20;
-  ThreadWorld world(options());
-  const int late = world.size() - 1;
-  on_all_ranks(world, [&](int rank) {
-    std::vector<float> values(8, 1.0F);
-    for (int i = 0; i < kRounds; ++i) {
-      if (rank == late) std::this_thread::sleep_for(20ms);
-      world.engine(rank).submit_and_wait("g", floats(8), bytes(values));
-    }
-  });
-  for (int rank = 0; rank < world.size(); ++rank) world.engine(rank).stop();
-  const std::string text = world.engine(0).arrivals_text();
-  // The first time negotiates the name.
-  EXPECT_THAT(text, HasSubstr("of 19, "));
-  // The most frequent one stands first; on busy cores another rank may be late now and then.
-  EXPECT_THAT(text, HasSubstr("before:\n  rank " + std::to_string(late) + ": "));
-  EXPECT_THAT(world.engine(late).arrivals_text(), IsEmpty()) << "the root alone knows";
-}
-
 /// Rank 0's record, as under `horarun --watch`.
 TEST_P(ArrivalsOnLayouts, AreCountedByPhaseAndLeftWhereTheyAreWatched) {
   constexpr int kRounds = 40;

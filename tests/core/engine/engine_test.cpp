@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <iterator>
 #include <memory>
 #include <random>
 #include <string>
@@ -27,38 +26,6 @@ using test::ThreadWorldOptions;
 
 class EngineOnLayouts : public test::EngineFixture {};
 INSTANTIATE_TEST_SUITE_P(Layouts, EngineOnLayouts, test::engine_layouts, test::layout_name);
-
-// In one node each rank sums its slice of such tensors in its own memory, but only where it waits.
-TEST_P(EngineOnLayouts, LargeTensorsAreRightForWaitingAndForAsynchronousRanks) {
-  ThreadWorld world(options());
-  const std::int64_t count = static_cast<std::int64_t>(kAloneBytes / sizeof(float)) + 1 +
-                             static_cast<std::int64_t>(test::generator()() % 5000);
-  on_all_ranks(world, [&](int rank) {
-    Engine& engine = world.engine(rank);
-    for (int round = 0; round < 4; ++round) {
-      std::vector<float> values(static_cast<std::size_t>(count));
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        values[i] = static_cast<float>((static_cast<std::size_t>(rank + round) + i) % 1000);
-      }
-      std::vector<float> small(10, 1.0F);
-      const auto beside = engine.submit("small", floats(10), bytes(small));
-      if ((rank + round) % 2 == 0) {
-        engine.submit_and_wait("large", floats(count), bytes(values));
-      } else {
-        engine.wait(*engine.submit("large", floats(count), bytes(values)));
-      }
-      engine.wait(*beside);
-      EXPECT_EQ(small, std::vector<float>(10, static_cast<float>(world.size())));
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        std::size_t expected = 0;
-        for (int r = 0; r < world.size(); ++r) {
-          expected += (static_cast<std::size_t>(r + round) + i) % 1000;
-        }
-        ASSERT_EQ(values[i], static_cast<float>(expected)) << "rank " << rank << " at " << i;
-      }
-    }
-  });
-}
 
 TEST_P(EngineOnLayouts, CrossedOrdersFinishAndAreRight) {
   ThreadWorld world(options());
@@ -116,18 +83,6 @@ TEST_P(EngineOnLayouts, DisagreementIsTheSameErrorEverywhereAndTheNextOneIsRight
     EXPECT_NE(texts.front().find("[8]"), std::string::npos) << texts.front();
     EXPECT_NE(texts.front().find("rank " + std::to_string(world.size() - 1)), std::string::npos);
   }
-}
-
-TEST_P(EngineOnLayouts, ANameMayChangeItsShapeOnAllRanks) {
-  ThreadWorld world(options());
-  on_all_ranks(world, [&](int rank) {
-    for (int round = 1; round < 30; ++round) {
-      std::vector<float> values(static_cast<std::size_t>(1 + round / 3), 1.0F);
-      world.engine(rank).submit_and_wait("g", floats(static_cast<std::int64_t>(values.size())),
-                                         bytes(values));
-      ASSERT_EQ(values.back(), static_cast<float>(world.size()));
-    }
-  });
 }
 
 TEST_P(EngineOnLayouts, MoreNamesThanIdsStillWork) {
@@ -218,7 +173,7 @@ TEST(Engine, AnOrphanedSubmissionFreesItsNameWhenItEnds) {
   });
 }
 
-/// Of a large tensor the engine reads this rank's slice where the caller has it, until the handle
+/// The engine reads this rank's slice of a large tensor where the caller has it, until the handle
 /// is dropped.
 void expect_that_an_orphan_leaves_memory_alone(std::vector<int> node_sizes) {
   ThreadWorld world({.node_sizes = std::move(node_sizes), .settings = {}, .engine_threads = true});

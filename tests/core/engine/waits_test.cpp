@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <functional>
@@ -34,11 +33,9 @@ using testing::HasSubstr;
 /// A world some of whose ranks are in shutdown(), the others not yet.
 class PartlyDepartedWorld : public test::PartlyRunningWorld {
  public:
-  /// `absent`: has not called it; `has_engine`: its engine runs all the same.
-  PartlyDepartedWorld(std::vector<int> node_sizes, int absent, bool has_engine = true)
-      : PartlyRunningWorld(std::move(node_sizes), settings(),
-                           has_engine ? std::vector<int>{} : std::vector{absent}),
-        absent_(absent) {
+  /// `absent`: has not called it; its engine runs all the same.
+  PartlyDepartedWorld(std::vector<int> node_sizes, int absent)
+      : PartlyRunningWorld(std::move(node_sizes), settings()), absent_(absent) {
     for (int rank = 0; rank < size(); ++rank) {
       if (rank != absent) threads_.emplace_back([this, rank] { engine(rank).depart(); });
     }
@@ -49,12 +46,6 @@ class PartlyDepartedWorld : public test::PartlyRunningWorld {
     return settings;
   }
   void depart_at_last() { engine(absent_).depart(); }
-  /// Where that is not possible.
-  void end() {
-    for (int rank = 0; rank < size(); ++rank) {
-      engine(rank).end_all(Error(ErrorCode::transport, "the test is over"));
-    }
-  }
 
  private:
   int absent_;
@@ -74,16 +65,6 @@ TEST(Departures, ItsOwnNodeAndTheLowestNodeSpeakOfARank) {
   EXPECT_TRUE(lines.have("rank 2 has waited"));
   EXPECT_FALSE(lines.have("rank 1 has waited"));
   world.depart_at_last();
-}
-
-TEST(Departures, WhereTheRootIsSilentEachNodeSaysWhatItKnows) {
-  const LoggedLines lines;
-  PartlyDepartedWorld world({2, 2}, 0, /*has_engine=*/false);
-  EXPECT_TRUE(
-      lines.await("as far as this node knows: rank 0 is in its own code, and has "
-                  "submitted nothing yet; rank 2; rank 3. Is one"));
-  EXPECT_TRUE(lines.await("as far as this node knows: rank 0; rank 1. Is one"));
-  world.end();
 }
 
 /// A process that waits for its end.

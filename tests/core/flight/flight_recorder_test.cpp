@@ -73,8 +73,10 @@ TEST(FlightRecorderDeathTest, AnUncaughtExceptionIsTheCauseInItsFile) {
     FlightRecorder recorder(nullptr);
     recorder.writer().identify({.rank = 5, .size = 6});
     recorder.write_failures_to(folder.file("records"));
-    const TerminateReport report(5,
-                                 {.record = [&](const std::string& why) { recorder.failed(why); }});
+    const TerminateReport report(5, [&](const std::string& why) {
+      recorder.failed(why);
+      log_end(5, why);
+    });
     throw_lost();
   };
   EXPECT_EXIT(end(), testing::KilledBySignal(SIGABRT), "std::runtime_error: lost");

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/base/text.h"
-#include "core/engine/leader_io.h"
 #include "core/engine/operations.h"
+#include "core/engine/set_engine.h"
 #include "tests/support/tree_network.h"
 
 namespace hora::internal::test {
