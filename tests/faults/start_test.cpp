@@ -100,7 +100,7 @@ TEST_F(Start, AProgramOfTheWrongTypeIsNamed) {
                       << "ELF of another machine";
   ::chmod(path.c_str(), 0700);
   start({.arguments = {"-np", "1", path}});
-  expect_cause(69, {path, "cannot be run: "}, Seconds(10));
+  expect_cause(127, {"could not be started: " + path + ": Exec format error"}, Seconds(10));
 }
 
 TEST_F(Start, AnUnreachableHostIsNamedWithSshsWordsWhatWasTriedAndWhatToDo) {

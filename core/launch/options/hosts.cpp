@@ -259,7 +259,8 @@ RendezvousPlace checked(std::string_view host, std::string_view port, int least_
   return {.host = std::string(host), .port = static_cast<std::uint16_t>(*number), .folder = {}};
 }
 
-/// The value of the last entry "name=value", as exec's environment may hold several; or nothing.
+}  // namespace
+
 std::optional<std::string_view> value_of(std::string_view name,
                                          std::span<const char* const> environment) {
   for (const char* const entry : environment) {
@@ -271,8 +272,6 @@ std::optional<std::string_view> value_of(std::string_view name,
   }
   return std::nullopt;
 }
-
-}  // namespace
 
 tl::expected<RendezvousPlace, std::string> parse_rendezvous(std::string_view url) {
   constexpr std::string_view kTcp = "tcp://";

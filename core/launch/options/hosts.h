@@ -86,6 +86,10 @@ struct NodeInEnvironment {
   bool operator==(const NodeInEnvironment&) const = default;
 };
 
+/// The value of the first entry "name=value" that is not empty.
+std::optional<std::string_view> value_of(std::string_view name,
+                                         std::span<const char* const> environment);
+
 /// MASTER_ADDR and MASTER_PORT (29500 where unset); nothing where the former is unset.
 tl::expected<std::optional<RendezvousPlace>, std::string> master_in_environment(
     std::span<const char* const> environment);

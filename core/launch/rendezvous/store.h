@@ -12,7 +12,7 @@
 
 #include "core/launch/control/event_loop.h"
 #include "core/launch/control/secret.h"
-#include "core/launch/network/interfaces.h"
+#include "core/launch/network/network.h"
 #include "core/launch/rendezvous/rendezvous.h"
 
 namespace hora::launch {

@@ -181,7 +181,7 @@ double limit_of(const Files& files) {
   return cgroup_cpu_limit(reader_of(files));
 }
 
-TEST(CgroupLimit, OfVersion2IsTheLeastUpToTheRoot) {
+TEST(CgroupLimit, IsTheLeastUpToTheRoot) {
   Files files = {{"/proc/self/cgroup", "0::/a/b/c\n"},
                  {"/sys/fs/cgroup/a/b/c/cpu.max", "max 100000\n"},
                  {"/sys/fs/cgroup/a/b/cpu.max", "250000 100000\n"},
@@ -190,15 +190,6 @@ TEST(CgroupLimit, OfVersion2IsTheLeastUpToTheRoot) {
   files["/sys/fs/cgroup/cpu.max"] = "50000 100000\n";
   EXPECT_EQ(limit_of(files), 0.5);
   EXPECT_EQ(limit_of({{"/proc/self/cgroup", "0::/\n"}, {"/sys/fs/cgroup/cpu.max", "1 2"}}), 0.5);
-}
-
-TEST(CgroupLimit, OfVersion1) {
-  EXPECT_EQ(limit_of({{"/proc/self/cgroup", "3:memory:/x\n4:cpu,cpuacct:/docker/1\n0::/\n"},
-                      {"/sys/fs/cgroup/cpu,cpuacct/docker/1/cpu.cfs_quota_us", "-1\n"},
-                      {"/sys/fs/cgroup/cpu,cpuacct/docker/1/cpu.cfs_period_us", "100000\n"},
-                      {"/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "150000\n"},
-                      {"/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n"}}),
-            1.5);
 }
 
 TEST(CgroupLimit, IsNoneOfOddFiles) {
@@ -222,7 +213,7 @@ TEST(AvailableMemory, IsTheHostsWithoutACgroup) {
   EXPECT_EQ(memory_of({}), 0U);
 }
 
-TEST(AvailableMemory, OfVersion2IsTheLeastUpToTheRoot) {
+TEST(AvailableMemory, IsTheLeastUpToTheRoot) {
   Files files = {{"/proc/meminfo", kMeminfo},
                  {"/proc/self/cgroup", "0::/a/b\n"},
                  {"/sys/fs/cgroup/a/b/memory.max", "max\n"},
@@ -236,29 +227,15 @@ TEST(AvailableMemory, OfVersion2IsTheLeastUpToTheRoot) {
   EXPECT_EQ(memory_of(files), 1U) << "used up, but known";
 }
 
-TEST(AvailableMemory, OfVersion1) {
-  Files files = {{"/proc/meminfo", kMeminfo},
-                 {"/proc/self/cgroup", "9:memory:/docker/1\n"},
-                 {"/sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes", "9223372036854771712\n"},
-                 {"/sys/fs/cgroup/memory/docker/1/memory.usage_in_bytes", "1000\n"},
-                 {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "500000\n"},
-                 {"/sys/fs/cgroup/memory/memory.usage_in_bytes", "400000\n"},
-                 {"/sys/fs/cgroup/memory/memory.stat", "cache 9\ntotal_inactive_file 1\n"}};
-  EXPECT_EQ(memory_of(files), 100001U);
-  files["/sys/fs/cgroup/memory/memory.usage_in_bytes"] = "many";
-  EXPECT_EQ(memory_of(files), 1024000U);
-}
-
 TEST(OomKills, AreThoseOfTheCgroupItself) {
   const auto kills = [](const Files& files) { return oom_kills(reader_of(files)); };
   EXPECT_EQ(kills({{"/proc/self/cgroup", "0::/a/b\n"},
                    {"/sys/fs/cgroup/a/b/memory.events", "low 0\noom 3\noom_kill 2\n"},
                    {"/sys/fs/cgroup/a/memory.events", "oom_kill 9\n"}}),
             2U);
-  EXPECT_EQ(kills({{"/proc/self/cgroup", "9:memory:/docker/1\n0::/\n"},
-                   {"/sys/fs/cgroup/memory/memory.oom_control",
-                    "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n"}}),
-            4U)
+  EXPECT_EQ(
+      kills({{"/proc/self/cgroup", "0::/a/b\n"}, {"/sys/fs/cgroup/memory.events", "oom_kill 4"}}),
+      4U)
       << "a container sees its own as the root";
   EXPECT_EQ(kills({}), 0U);
 }

@@ -1,4 +1,4 @@
-// horarun --check-build, asked from outside; and the real libraries, by its own process.
+// horarun --check-build, asked from outside.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,11 +23,11 @@ std::string printed(std::vector<std::string> arguments) {
 
 TEST(CheckBuild, SaysWhatThereIsAndWhatIsMissing) {
   const std::string text = printed({"--check-build"});
-  EXPECT_THAT(text, AllOf(StartsWith("hora      " HORA_VERSION "\nMPI       built with "),
-                          HasSubstr("; started by /"), HasSubstr("\n          its library: "),
-                          HasSubstr(", MPI_THREAD_"), HasSubstr("\nLibTorch  "),
-                          HasSubstr("\nCUDA      "), HasSubstr("\nNCCL      "),
-                          HasSubstr("\nvectors   "), Not(HasSubstr("too little"))));
+  EXPECT_THAT(text,
+              AllOf(StartsWith("hora      " HORA_VERSION "\nMPI       built with "),
+                    HasSubstr("; started by /"), HasSubstr("\n          its library: "),
+                    HasSubstr("\nLibTorch  "), HasSubstr("\nCUDA      "), HasSubstr("\nNCCL      "),
+                    HasSubstr("\nvectors   "), Not(HasSubstr("cannot be used"))));
   EXPECT_THAT(printed({"--check-build", "--mpirun", "/no/mpirun"}),
               HasSubstr("--mpirun \"/no/mpirun\": there is no such program"));
 }
@@ -48,17 +48,6 @@ TEST(CheckBuild, SaysThatMpirunIsAnotherMpis) {
   const bool built_with_mpich = hydra.find("which starts other") == std::string::npos;
   EXPECT_THAT(built_with_mpich ? open_mpi : hydra, is_other);
   EXPECT_THAT(built_with_mpich ? hydra : open_mpi, Not(is_other));
-}
-
-TEST(LibraryQuery, SaysWhatIsMissing) {
-  EXPECT_THAT(
-      printed({"--query-library", "mpi", "/no/libmpi.so", "libnone.so.7"}),
-      AllOf(HasSubstr("horarun-failure: "), HasSubstr("/no/libmpi.so"), HasSubstr("libnone.so.7")));
-  EXPECT_THAT(printed({"--query-library", "mpi", "libm.so.6"}),
-              HasSubstr("it has no function MPI_"));
-  EXPECT_THAT(printed({"--query-library", "nccl", "/no/libnccl.so", "libm.so.6"}),
-              HasSubstr("it has no function ncclGetVersion"));
-  EXPECT_THAT(printed({"--query-library"}), HasSubstr("horarun --check-build alone"));
 }
 
 }  // namespace

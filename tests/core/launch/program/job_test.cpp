@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "tests/core/launch/options/parsed.h"
+#include "tests/support/environment_variable.h"
 
 namespace hora::launch {
 namespace {
@@ -27,19 +28,7 @@ MATCHER_P2(HostIs, name, ranks, "") {
   return arg.name == name && arg.ranks == ranks;
 }
 
-/// This process's variable, until the end of the test.
-class ScopedVariable {
- public:
-  ScopedVariable(std::string name, const std::string& value) : name_(std::move(name)) {
-    ::setenv(name_.c_str(), value.c_str(), 1);
-  }
-  ~ScopedVariable() { ::unsetenv(name_.c_str()); }
-  ScopedVariable(const ScopedVariable&) = delete;
-  ScopedVariable& operator=(const ScopedVariable&) = delete;
-
- private:
-  std::string name_;
-};
+using ScopedVariable = internal::test::EnvironmentVariable;
 
 /// Jobs of "train" under an mpirun that says that it is Open MPI 4.
 class MakeJob : public testing::Test {
@@ -118,6 +107,9 @@ TEST_F(MakeJob, RanksPerHostAreSlots) {
 }
 
 TEST_F(MakeJob, RanksPerHostHoldForAnAllocation) {
+  const std::string scontrol = test::written(folder_, "scontrol", "#!/bin/sh\necho n1; echo n2\n");
+  std::filesystem::permissions(scontrol, std::filesystem::perms::owner_all);
+  const ScopedVariable path("PATH", folder_.path().string() + ":" + std::getenv("PATH"));
   const ScopedVariable nodes("SLURM_JOB_NODELIST", "n[1-2]");
   const ScopedVariable cpus("SLURM_JOB_CPUS_PER_NODE", "8(x2)");
   environment_ = {"SLURM_JOB_NODELIST=n[1-2]"};

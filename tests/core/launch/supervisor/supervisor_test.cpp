@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/launch/network/network_trial.h"
+#include "core/launch/network/network.h"
 #include "tests/core/launch/network/hosts_under_test.h"
 
 namespace hora::launch {
