@@ -23,7 +23,7 @@ inline bool is_variable_name(std::string_view name) noexcept {
 /// True where it may stand on a command line as a host: a name or an address of [A-Za-z0-9._:-]
 /// that is no option.
 inline bool is_host_name(std::string_view name) noexcept {
-  constexpr std::size_t kLongest = 255;  // RFC 1035, 2.3.4
+  constexpr std::size_t kLongest = 253;  // RFC 1035, 2.3.4, without the last dot
   const auto is_allowed = [](char c) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
            c == '_' || c == ':' || c == '-';

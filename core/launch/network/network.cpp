@@ -321,10 +321,16 @@ class Chooser {
   }
 
  private:
+  bool mutual(std::size_t host, std::size_t candidate, std::size_t peer,
+              std::size_t peer_candidate) const {
+    return reachability_.contains({host, candidate, peer, peer_candidate}) &&
+           reachability_.contains({peer, peer_candidate, host, candidate});
+  }
+
   bool reach(std::size_t host, std::size_t peer) const {
     for (std::size_t a = 0; a < candidates_[host].size(); ++a) {
       for (std::size_t b = 0; b < candidates_[peer].size(); ++b) {
-        if (reachability_.mutual(host, a, peer, b)) return true;
+        if (mutual(host, a, peer, b)) return true;
       }
     }
     return false;
@@ -362,8 +368,7 @@ class Chooser {
 
   bool joins(const Assignment& assignment, std::size_t host, std::size_t candidate) const {
     return std::ranges::all_of(probe_partners(host, hosts_.size()), [&](std::size_t peer) {
-      return peer >= assignment.size() ||
-             reachability_.mutual(host, candidate, peer, assignment[peer]);
+      return peer >= assignment.size() || mutual(host, candidate, peer, assignment[peer]);
     });
   }
 
@@ -792,7 +797,7 @@ NetworkTrial::Messages NetworkTrial::give_up() {
   Reachability reachability;
   for (std::size_t host = 0; host < hosts_.size(); ++host) {
     for (const ProbePair& pair : tried_[host]) {
-      reachability.add(host, pair.candidate(), pair.peer(), pair.peer_candidate());
+      reachability.insert({host, pair.candidate(), pair.peer(), pair.peer_candidate()});
     }
   }
   NetworkChoice choice = choose_network(hosts_, reachability);

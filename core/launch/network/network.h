@@ -134,23 +134,9 @@ std::vector<Candidate> candidates_of(const HostNetwork& host);
 /// away, round the circle. The relation is symmetric, and joins all hosts.
 std::vector<std::size_t> probe_partners(std::size_t host, std::size_t hosts);
 
-/// Hosts and candidates by their indices.
-class Reachability {
- public:
-  /// A datagram of `peer_candidate` of `peer` came to `candidate` of `host`.
-  void add(std::size_t host, std::size_t candidate, std::size_t peer, std::size_t peer_candidate) {
-    pairs_.insert({host, candidate, peer, peer_candidate});
-  }
-  bool mutual(std::size_t host, std::size_t candidate, std::size_t peer,
-              std::size_t peer_candidate) const {
-    return pairs_.contains({host, candidate, peer, peer_candidate}) &&
-           pairs_.contains({peer, peer_candidate, host, candidate});
-  }
-  bool empty() const { return pairs_.empty(); }
-
- private:
-  std::set<std::array<std::size_t, 4>> pairs_;
-};
+/// {host, candidate, peer, its candidate}, by their indices: a datagram of the latter came to the
+/// former.
+using Reachability = std::set<std::array<std::size_t, 4>>;
 
 struct NetworkChoice {
   std::vector<std::vector<std::string>> interfaces;  ///< by host: the names of its interfaces
@@ -191,11 +177,10 @@ using ProbePair = wire::NetworkPair;
 /// Finds out, without a listening socket, which addresses of other hosts reach this one's.
 ///
 /// Each host binds a short-lived UDP socket to each of its candidates, and tells the launcher the
-/// ports over the connection that both have anyway. Then each sends datagrams to all addresses of
-/// its partners, again and again while it lives. A datagram holds the job's nonce and both ends'
-/// host and candidate, and must come from exactly the address and port that the launcher has told:
-/// one from an address that exists on several hosts (docker0's) counts for no other host than its
-/// own. Thread rule: that of the loop.
+/// ports. Then each sends datagrams to all addresses of its partners, again and again. A datagram
+/// holds the job's nonce and both ends' host and candidate, and must come from exactly the address
+/// and port that the launcher has told: an address that several hosts have (docker0's) counts for
+/// none but its own. Thread rule: that of the loop.
 class Probe {
  public:
   static constexpr std::chrono::milliseconds kLongest{1000};

@@ -40,6 +40,11 @@ struct UsageError {
   throw UsageError{std::move(text)};
 }
 
+[[noreturn]] void refuse(std::string_view place, int value, std::string_view problem,
+                         std::string_view advice = {}) {
+  refuse(place, std::to_string(value), problem, advice);
+}
+
 /// The values after a flag: nothing; optionally one of on, off and auto, after `=` or as the next
 /// argument (--NAME alone is on, --no-NAME off); a value; a name and a value as two arguments.
 enum class Takes { nothing, on_off, value, pair };
@@ -89,14 +94,9 @@ class HelpFormat : public CLI::Formatter {
   }
 };
 
-std::string lower(std::string text) {
-  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return text;
-}
-
 /// "HORA_FUSION_THRESHOLD" -> "fusion-threshold".
 std::string flag_of(std::string_view variable) {
-  std::string flag = lower(std::string(variable.substr(sizeof "HORA_" - 1)));
+  std::string flag = CLI::detail::to_lower(std::string(variable.substr(sizeof "HORA_" - 1)));
   std::ranges::replace(flag, '_', '-');
   return flag;
 }
@@ -113,15 +113,15 @@ std::string value_name(const SettingDescription& setting) {
 
 /// Horovod's names of levels: TRACE, DEBUG, INFO, WARNING, ERROR, FATAL.
 std::string level(const std::string& text) {
-  const std::string name = lower(text);
+  const std::string name = CLI::detail::to_lower(text);
   if (name == "trace") return "debug";
   return name == "fatal" || name == "critical" ? "error" : name;
 }
 
 /// Adds "0,3,8-11" to ascending ranks, however often the text names one.
 void add_ranks(std::vector<int>& ranks, std::string_view list) {
-  std::vector<int> begins(kMostRanks +
-                          1);  // ranges that begin at a rank, less those that have ended
+  // By rank: ranges that begin there, less those that have ended before.
+  std::vector<int> begins(kMostRanks + 1);
   const auto add = [&](int first, int last) {
     ++begins[static_cast<std::size_t>(first)];
     --begins[static_cast<std::size_t>(last) + 1];
@@ -284,28 +284,24 @@ class Flags {
     add_foreign();
     app_.description(wrapped(
         "Starts the ranks of a data-parallel job on one or several hosts, watches them, and "
-        "says what "
-        "happened when the job ends. What follows PROGRAM belongs to it.",
+        "says what happened when the job ends. What follows PROGRAM belongs to it.",
         0));
-    app_.footer(
-        wrapped(
-            "Each setting is a variable, too, over which the flag wins: --fusion-threshold is "
-            "HORA_FUSION_THRESHOLD. Sizes may end in KiB, MiB or GiB, times in us, ms or s. Of "
-            "those "
-            "that are on or off, --report is --report=on, and --no-report is --report=off. Long "
-            "flags "
-            "are taken after one dash, too, and with \"_\" for \"-\". Of a flag with one value "
-            "that "
-            "is "
-            "given several times the last holds.",
-            0) +
-        "\nFlags of horovodrun, mpirun and torchrun that work:\n" + wrapped(compatible_[0], 6) +
-        "that are accepted, and change nothing:\n" + wrapped(compatible_[1], 6) +
-        "that are refused, with what to use instead:\n" + wrapped(compatible_[2], 6) +
-        "\nExamples:\n"
+    const std::string settings = wrapped(
+        "Each setting is a variable, too, over which the flag wins: --fusion-threshold is "
+        "HORA_FUSION_THRESHOLD. Sizes may end in KiB, MiB or GiB, times in us, ms or s. Of those "
+        "that are on or off, --report is --report=on, and --no-report is --report=off. Long flags "
+        "are taken after one dash, too, and with \"_\" for \"-\". Of a flag with one value that is "
+        "given several times the last holds.",
+        0);
+    app_.footer(fmt::format(
+        "{}\nFlags of horovodrun, mpirun and torchrun that work:\n{}"
+        "that are accepted, and change nothing:\n{}"
+        "that are refused, with what to use instead:\n{}\nExamples:\n"
         "  horarun -np 4 ./train\n"
         "  horarun -np 4 -H a:2,b:2 ./train --epochs 10\n"
-        "  horarun --rendezvous tcp://a:29400 --nnodes 2 --node-rank 0 --nproc-per-node 4 ./train");
+        "  horarun --rendezvous tcp://a:29400 --nnodes 2 --node-rank 0 --nproc-per-node 4 ./train",
+        settings, wrapped(compatible_[0], 6), wrapped(compatible_[1], 6),
+        wrapped(compatible_[2], 6)));
   }
   Flags(const Flags&) = delete;
   Flags& operator=(const Flags&) = delete;
@@ -481,8 +477,7 @@ class Flags {
                "Number of ranks of the job (default: all slots of the hosts).");
     add(Takes::value, "x", "NAME",
         "Gives all ranks the variable NAME as it is in horarun's environment. NAME=VALUE works, "
-        "too, "
-        "but other users of this machine can see it in the list of processes.",
+        "too, but other users of this machine can see it in the list of processes.",
         [this](const Values& values) { forward_variable(values[0]); })
         ->take_all();
     add(Takes::value, "start-timeout", "SECONDS",
@@ -528,8 +523,7 @@ class Flags {
                "Lets hosts take more ranks than they have slots.");
     add(Takes::value, "network-interfaces network-interface iface", "NAME,...",
         "Network interfaces that the ranks use; their names may differ between hosts (default: "
-        "found "
-        "by trying which addresses reach each other).",
+        "found by trying which addresses reach each other).",
         [this](const Values& values) { add_interfaces(options_.network_interfaces, values[0]); });
     add_number("ssh-port p", "PORT", options_.ssh_port, 1, 65535,
                "Port of ssh on all hosts (default: ssh's own).");
@@ -552,10 +546,8 @@ class Flags {
     group_ = "Nodes that are started one by one";
     add(Takes::value, "rendezvous rdzv", "URL",
         "Without ssh: horarun is started on each node, and they meet at tcp://HOST:PORT (an "
-        "address "
-        "of node 0) or in file:///FOLDER (shared by all nodes; default: MASTER_ADDR and "
-        "MASTER_PORT, "
-        "where they are set).",
+        "address of node 0) or in file:///FOLDER (shared by all nodes; default: MASTER_ADDR and "
+        "MASTER_PORT, where they are set).",
         [this](const Values& values) {
           options_.rendezvous = or_refuse(parse_rendezvous(values[0]));
         });
@@ -1008,12 +1000,12 @@ void take_environment(LaunchOptions& options, Environment environment) {
 }
 
 void check_nodes(LaunchOptions& options) {
-  const std::string nodes = std::to_string(options.nnodes);
-  if (options.node_rank && *options.node_rank >= options.nnodes) {
-    refuse("--node-rank", std::to_string(*options.node_rank),
+  const int nodes = options.nnodes;
+  if (options.node_rank && *options.node_rank >= nodes) {
+    refuse("--node-rank", *options.node_rank,
            fmt::format("there are {} nodes, numbered from 0 (--nnodes)", nodes));
   }
-  if (options.nnodes == 1) {
+  if (nodes == 1) {
     options.rendezvous.reset();
     return;
   }
@@ -1038,17 +1030,16 @@ void complete_ranks_of_nodes(LaunchOptions& options) {
   const auto& np = options.np;
   if (!options.ranks_per_host) {
     if (np && *np % options.nnodes != 0) {
-      refuse("-np", std::to_string(*np),
-             fmt::format("cannot be shared evenly by {} nodes", options.nnodes),
+      refuse("-np", *np, fmt::format("cannot be shared evenly by {} nodes", options.nnodes),
              "give --nproc-per-node");
     }
     options.ranks_per_host = np ? *np / options.nnodes : 1;
   }
-  const long long ranks = static_cast<long long>(*options.ranks_per_host) * options.nnodes;
+  const int each = *options.ranks_per_host;
+  const long long ranks = static_cast<long long>(each) * options.nnodes;
   if (ranks > kMostRanks || (np && *np != ranks)) {
-    refuse(np ? "-np" : "--nproc-per-node", std::to_string(np.value_or(*options.ranks_per_host)),
-           fmt::format("{} nodes of {} ranks are {} ranks", options.nnodes, *options.ranks_per_host,
-                       ranks),
+    refuse(np ? "-np" : "--nproc-per-node", np.value_or(each),
+           fmt::format("{} nodes of {} ranks are {} ranks", options.nnodes, each, ranks),
            np ? "leave out -np" : "at most 65536 are possible");
   }
   options.np = static_cast<int>(ranks);
@@ -1057,23 +1048,20 @@ void complete_ranks_of_nodes(LaunchOptions& options) {
 /// --nproc-per-node with -H: the slots of each host.
 void limit_hosts(LaunchOptions& options) {
   const int each = *options.ranks_per_host;
-  for (const HostSlots& host : options.hosts) {
+  for (HostSlots& host : options.hosts) {
     if (host.counted && host.slots < each && !options.oversubscribe) {
-      refuse("--nproc-per-node", std::to_string(each),
+      refuse("--nproc-per-node", each,
              fmt::format("host {} has {} slots (-H host:slots, slots= in a hostfile)", host.name,
                          host.slots),
              "or add --oversubscribe");
     }
+    host.slots = each;
+    host.counted = true;
   }
   if (static_cast<long long>(each) * static_cast<long long>(options.hosts.size()) > kMostRanks) {
     refuse(
-        "--nproc-per-node", std::to_string(each),
+        "--nproc-per-node", each,
         fmt::format("on {} hosts these are more than {} ranks", options.hosts.size(), kMostRanks));
-  }
-  for (HostSlots& host : options.hosts) {
-    host.slots = std::min(each, host.limit);
-    host.limit = host.slots;
-    host.counted = true;
   }
 }
 
@@ -1082,7 +1070,7 @@ void complete_ranks(LaunchOptions& options, Environment environment) {
   if (options.hosts.empty()) {
     if (!options.ranks_per_host || is_in_allocation(environment)) return;
     if (options.np && *options.np > *options.ranks_per_host) {
-      refuse("-np", std::to_string(*options.np),
+      refuse("-np", *options.np,
              fmt::format("--nproc-per-node allows {} on this host, and no other is given",
                          *options.ranks_per_host),
              "name the hosts by -H");
@@ -1093,7 +1081,7 @@ void complete_ranks(LaunchOptions& options, Environment environment) {
   if (options.ranks_per_host) limit_hosts(options);
   if (!options.np) options.np = total_slots(options.hosts);
   const auto layout = lay_out_ranks(options.hosts, *options.np, options.oversubscribe);
-  if (!layout) refuse("-np", std::to_string(*options.np), layout.error());
+  if (!layout) refuse("-np", *options.np, layout.error());
 }
 
 /// Settings of the environment give way to the options'.
@@ -1125,7 +1113,7 @@ void complete(LaunchOptions& options, Environment environment) {
   check_nodes(options);
   complete_ranks(options, environment);
   if (options.np && !options.shown_ranks.empty() && options.shown_ranks.back() >= *options.np) {
-    refuse("--ranks", std::to_string(options.shown_ranks.back()),
+    refuse("--ranks", options.shown_ranks.back(),
            fmt::format("the ranks of this job are 0 to {}", *options.np - 1));
   }
   check_settings(options, environment);

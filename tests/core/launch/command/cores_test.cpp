@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "tests/support/seed.h"
 
@@ -117,32 +118,26 @@ TEST(ShareOfCores, GivesEachCoreToOneRankAndEachThreadACore) {
   }
 }
 
-std::string described(const GrantedCores& granted, int ranks,
-                      Binding binding = Binding::automatic) {
-  return describe_cores(granted, ranks, binding, ranks, "");
-}
-
 TEST(DescribeCores, InOneLine) {
-  EXPECT_EQ(described(machine(1, 8, 2), 2),
-            "2 ranks on 8 cores (16 hyperthreads), bound to 4 cores each, 4 threads each");
-  EXPECT_EQ(described(machine(1, 1), 1), "1 rank on 1 core, bound to 1 core, 1 thread");
-  EXPECT_EQ(described(machine(1, 2), 4), "4 ranks on 2 cores, not bound, 1 thread each");
-  EXPECT_EQ(described(machine(1, 8), 3),
-            "3 ranks on 8 cores, bound to 2 to 3 cores each, 2 threads each");
-  EXPECT_EQ(described(machine(2, 4), 4, Binding::numa),
-            "4 ranks on 8 cores, bound to 4 cores each, 2 threads each");
-  EXPECT_EQ(described(machine(1, 4), 2, Binding::none),
-            "2 ranks on 4 cores, not bound, 2 threads each");
-}
-
-TEST(DescribeCores, SaysLimitsAndTheUsersOwnThreads) {
   GrantedCores limited = machine(1, 8);
   limited.limit = 4;
   limited.limited_by = "the cgroup's quota";
-  EXPECT_EQ(
-      described(limited, 2),
-      "2 ranks on 8 cores with the time of 4 (the cgroup's quota), not bound, 2 threads each");
-  EXPECT_EQ(describe_cores(machine(1, 8), 2, Binding::automatic, 2, "3"),
+  using enum Binding;
+  for (const auto& [text, granted, ranks, binding] :
+       std::vector<std::tuple<const char*, GrantedCores, int, Binding>>{
+           {"2 ranks on 8 cores (16 hyperthreads), bound to 4 cores each, 4 threads each",
+            machine(1, 8, 2), 2, automatic},
+           {"1 rank on 1 core, bound to 1 core, 1 thread", machine(1, 1), 1, automatic},
+           {"4 ranks on 2 cores, not bound, 1 thread each", machine(1, 2), 4, automatic},
+           {"3 ranks on 8 cores, bound to 2 to 3 cores each, 2 threads each", machine(1, 8), 3,
+            automatic},
+           {"4 ranks on 8 cores, bound to 4 cores each, 2 threads each", machine(2, 4), 4, numa},
+           {"2 ranks on 4 cores, not bound, 2 threads each", machine(1, 4), 2, none},
+           {"2 ranks on 8 cores with the time of 4 (the cgroup's quota), not bound, 2 threads each",
+            limited, 2, automatic}}) {
+    EXPECT_EQ(describe_cores(granted, ranks, binding, ranks, ""), text);
+  }
+  EXPECT_EQ(describe_cores(machine(1, 8), 2, automatic, 2, "3"),
             "2 ranks on 8 cores, bound to 4 cores each, OMP_NUM_THREADS=3");
 }
 

@@ -59,7 +59,7 @@ inline Reachability reachable(const std::vector<HostNetwork>& hosts,
       for (std::size_t a = 0; a < own.size(); ++a) {
         for (std::size_t b = 0; b < peers.size(); ++b) {
           if (is_local(hosts[i], own[a]) || is_local(hosts[j], peers[b])) continue;
-          if (own[a].address.is_ipv4() == peers[b].address.is_ipv4()) result.add(i, a, j, b);
+          if (own[a].address.is_ipv4() == peers[b].address.is_ipv4()) result.insert({i, a, j, b});
         }
       }
     }

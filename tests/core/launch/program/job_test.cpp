@@ -1,4 +1,4 @@
-// From a command line to a job: each flag is seen in what is started.
+// From a command line to a job: each flag is seen in what is started; and --check-build.
 #include "core/launch/program/job.h"
 
 #include <gmock/gmock.h>
@@ -7,6 +7,7 @@
 
 #include <filesystem>
 
+#include "core/launch/control/child_process.h"
 #include "tests/core/launch/options/parsed.h"
 #include "tests/support/environment_variable.h"
 
@@ -233,6 +234,41 @@ TEST_F(MakeJob, DryRunPrintsCommandsThatAShellReads) {
   const std::string text = dry_run_text(job({"-H", "localhost:1,b:1"}));
   EXPECT_THAT(text, AllOf(StartsWith(kSelf + " --agent\nssh "), HasSubstr("\n"),
                           HasSubstr(mpirun_ + " --noprefix")));
+}
+
+std::string printed(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), HORARUN);
+  const auto output = captured_output(arguments, std::chrono::seconds(60));
+  return output ? output->text : output.error();
+}
+
+TEST(CheckBuild, SaysWhatThereIsAndWhatIsMissing) {
+  const std::string text = printed({"--check-build"});
+  EXPECT_THAT(text,
+              AllOf(StartsWith("hora      " HORA_VERSION "\nMPI       built with "),
+                    HasSubstr("; started by /"), HasSubstr("\n          its library: "),
+                    HasSubstr("\nLibTorch  "), HasSubstr("\nCUDA      "), HasSubstr("\nNCCL      "),
+                    HasSubstr("\nvectors   "), Not(HasSubstr("cannot be used"))));
+  EXPECT_THAT(printed({"--check-build", "--mpirun", "/no/mpirun"}),
+              HasSubstr("--mpirun \"/no/mpirun\": there is no such program"));
+}
+
+TEST(CheckBuild, SaysThatMpirunIsAnotherMpis) {
+  const internal::test::TemporaryFolder folder;
+  const auto text = [&](const char* words) {
+    const std::string mpirun =
+        test::written(folder, "mpirun", std::string("#!/bin/sh\necho '") + words + "'\n");
+    std::filesystem::permissions(mpirun, std::filesystem::perms::owner_all);
+    return printed({"--check-build", "--mpirun", mpirun});
+  };
+  const std::string hydra = text("HYDRA build details:\nVersion: 4.0.2");
+  const std::string open_mpi = text("mpirun (Open MPI) 4.1.4");
+  EXPECT_THAT(hydra, HasSubstr("mpirun (MPICH 4.0.2)"));
+  EXPECT_THAT(open_mpi, HasSubstr("mpirun (Open MPI 4.1.4)"));
+  const auto is_other = HasSubstr(", which starts other programs: name the mpirun of ");
+  const bool built_with_mpich = hydra.find("which starts other") == std::string::npos;
+  EXPECT_THAT(built_with_mpich ? open_mpi : hydra, is_other);
+  EXPECT_THAT(built_with_mpich ? hydra : open_mpi, Not(is_other));
 }
 
 }  // namespace
