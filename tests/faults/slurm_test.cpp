@@ -54,15 +54,16 @@ class Allocation : public FaultTest {
  protected:
   void SetUp() override {
     if (!hosts_can_have_names()) GTEST_SKIP() << kNoHosts;
-    const std::string path = srun_.file("srun");
-    std::ofstream(path) << kSrun;
-    ::chmod(path.c_str(), 0700);
+    std::ofstream(srun_.file("srun")) << kSrun;
+    // It is given lists without brackets.
+    std::ofstream(srun_.file("scontrol")) << "#!/bin/sh\necho \"$3\" | tr , '\\n'\n";
+    for (const char* const name : {"srun", "scontrol"}) ::chmod(srun_.file(name).c_str(), 0700);
   }
 
   /// From a batch script, which Slurm runs on node1. PATH leads to srun and the program.
   LaunchedJob& submit(const std::vector<std::string>& arguments,
                       const std::vector<std::string>& more_variables = {},
-                      const std::string& nodes = "node[1-2]") {
+                      const std::string& nodes = "node1,node2") {
     std::vector<std::string> environment{
         "SLURM_JOB_ID=7",
         "SLURM_JOB_NODELIST=" + nodes,
@@ -156,7 +157,7 @@ TEST_F(Allocation, ANodeThatSrunCannotReachIsNamedWithItsWords) {
 
 TEST_F(Allocation, VariablesThatContradictAreNamed) {
   submit({"fault_rank", "none", "-", "-"}, {"SLURM_JOB_CPUS_PER_NODE=2"});
-  expect_cause(2, {"SLURM_JOB_CPUS_PER_NODE", "numbers for 1 hosts"}, Seconds(5));
+  expect_cause(2, {"SLURM_JOB_CPUS_PER_NODE", "has numbers for 1 hosts"}, Seconds(5));
 }
 
 }  // namespace

@@ -28,10 +28,9 @@
 
 #include "core/launch/command/command.h"
 #include "core/launch/command/cores.h"
-#include "core/launch/command/remote_shell.h"
 #include "core/launch/control/child_process.h"
 #include "core/launch/control/event_loop.h"
-#include "core/launch/network/network_trial.h"
+#include "core/launch/network/network.h"
 #include "core/launch/watch/ending.h"
 
 namespace hora::launch {
@@ -213,32 +212,14 @@ constexpr milliseconds kKillLimit{5000};
 constexpr milliseconds kReportTime{1000};
 constexpr int kNotStarted = 127;  ///< as a shell has it
 
-/// Returns the last value in `environment` ("NAME=VALUE"), else this process's; empty where there
-/// is none.
-std::string value_of(std::string_view name, const std::vector<std::string>& environment) {
-  const std::string start = fmt::format("{}=", name);
-  for (auto variable = environment.rbegin(); variable != environment.rend(); ++variable) {
-    if (variable->starts_with(start)) return variable->substr(start.size());
-  }
-  const char* own = std::getenv(std::string(name).c_str());
-  return own == nullptr ? "" : own;
-}
-
-/// Without its streams; an error says what is wrong with the request.
-tl::expected<ChildOptions, std::string> child_of(const Start& request) {
+/// Without its streams.
+ChildOptions child_of(const Start& request) {
   ChildOptions child;
   child.environment = request.environment;
   child.arguments = request.arguments;
+  if (child.arguments.empty()) child.arguments = shell_command(request.text);
   child.folder = request.folder;
   child.dies_with_parent = true;
-  if (!child.arguments.empty()) return child;
-  const auto command = parse_remote_command(
-      request.text, [&](std::string_view name) { return value_of(name, request.environment); });
-  if (!command) return tl::unexpected(command.error());
-  child.arguments = command->arguments;
-  for (const Variable& variable : command->environment) {
-    child.environment.push_back(fmt::format("{}={}", variable.name, variable.value));
-  }
   return child;
 }
 
@@ -355,21 +336,20 @@ void Agent::on(const Start& request) {
 }
 
 tl::expected<void, std::string> Agent::start(const Start& request) {
-  auto child = child_of(request);
-  if (!child) return tl::unexpected(child.error());
+  ChildOptions child = child_of(request);
   for (std::string& variable : folders_.environment()) {
-    child->environment.push_back(std::move(variable));
+    child.environment.push_back(std::move(variable));
   }
-  child->environment.push_back(fmt::format("{}={}", kAgentVariable, address_of(reports_.write)));
+  child.environment.push_back(fmt::format("{}={}", kAgentVariable, address_of(reports_.write)));
   UniqueFd input;
   if (!request.input.empty()) {
     input.reset(::open(request.input.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
   }
-  child->input = input.get();
+  child.input = input.get();
   Pipe output = make_pipe(), error = make_pipe();
-  child->output = output.write.get();
-  child->error = error.write.get();
-  const auto started = start_child(*child);
+  child.output = output.write.get();
+  child.error = error.write.get();
+  const auto started = start_child(child);
   if (!started) return tl::unexpected(started.error());
   Started& process = processes_[*started];
   process = {request.process, {std::move(output.read), std::move(error.read)}};

@@ -26,7 +26,7 @@
 #include <utility>
 
 #include "core/base/file.h"
-#include "core/launch/network/interfaces.h"
+#include "core/launch/network/network.h"
 
 namespace hora::launch {
 namespace {
@@ -111,7 +111,7 @@ tl::expected<std::vector<IpAddress>, std::string> resolve(const std::string& hos
   std::vector<IpAddress> addresses;
   for (const addrinfo* entry = first; entry != nullptr; entry = entry->ai_next) {
     const auto address = address_of(entry->ai_addr);
-    if (!address || (address->family == Family::ipv6 && address->is_link_local())) continue;
+    if (!address || address->is_of_one_link()) continue;
     if (std::ranges::find(addresses, *address) == addresses.end()) addresses.push_back(*address);
   }
   if (addresses.empty()) return tl::unexpected("the name " + host + " has no usable address");

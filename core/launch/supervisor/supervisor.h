@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/launch/control/messages.h"
-#include "core/launch/network/network_trial.h"
+#include "core/launch/network/network.h"
 #include "core/launch/watch/ending.h"
 
 namespace hora::launch {

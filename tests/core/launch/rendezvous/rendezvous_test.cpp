@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "core/launch/control/child_process.h"
-#include "core/launch/network/interfaces.h"
+#include "core/launch/network/network.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hora::launch {

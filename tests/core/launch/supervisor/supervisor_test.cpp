@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/flight/record_reader.h"
-#include "core/launch/network/network_trial.h"
+#include "core/launch/network/network.h"
 #include "tests/core/launch/network/hosts_under_test.h"
 
 namespace hora::launch {
