@@ -13,7 +13,7 @@
 #include <optional>
 #include <system_error>
 
-#include "core/launch/control/event_loop.h"
+#include "core/launch/control/system.h"
 
 namespace hora::launch {
 

@@ -23,7 +23,7 @@
 #include <string_view>
 #include <tuple>
 
-#include "core/launch/control/event_loop.h"
+#include "core/launch/control/system.h"
 
 namespace hora::launch {
 namespace {

@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/launch/control/event_loop.h"
-#include "core/launch/control/messages.h"
+#include "core/launch/control/channel.h"
+#include "core/launch/control/system.h"
 #include "core/launch/network/interfaces.h"
 
 namespace hora::launch {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/launch/command/mpi.h"
-#include "core/launch/control/child_process.h"
+#include "core/launch/control/system.h"
 #include "core/launch/text.h"
 
 namespace hora::launch {

@@ -8,7 +8,7 @@
 
 #include "core/flight/record_reader.h"
 #include "core/flight/record_writer.h"
-#include "core/launch/control/messages.h"
+#include "core/launch/control/channel.h"
 
 namespace hora::launch {
 namespace {
