@@ -23,7 +23,7 @@
 #include <thread>
 
 #include "core/base/process.h"
-#include "core/launch/control/child_process.h"
+#include "core/launch/control/system.h"
 #include "core/launch/guard/guard.h"
 #include "tests/support/read_file.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/launch/control/event_loop.h"
+#include "core/launch/control/system.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hora::launch::test {

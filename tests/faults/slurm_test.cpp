@@ -74,7 +74,8 @@ class Allocation : public FaultTest {
         "SLURM_CPUS_ON_NODE=2",
         "PATH=" + srun_.path().string() + ":" +
             std::filesystem::path(FAULT_RANK).parent_path().string() + ":" + std::getenv("PATH")};
-    environment.insert(environment.end(), more_variables.begin(), more_variables.end());
+    // Of one name the first counts.
+    environment.insert(environment.begin(), more_variables.begin(), more_variables.end());
     return start({arguments, environment, {}, "node1"});
   }
   std::vector<std::string> srun_arguments(const std::string& node) const {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/launch/control/channel.h"
-#include "core/launch/control/child_process.h"
+#include "core/launch/control/system.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/require.h"
 

@@ -28,8 +28,7 @@
 
 #include "core/launch/command/command.h"
 #include "core/launch/command/cores.h"
-#include "core/launch/control/child_process.h"
-#include "core/launch/control/event_loop.h"
+#include "core/launch/control/system.h"
 #include "core/launch/network/network.h"
 #include "core/launch/watch/ending.h"
 

@@ -12,7 +12,6 @@
 
 #include "core/base/process.h"
 #include "core/launch/control/channel.h"
-#include "core/launch/control/messages.h"
 
 namespace hora::launch {
 

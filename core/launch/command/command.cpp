@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "core/launch/control/system.h"
 #include "core/launch/text.h"
 
 namespace hora::launch {

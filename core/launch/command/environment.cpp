@@ -12,7 +12,7 @@
 #include <limits>
 #include <map>
 
-#include "core/launch/control/child_process.h"
+#include "core/launch/control/system.h"
 #include "core/launch/text.h"
 
 namespace hora::launch {

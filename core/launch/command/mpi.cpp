@@ -13,7 +13,7 @@
 #include <filesystem>
 #include <numeric>
 
-#include "core/launch/control/child_process.h"
+#include "core/launch/control/system.h"
 #include "core/launch/text.h"
 
 namespace hora::launch {

@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/launch/control/event_loop.h"
+#include "core/launch/control/system.h"
 #include "core/launch/text.h"
 
 namespace hora::launch {

@@ -5,6 +5,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -301,19 +302,9 @@ std::string how_it_ended(const FlightRecord& record) {
                        in_hora ? " without Context::shutdown()" : "");
   }
   if (record.stopped) return "was stopped";
-  switch (record.state) {
-    case RecordState::starting:
-      return "was in hora::init";
-    case RecordState::initialised:
-      return "was running";
-    case RecordState::in_shutdown:
-      return "was in shutdown";
-    case RecordState::shut_down:
-      return "had shut hora down";
-    case RecordState::failed:
-      return "had failed";
-  }
-  return {};
+  constexpr std::array kStates{"was in hora::init", "was running", "was in shutdown",
+                               "had shut hora down", "had failed"};
+  return kStates.at(static_cast<std::size_t>(record.state));
 }
 
 std::string name_of(const Meeting& meeting) {
@@ -360,9 +351,14 @@ class Case {
   }
 
   Diagnosis diagnosis() const {
-    Diagnosis result{.headline = headline(), .ranks = {}, .notes = notes()};
+    Diagnosis result{.headline = headline(), .notes = notes()};
     // The others are in the notes: what a record says of the job's size may be damage.
-    for (const auto& [rank, record] : job_.of_rank) result.ranks.push_back(finding(rank, record));
+    for (const auto& [rank, record] : job_.of_rank) {
+      std::string end = how_it_ended(record);
+      if (record.ended) end += " at " + at(record.ended->time);
+      result.ranks.push_back(
+          {std::to_string(rank), record.host, end, activity_text(record), record.phase});
+    }
     return result;
   }
 
@@ -408,14 +404,13 @@ class Case {
   std::optional<std::string> died_at_once() const {
     if (failures_.size() < 2 || static_cast<int>(failures_.size()) != job_.size)
       return std::nullopt;
-    RecordTime first = failures_.front().time;
-    RecordTime last = first;
+    const auto [least, most] = std::ranges::minmax(failures_, {}, &FailedRank::time);
+    const RecordTime first = least.time, last = most.time;
     const std::string how = how_it_ended(*record_of(failures_.front().rank));
-    for (const FailedRank& failure : failures_) {
-      if (failure.has_cause || how_it_ended(*record_of(failure.rank)) != how) return std::nullopt;
-      first = std::min(first, failure.time);
-      last = std::max(last, failure.time);
-    }
+    const auto is_another = [&](const FailedRank& failure) {
+      return failure.has_cause || how_it_ended(*record_of(failure.rank)) != how;
+    };
+    if (std::ranges::any_of(failures_, is_another)) return std::nullopt;
     if (last - first > kAtOnce) return std::nullopt;
     // Ranks that horarun ends have not failed; ranks that do the same may well crash together.
     const bool is_killed = record_of(failures_.front().rank)->ended->signal == SIGKILL;
@@ -564,14 +559,13 @@ class Case {
     if (const Meeting* const meeting = hang()) return meeting_text(*meeting);
     if (const auto together = died_at_once()) return *together;
     if (!failures_.empty() && !failures_.front().is_late) return failure_text(failures_.front());
-    const FlightRecord* first = nullptr;
+    std::optional<FailedRank> first;
     for (const auto& [rank, record] : job_.of_rank) {
-      if (record.cause && (!first || record.cause->time < first->cause->time)) first = &record;
+      if (!record.cause) continue;
+      const FailedRank failed{rank, false, record.cause->time, true};
+      if (!first || failed < *first) first = failed;
     }
-    if (first) {
-      return fmt::format("{} failed first, {} after the start: {}", rank_text(job_, first->rank),
-                         at(first->cause->time), first->cause->text);
-    }
+    if (first) return failure_text(*first);
     if (!failures_.empty()) return failure_text(failures_.front());
     if (!meetings_.empty()) return meeting_text(meetings_.front());
     if (static_cast<int>(job_.of_rank.size()) < job_.size) {
@@ -596,12 +590,6 @@ class Case {
     if (!last) return "none";
     return fmt::format("last {} at {}", collective_text(last->kind, last->name, last->set),
                        at(last->submitted));
-  }
-
-  RankFinding finding(int rank, const FlightRecord& record) const {
-    std::string end = how_it_ended(record);
-    if (record.ended) end += " at " + at(record.ended->time);
-    return {rank, record.host, end, activity_text(record), record.phase};
   }
 
   std::vector<std::string> notes() const {
@@ -665,22 +653,18 @@ tl::expected<Diagnosis, std::string> diagnose(const std::string& folder) {
 }
 
 std::string to_text(const Diagnosis& diagnosis) {
-  const RankFinding titles{0, "host", "end", "collectives", "phase"};
-  RankFinding widest = titles;
-  for (const RankFinding& one : diagnosis.ranks) {
-    if (one.host.size() > widest.host.size()) widest.host = one.host;
-    if (one.end.size() > widest.end.size()) widest.end = one.end;
-    if (one.collective.size() > widest.collective.size()) widest.collective = one.collective;
+  std::vector<RankRow> rows{{"rank", "host", "end", "collectives", "phase"}};
+  rows.insert(rows.end(), diagnosis.ranks.begin(), diagnosis.ranks.end());
+  std::array<std::size_t, std::tuple_size_v<RankRow>> widths{6};
+  for (const RankRow& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }
-  const auto line = [&](const std::string& rank, const RankFinding& one) {
-    std::string text = fmt::format("{:>6}  {:<{}}  {:<{}}  {:<{}}  {}", rank, one.host,
-                                   widest.host.size(), one.end, widest.end.size(), one.collective,
-                                   widest.collective.size(), one.phase);
-    text.resize(text.find_last_not_of(' ') + 1);
-    return text + "\n";
-  };
-  std::string text = printable(diagnosis.headline) + "\n\n" + line("rank", titles);
-  for (const RankFinding& one : diagnosis.ranks) text += line(std::to_string(one.rank), one);
+  std::string text = printable(diagnosis.headline) + "\n\n";
+  for (const RankRow& row : rows) {
+    std::string line = fmt::format("{:>{}}", row[0], widths[0]);
+    for (std::size_t i = 1; i < row.size(); ++i) line += fmt::format("  {:<{}}", row[i], widths[i]);
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
   if (!diagnosis.notes.empty()) text += "\n";
   for (const std::string& note : diagnosis.notes) text += printable(note) + "\n";
   return text;

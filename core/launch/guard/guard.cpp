@@ -26,8 +26,7 @@
 #include "core/launch/command/cores.h"
 #include "core/launch/command/environment.h"
 #include "core/launch/control/channel.h"
-#include "core/launch/control/child_process.h"
-#include "core/launch/control/event_loop.h"
+#include "core/launch/control/system.h"
 #include "core/launch/text.h"
 #include "core/launch/watch/ending.h"
 

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "core/flight/record_reader.h"
-#include "core/launch/control/messages.h"
+#include "core/launch/control/channel.h"
 
 namespace hora::launch {
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <cstdio>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -80,15 +80,6 @@ std::string span_text(Moment length) {
   return fmt::format("{} min {} s", seconds / 60, seconds % 60);
 }
 
-void write_all(int descriptor, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(descriptor, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;  // the reader is gone
-    bytes.remove_prefix(static_cast<std::size_t>(count));
-  }
-}
-
 }  // namespace
 
 LiveView::LiveView(const LiveOptions& options, const std::vector<JobHost>& hosts, Moment now)
@@ -156,20 +147,10 @@ std::string LiveView::state_of(const Rank& rank) {
   if (rank.stopped) return "stopped";
   if (!rank.seen) return rank.started ? "started" : "not started";
   if (rank.seen->state == kNotBegun) return "before hora::init";
-  switch (static_cast<RecordState>(rank.seen->state)) {
-    case RecordState::starting:
-      return "in hora::init";
-    case RecordState::initialised:
-      break;
-    case RecordState::in_shutdown:
-      return "in shutdown";
-    case RecordState::shut_down:
-      return "shut down";
-    case RecordState::failed:
-      return "failed";
-    default:
-      return "unknown";
-  }
+  const auto state = static_cast<RecordState>(rank.seen->state);
+  if (state > internal::last_of<RecordState>) return "unknown";
+  if (state == RecordState::starting) return "in hora::init";
+  if (state != RecordState::initialised) return std::string(name_of(state));
   const std::string idle = rank.seen->idle_ms < kIdleMilliseconds
                                ? ""
                                : ", idle " + span_text(Moment(rank.seen->idle_ms));
@@ -258,7 +239,7 @@ std::string LiveView::line(Moment now) const {
 void LiveView::erase() {
   if (drawn_lines_ == 0) return;
   // ECMA-48: cursor up (CUU), erase to the end of the page (ED).
-  write_all(options_.descriptor, fmt::format("\r\x1b[{}A\x1b[J", drawn_lines_));
+  ::dprintf(options_.descriptor, "\r\x1b[%zuA\x1b[J", drawn_lines_);
   drawn_lines_ = 0;
 }
 
@@ -266,7 +247,7 @@ void LiveView::on_time(bool in_line, Moment now) {
   const bool is_due = now >= next_;
   if (is_due) next_ = now + std::chrono::duration_cast<Moment>(options_.interval);
   if (!options_.on_terminal) {
-    if (is_due) write_all(options_.descriptor, "horarun: " + line(now) + "\n");
+    if (is_due) ::dprintf(options_.descriptor, "horarun: %s\n", line(now).c_str());
     return;
   }
   if (!is_due && drawn_lines_ > 0) return;
@@ -278,7 +259,7 @@ void LiveView::on_time(bool in_line, Moment now) {
   const bool is_below_text = in_line && drawn_lines_ == 0;
   erase();
   const std::string text = table(size, now);
-  write_all(options_.descriptor, (is_below_text ? "\n" : "") + text);
+  ::dprintf(options_.descriptor, "%s%s", is_below_text ? "\n" : "", text.c_str());
   drawn_lines_ = static_cast<std::size_t>(std::ranges::count(text, '\n'));
 }
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/launch/control/messages.h"
+#include "core/launch/control/channel.h"
 #include "core/launch/supervisor/supervisor.h"
 
 namespace hora::launch {

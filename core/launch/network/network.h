@@ -20,8 +20,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/launch/control/event_loop.h"
-#include "core/launch/control/messages.h"
+#include "core/launch/control/channel.h"
+#include "core/launch/control/system.h"
 
 namespace hora::launch {
 

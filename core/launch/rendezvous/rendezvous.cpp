@@ -18,6 +18,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <list>
 #include <memory>
 #include <span>
@@ -45,7 +46,7 @@ constexpr std::ptrdiff_t kMostPending = 16;
 constexpr std::size_t kLongestJoin = 4096;
 /// Later refusals are not printed: any process that can connect could fill a disk.
 constexpr int kMostRefusalsShown = 20;
-constexpr int kShownNodes = 16;
+constexpr std::size_t kShownNodes = 16;
 constexpr int kMostRanksOfNode = 65536;
 constexpr std::size_t kLongestNodeName = 255;
 
@@ -66,11 +67,6 @@ void configure(int descriptor) {
   const int on = 1;
   static_cast<void>(::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on));
   static_cast<void>(::setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on));
-}
-
-int milliseconds_until(Clock::time_point until) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
 }
 
 /// While nothing listens at a port of this host, the kernel may choose this very port for the side
@@ -118,20 +114,15 @@ tl::expected<std::vector<IpAddress>, std::string> resolve(const std::string& hos
   return addresses;
 }
 
-struct Listener {
+/// A socket and where it listens, or its other end.
+struct Socket {
   UniqueFd descriptor;
   Endpoint at;
 };
 
-/// A connection and its other end.
-struct Accepted {
-  UniqueFd descriptor;
-  Endpoint from;
-};
-
 /// A listening socket at `wanted` (port 0: any), or errno.
-tl::expected<Listener, int> listen_at(const Endpoint& wanted) {
-  Listener listener{stream_socket(wanted.address), wanted};
+tl::expected<Socket, int> listen_at(const Endpoint& wanted) {
+  Socket listener{stream_socket(wanted.address), wanted};
   const int descriptor = listener.descriptor.get();
   const int on = 1;
   SocketAddress bound(wanted.address, wanted.port);
@@ -146,14 +137,14 @@ tl::expected<Listener, int> listen_at(const Endpoint& wanted) {
 }
 
 /// The next connection; nothing where none waits.
-std::optional<Accepted> accept_from(const Listener& listener) {
+std::optional<Socket> accept_from(const Socket& listener) {
   SocketAddress from;
   UniqueFd descriptor(
       ::accept4(listener.descriptor.get(), from.get(), &from.length, SOCK_CLOEXEC | SOCK_NONBLOCK));
   const auto address = from.address();
   if (!descriptor || !address) return {};
   configure(descriptor.get());
-  return Accepted{std::move(descriptor), {*address, from.port()}};
+  return Socket{std::move(descriptor), {*address, from.port()}};
 }
 
 /// A connection, or errno; ETIMEDOUT at `until`, ECANCELED where `stop` (-1: none) became readable.
@@ -165,7 +156,7 @@ tl::expected<UniqueFd, int> connect_to(const Endpoint& to, int stop, Clock::time
     if (errno != EINPROGRESS && errno != EINTR) return tl::unexpected(errno);
     // poll() ignores negative descriptors.
     std::array<pollfd, 2> polled{pollfd{descriptor.get(), POLLOUT, 0}, pollfd{stop, POLLIN, 0}};
-    while (::poll(polled.data(), polled.size(), milliseconds_until(until)) <= 0) {
+    while (::poll(polled.data(), polled.size(), 20) <= 0) {
       if (Clock::now() >= until) return tl::unexpected(ETIMEDOUT);
     }
     if (polled[1].revents != 0) return tl::unexpected(ECANCELED);
@@ -208,7 +199,7 @@ class Store {
 
   /// Makes this process node 0, which listens from now on; nothing where another is. Throws
   /// Error(invalid_argument) where it cannot be.
-  virtual std::optional<Listener> claim() = 0;
+  virtual std::optional<Socket> claim() = 0;
   /// Where node 0 listens, in the order to try; the error says why that is not known yet.
   virtual tl::expected<std::vector<Endpoint>, std::string> find() = 0;
   /// The token, after claim() or find(); valid until the next call.
@@ -221,18 +212,13 @@ class Store {
   throw Error(ErrorCode::invalid_argument, why);
 }
 
-/// Whether bind() says that this host does not have the address, or nothing of its family.
-bool is_elsewhere(int error) {
-  return error == EADDRNOTAVAIL || error == EAFNOSUPPORT;
-}
-
 /// A name that resolves to loopback on every host.
 bool means_loopback(const std::string& host) {
   return host == "localhost" || parse_address(host).has_value();
 }
 
 /// Node 0's listener. Nothing where nodes have no ranks, and another may be node 0.
-std::optional<Listener> listen_as_node0(const RendezvousOptions& options, const Endpoint& at) {
+std::optional<Socket> listen_as_node0(const RendezvousOptions& options, const Endpoint& at) {
   auto listener = listen_at(at);
   if (listener) return std::move(*listener);
   const int error = listener.error();
@@ -260,21 +246,21 @@ class AddressStore : public Store {
   AddressStore(const RendezvousOptions& options, SecretKey token)
       : options_(options), place_(options.place), token_(std::move(token)) {}
 
-  std::optional<Listener> claim() override;
+  std::optional<Socket> claim() override;
   tl::expected<std::vector<Endpoint>, std::string> find() override;
   tl::expected<const SecretKey*, std::string> token() override { return &token_; }
   bool token_may_change() const override { return false; }
 
  private:
   /// `why`: it is not at the address that the user named.
-  std::optional<Listener> listen_at_own(const std::string& why);
+  std::optional<Socket> listen_at_own(const std::string& why);
 
   const RendezvousOptions& options_;
   const RendezvousPlace& place_;
   SecretKey token_;
 };
 
-std::optional<Listener> AddressStore::claim() {
+std::optional<Socket> AddressStore::claim() {
   const auto addresses = resolve(place_.host);
   for (const IpAddress& address : addresses.value_or(std::vector<IpAddress>())) {
     if (address.is_unspecified()) {
@@ -288,7 +274,8 @@ std::optional<Listener> AddressStore::claim() {
     const Endpoint at{address, place_.port};
     auto listener = listen_at(at);
     if (listener) return std::move(*listener);
-    if (!is_elsewhere(listener.error())) return listen_as_node0(options_, at);
+    const bool is_elsewhere = listener.error() == EADDRNOTAVAIL || listener.error() == EAFNOSUPPORT;
+    if (!is_elsewhere) return listen_as_node0(options_, at);
   }
   if (!options_.node_rank) return std::nullopt;
   return listen_at_own(addresses ? fmt::format("{} ({}) is no address of this host", place_.host,
@@ -296,7 +283,7 @@ std::optional<Listener> AddressStore::claim() {
                                  : addresses.error());
 }
 
-std::optional<Listener> AddressStore::listen_at_own(const std::string& why) {
+std::optional<Socket> AddressStore::listen_at_own(const std::string& why) {
   auto listener = listen_as_node0(options_, {own_or_refuse(options_), place_.port});
   if (listener) {
     options_.say(fmt::format("{}; node 0 listens at {}", why, to_string(listener->at)));
@@ -335,7 +322,7 @@ class FolderStore : public Store {
     if (lock_) remove({".rendezvous", ".token", ".lock"});
   }
 
-  std::optional<Listener> claim() override;
+  std::optional<Socket> claim() override;
   tl::expected<std::vector<Endpoint>, std::string> find() override;
   tl::expected<const SecretKey*, std::string> token() override;
   bool token_may_change() const override { return token_is_made_; }
@@ -363,7 +350,7 @@ class FolderStore : public Store {
   UniqueFd lock_;  ///< of node 0
 };
 
-std::optional<Listener> FolderStore::claim() {
+std::optional<Socket> FolderStore::claim() {
   if (token_is_made_) check_private();
   lock();
   if (!lock_ && !options_.node_rank) return std::nullopt;
@@ -502,8 +489,7 @@ Join join_of(const RendezvousOptions& options) {
 class RendezvousServer {
  public:
   /// All outlive it.
-  RendezvousServer(const RendezvousOptions& options, const SecretKey& token,
-                   const Listener& listener)
+  RendezvousServer(const RendezvousOptions& options, const SecretKey& token, const Socket& listener)
       : options_(options),
         token_(token),
         listener_(listener),
@@ -519,20 +505,20 @@ class RendezvousServer {
     std::unique_ptr<Channel> channel = {};
     std::optional<Join> joined = {};       ///< which node it is; none: it has not said so
     std::optional<std::string> gone = {};  ///< why
+
+    bool is_here() const { return joined && !gone; }
   };
 
   void accept();
   void on_message(Peer& peer, const Message& message);
-  void admit(Peer& peer, Join join);
   void on_time(Clock::time_point now);
   void report();
   NodesMet go();
   [[noreturn]] void end(ErrorCode code, const std::string& why);
   void remove(const Peer& peer);
-  bool complete() const { return count_joined() + 1 == own_.nodes; }
-  int count_joined() const {
-    return static_cast<int>(std::ranges::count_if(
-        peers_, [](const Peer& peer) { return peer.joined.has_value() && !peer.gone; }));
+  bool complete() const { return count_missing() == 0; }
+  int count_missing() const {
+    return own_.nodes - 1 - static_cast<int>(std::ranges::count_if(peers_, &Peer::is_here));
   }
   std::string missing() const;
   std::string disagreement(const Join& join, const Endpoint& from) const;
@@ -540,7 +526,7 @@ class RendezvousServer {
 
   const RendezvousOptions& options_;
   const SecretKey& token_;
-  const Listener& listener_;
+  const Socket& listener_;
   const Join own_;
   EventLoop loop_;
   std::list<Peer> peers_;  ///< in order of arrival
@@ -564,7 +550,7 @@ NodesMet RendezvousServer::run() {
 void RendezvousServer::accept() {
   auto accepted = accept_from(listener_);
   if (!accepted) return;
-  Peer& peer = peers_.emplace_back(Peer{.from = accepted->from});
+  Peer& peer = peers_.emplace_back(Peer{.from = accepted->at});
   peer.channel = std::make_unique<Channel>(
       loop_, connection_of(std::move(accepted->descriptor)), token_, false, kLongestJoin,
       [this, &peer](Message&& message) { on_message(peer, message); },
@@ -577,15 +563,12 @@ void RendezvousServer::accept() {
 
 void RendezvousServer::on_message(Peer& peer, const Message& message) {
   if (peer.gone || complete() || std::holds_alternative<Heartbeat>(message)) return;
-  const auto* join = std::get_if<Join>(&message);
-  if (peer.joined || join == nullptr) {
+  const auto* sent = std::get_if<Join>(&message);
+  if (peer.joined || sent == nullptr) {
     peer.gone = "it has sent what is none of a node that joins";
     return;
   }
-  admit(peer, *join);
-}
-
-void RendezvousServer::admit(Peer& peer, Join join) {
+  Join join = *sent;
   for (std::string* text : {&join.version, &join.job, &join.host}) {
     *text = printable(*text, kLongestNodeName);
   }
@@ -634,7 +617,7 @@ std::string RendezvousServer::disagreement(const Join& join, const Endpoint& fro
   std::string same =
       join.node_rank == 0 ? fmt::format("{} ({})", first, to_string(listener_.at.address)) : "";
   for (const Peer& peer : peers_) {
-    if (peer.joined && !peer.gone && peer.joined->node_rank == join.node_rank) {
+    if (peer.is_here() && peer.joined->node_rank == join.node_rank) {
       same = fmt::format("host {} ({})", peer.joined->host, to_string(peer.from.address));
     }
   }
@@ -700,27 +683,25 @@ JoinWait RendezvousServer::wait_message() const {
 
 /// "nodes 2, 3 of 4"; where nodes have no ranks before all are there, "2 of 4 nodes".
 std::string RendezvousServer::missing() const {
-  const int count = own_.nodes - 1 - count_joined();
+  const int count = count_missing();
   if (own_.node_rank < 0) {
     return fmt::format("{} of {} node{}", count, own_.nodes, own_.nodes == 1 ? "" : "s");
   }
-  std::vector<bool> present(static_cast<std::size_t>(own_.nodes));
-  present[0] = true;
-  for (const Peer& peer : peers_) {
-    if (peer.joined && !peer.gone) present[static_cast<std::size_t>(peer.joined->node_rank)] = true;
+  std::vector<int> shown;
+  for (int rank = 1; rank < own_.nodes && shown.size() < kShownNodes; ++rank) {
+    const auto is_it = [&](const Peer& peer) {
+      return peer.is_here() && peer.joined->node_rank == rank;
+    };
+    if (std::ranges::none_of(peers_, is_it)) shown.push_back(rank);
   }
-  std::vector<std::size_t> shown;
-  for (std::size_t rank = 0; rank < present.size() && shown.size() < kShownNodes; ++rank) {
-    if (!present[rank]) shown.push_back(rank);
-  }
-  const std::string more =
-      count > kShownNodes ? fmt::format(" and {} more", count - kShownNodes) : "";
+  const std::size_t more_count = static_cast<std::size_t>(count) - shown.size();
+  const std::string more = more_count > 0 ? fmt::format(" and {} more", more_count) : "";
   return fmt::format("node{} {}{} of {}", count == 1 ? "" : "s", fmt::join(shown, ", "), more,
                      own_.nodes);
 }
 
 NodesMet RendezvousServer::go() {
-  std::erase_if(peers_, [](const Peer& peer) { return !peer.joined || peer.gone; });
+  std::erase_if(peers_, std::not_fn(&Peer::is_here));
   peers_.sort(
       [](const Peer& a, const Peer& b) { return a.joined->node_rank < b.joined->node_rank; });
   NodesMet result;

@@ -21,7 +21,7 @@
 #include <system_error>
 
 #include "core/launch/control/channel.h"
-#include "core/launch/control/child_process.h"
+#include "core/launch/control/system.h"
 #include "core/launch/watch/ending.h"
 
 namespace hora::launch {

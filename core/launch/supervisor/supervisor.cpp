@@ -101,25 +101,21 @@ std::optional<std::string> clock_warning(std::span<const PreparedHost> hosts) {
 }
 
 std::string cores_line(std::span<const PreparedHost> hosts) {
-  struct Group {
-    std::string cores;
-    std::vector<std::string> names = {};
-  };
-  std::vector<Group> groups;
+  std::vector<std::pair<std::string, std::vector<std::string>>> groups;  // cores, names
   for (const PreparedHost& host : hosts) {
     if (host.ranks == 0) continue;
-    auto group = std::ranges::find(groups, host.answer.cores, &Group::cores);
-    if (group == groups.end()) group = groups.insert(group, {.cores = host.answer.cores});
-    group->names.push_back(host.name);
+    auto group =
+        std::ranges::find(groups, host.answer.cores, [](auto& each) { return each.first; });
+    if (group == groups.end()) group = groups.insert(group, {host.answer.cores, {}});
+    group->second.push_back(host.name);
   }
   if (groups.size() == 1) {
-    const std::size_t count = groups.front().names.size();
+    const std::size_t count = groups.front().second.size();
     return fmt::format("cores: {}{}", count == 1 ? "" : fmt::format("on each of {} hosts ", count),
-                       groups.front().cores);
+                       groups.front().first);
   }
   std::vector<std::string> texts;
-  for (Group& group : groups)
-    texts.push_back(names_of(std::move(group.names)) + ": " + group.cores);
+  for (auto& [cores, names] : groups) texts.push_back(names_of(std::move(names)) + ": " + cores);
   return fmt::format("cores: {}", fmt::join(texts, "; "));
 }
 

@@ -14,7 +14,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/launch/control/messages.h"
+#include "core/launch/control/channel.h"
 #include "core/launch/network/network.h"
 #include "core/launch/watch/ending.h"
 

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/launch/control/messages.h"
+#include "core/launch/control/channel.h"
 
 namespace hora::launch {
 
@@ -146,6 +146,14 @@ class JobEnding {
   EndCause left_before_init(const RankEnded& left) const;
   std::optional<std::string> late_for_init(Moment now, Moment limit) const;
   std::string named(const std::vector<std::size_t>& ranks) const;
+  template <class Which>
+  std::vector<std::size_t> those(const Which& which) const {
+    std::vector<std::size_t> ranks;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (which(ranks_[rank])) ranks.push_back(rank);
+    }
+    return ranks;
+  }
   const RankEnded* left_without_init() const;
   std::optional<EndCause> cause_in_init(Moment now) const;
   std::optional<EndCause> cause_in_shutdown(Moment now) const;

@@ -8,7 +8,8 @@
 #include <fstream>
 #include <map>
 
-#include "core/launch/control/child_process.h"
+#include "core/launch/control/system.h"
+#include "tests/support/read_file.h"
 #include "tests/support/seed.h"
 #include "tests/support/temporary_folder.h"
 

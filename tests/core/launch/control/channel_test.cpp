@@ -7,11 +7,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 
-#include "core/launch/control/child_process.h"
+#include "core/launch/control/system.h"
 
 namespace hora::launch {
 namespace {
@@ -103,20 +105,6 @@ TEST_F(ChannelTest, CarriesMessagesBothWays) {
     EXPECT_TRUE(std::holds_alternative<EndAll>(here_.received.at(0)));
     EXPECT_TRUE(std::holds_alternative<Hello>(here_.received.at(1)));
   }
-}
-
-TEST(EventLoop, AStopBeforeItRunsHoldsOnce) {
-  EventLoop loop;
-  int turns = 0;
-  loop.each(std::chrono::milliseconds(1), [&] {
-    ++turns;
-    loop.stop();
-  });
-  loop.stop();
-  loop.run();
-  EXPECT_EQ(turns, 0);
-  loop.run();
-  EXPECT_EQ(turns, 1);
 }
 
 class UnknownSideTest : public ChannelTest {
@@ -228,6 +216,72 @@ TEST(ReportPipe, IsOpenedByItsAddress) {
   RankOutput message;
   message.bytes.assign(5000, 1);
   EXPECT_THROW(send_report(pipe.write, message), std::length_error);
+}
+
+Message output_of(int rank, std::size_t bytes) {
+  RankOutput message;
+  message.rank = rank;
+  message.bytes.assign(bytes, static_cast<std::uint8_t>(rank));
+  return message;
+}
+
+TEST(Messages, EveryKindComesBackAsItWas) {
+  RankEnded ended;
+  ended.pid = 4711;
+  ended.cause = "first";
+  Start start;
+  start.arguments = {"a", "", "b c"};
+  ArrivalsSeen arrivals;
+  arrivals.phases = {"backward"};
+  arrivals.rows.emplace_back(7, 4.0F, 9.0F, 2, 1);
+  for (const Message& message : std::vector<Message>{ended, start, Heartbeat{}, Hello{}, EndAll{},
+                                                     Prepared{}, RankSeen{}, arrivals}) {
+    const auto decoded = decode(encode(message));
+    ASSERT_TRUE(decoded) << decoded.error();
+    EXPECT_EQ(decoded->index(), message.index());
+    EXPECT_EQ(encode(*decoded), encode(message));
+  }
+  EXPECT_EQ(std::get<RankEnded>(*decode(encode(ended))).cause, "first");
+  EXPECT_EQ(std::get<ArrivalsSeen>(*decode(encode(arrivals))).rows.at(0).p99_ms(), 9.0F);
+  Bytes cut = encode(output_of(1, 50));
+  cut.resize(cut.size() / 2);
+  for (const Bytes& none : {Bytes(), Bytes(100), cut}) EXPECT_FALSE(decode(none));
+}
+
+TEST(FrameReader, ReadsToTheEndOfAMessageOrSaysWhatIsWrong) {
+  Pipe pipe = make_pipe();
+  ::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);
+  FrameReader reader;
+  const auto give = [&](std::span<const std::byte> bytes) {
+    ASSERT_EQ(::write(pipe.write.get(), bytes.data(), bytes.size()),
+              static_cast<ssize_t>(bytes.size()));
+  };
+  const Bytes frame = frame_of(encode(output_of(1, 50)));
+  for (std::size_t i = 0; i < frame.size(); ++i) {
+    EXPECT_FALSE(reader.read(pipe.read.get()).value()) << i;
+    give(std::span(frame).subspan(i, 1));
+  }
+  give(Bytes(3, std::byte{7}));
+  EXPECT_TRUE(reader.read(pipe.read.get()).value());
+  // The connection's next bytes belong to the code that takes it over.
+  Bytes rest(100);
+  EXPECT_EQ(::read(pipe.read.get(), rest.data(), rest.size()), 3);
+  for (const char byte : {'\0', '\xff'}) {
+    give(Bytes(4, static_cast<std::byte>(byte)));
+    EXPECT_THAT(FrameReader().read(pipe.read.get()).error(), HasSubstr("the most is"));
+  }
+  pipe.write.reset();
+  EXPECT_THAT(reader.read(pipe.read.get()).error(), HasSubstr("closed the connection"));
+}
+
+TEST(Frames, ThoseOfGuardsFitIntoAPipeAtOnce) {
+  EXPECT_LE(frame_of(encode(output_of(1, kMostOutputBytes))).size(), 4096U);
+  RankEnded ended;
+  ended.cause.assign(500, 'c');
+  ended.phase.assign(128, 'p');
+  ended.last_words.assign(1000, 'w');
+  ended.failure.assign(500, 'f');
+  EXPECT_LE(frame_of(encode(ended)).size(), 4096U);
 }
 
 }  // namespace

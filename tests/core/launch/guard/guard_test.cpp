@@ -6,8 +6,9 @@
 
 #include <string>
 
+#include "core/flight/flight_recorder.h"
 #include "core/flight/record_reader.h"
-#include "core/launch/control/messages.h"
+#include "core/launch/control/channel.h"
 
 namespace hora::launch {
 namespace {
@@ -117,7 +118,7 @@ TEST(ArrivalsSeen, AreToldOnceEach) {
 TEST(ArrivalsSeen, FitsIntoOneReport) {
   const RecordMemory memory = RecordMemory::anonymous().value();
   const std::vector<internal::RankArrivals> rows(internal::kRecordedArrivals,
-                                                        {70000, ~std::uint64_t{0}, 1h, 1h, 7});
+                                                 {70000, ~std::uint64_t{0}, 1h, 1h, 7});
   const std::string name(internal::kRecordPhaseNameBytes, '\x01');
   const std::vector<std::string_view> phases(internal::kRecordedPhases, name);
   internal::write_arrivals(memory.layout().arrivals,

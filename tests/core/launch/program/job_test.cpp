@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-#include "core/launch/control/child_process.h"
+#include "core/launch/control/system.h"
 #include "tests/core/launch/options/parsed.h"
 #include "tests/support/environment_variable.h"
 

@@ -228,8 +228,7 @@ TEST_F(SupervisorTest, AHostThatDoesNotTellItsNetworkIsNamed) {
   prepare();
   pass(Moment(2500));
   EXPECT_THAT(hosts_sent<Start>(), IsEmpty());
-  ASSERT_EQ(said_.size(), 1U);
-  EXPECT_THAT(said_[0], HasSubstr("no network interfaces were told by a, b"));
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("no network interfaces were told by a, b")));
 }
 
 TEST_F(SupervisorTest, ADaemonIsStartedByItsHostsAgent) {
@@ -255,9 +254,9 @@ TEST_F(SupervisorTest, AllProblemsOfAllHostsAreSaidBeforeTheStart) {
   Prepared prepared;
   prepared.problems = {"the program ./train: No such file or directory"};
   message(1, prepared);
-  ASSERT_EQ(said_.size(), 1U);
-  EXPECT_THAT(said_[0], HasSubstr("host a: it has hora 0.0.1, this host has"));
-  EXPECT_THAT(said_[0], HasSubstr("host b: the program ./train: No such file"));
+  EXPECT_THAT(said_,
+              ElementsAre(testing::AllOf(HasSubstr("host a: it has hora 0.0.1, this host has"),
+                                         HasSubstr("host b: the program ./train: No such file"))));
   EXPECT_THAT(hosts_sent<Start>(), IsEmpty());
   expect_finish(69);
 }
@@ -305,9 +304,9 @@ TEST_F(SupervisorTest, WhoLeftForGoodWhileOthersAreInsideInitIsNamed) {
   pass(Moment(4500));
   EXPECT_THAT(said_, IsEmpty());
   pass(Moment(1000));
-  ASSERT_EQ(said_.size(), 1U);
-  EXPECT_THAT(said_[0], HasSubstr("rank 2 (host b, pid 102) ended with exit status 0"));
-  EXPECT_THAT(said_[0], HasSubstr("before it called hora::init, in which the others waited"));
+  EXPECT_THAT(said_, ElementsAre(testing::AllOf(
+                         HasSubstr("rank 2 (host b, pid 102) ended with exit status 0"),
+                         HasSubstr("before it called hora::init, in which the others waited"))));
   expect_finish(1);
 }
 
@@ -441,9 +440,9 @@ TEST_F(SupervisorTest, ASilentHostIsNamed) {
     pass(Moment(4000));
     message(0, Heartbeat{});
   }
-  ASSERT_EQ(said_.size(), 1U);
-  EXPECT_THAT(said_[0], HasSubstr("host b has not been heard from for 30 s"));
-  EXPECT_THAT(said_[0], HasSubstr("its ranks: 2, 3"));
+  EXPECT_THAT(said_,
+              ElementsAre(testing::AllOf(HasSubstr("host b has not been heard from for 30 s"),
+                                         HasSubstr("its ranks: 2, 3"))));
   EXPECT_FALSE(finished_);
   lost(0);
   EXPECT_EQ(finished_, 69) << "a silent host is not waited for";

@@ -241,6 +241,12 @@ class JobEndingTest : public testing::Test {
     ending_.on_rank_ended(ended, rank == 0 ? "a" : "b", now);
   }
 
+  /// The cause that is known at that time, and not before.
+  EndCause cause_at(Moment time) const {
+    EXPECT_FALSE(ending_.cause(time - Moment(1)));
+    return ending_.cause(time).value_or(EndCause{"none", -1});
+  }
+
   const EndingLimits limits_;
   JobEnding ending_{2, limits_};
 };
@@ -273,12 +279,10 @@ TEST_F(JobEndingTest, AFailureIsNoEndUntilItIsExplained) {
 
 TEST_F(JobEndingTest, AnEarlierFailureIsAwaited) {
   end(1, exited(1), Moment(100));
-  EXPECT_FALSE(ending_.cause(Moment(99) + limits_.gather));
   end(0, SIGKILL, Moment(200));
-  const auto cause = ending_.cause(Moment(100) + limits_.gather);
-  ASSERT_TRUE(cause);
-  EXPECT_THAT(cause->text, HasSubstr("rank 0 (host a, pid 100) was killed by signal 9"));
-  EXPECT_EQ(cause->status, 137);
+  const EndCause cause = cause_at(Moment(100) + limits_.gather);
+  EXPECT_THAT(cause.text, HasSubstr("rank 0 (host a, pid 100) was killed by signal 9"));
+  EXPECT_EQ(cause.status, 137);
 }
 
 TEST_F(JobEndingTest, AnMpiThatDidNotStartIsNamed) {
@@ -290,10 +294,8 @@ TEST_F(JobEndingTest, AnMpiThatDidNotStartIsNamed) {
 
 TEST_F(JobEndingTest, WhatFollowsFromAnotherEndIsAwaitedForLonger) {
   end(1, SIGTERM, Moment(100), true);
-  EXPECT_FALSE(ending_.cause(Moment(99) + limits_.gather_consequences));
-  const auto cause = ending_.cause(Moment(100) + limits_.gather_consequences);
-  ASSERT_TRUE(cause);
-  EXPECT_THAT(cause->text, HasSubstr("rank 1 (host b"));
+  const EndCause cause = cause_at(Moment(100) + limits_.gather_consequences);
+  EXPECT_THAT(cause.text, HasSubstr("rank 1 (host b"));
 }
 
 TEST_F(JobEndingTest, AnMpirunThatAsksRanksToEndWithoutAReasonWasEndedItself) {
@@ -323,11 +325,10 @@ TEST_F(JobEndingTest, AKilledDaemonIsTheCauseOfWhatFollows) {
   ending_.on_daemon_ended(SIGKILL, "b", "; its ranks: 1", Moment(100));
   ending_.on_mpirun_ended(exited(1), Moment(150));
   end(1, SIGKILL, Moment(200), true);
-  const auto cause = ending_.cause(Moment(100) + limits_.gather);
-  ASSERT_TRUE(cause);
-  EXPECT_EQ(cause->text,
+  const EndCause cause = cause_at(Moment(100) + limits_.gather);
+  EXPECT_EQ(cause.text,
             "host b: MPI's daemon there was killed by signal 9 (SIGKILL); its ranks: 1");
-  EXPECT_EQ(cause->status, 137);
+  EXPECT_EQ(cause.status, 137);
   JobEnding other(2, limits_);
   other.on_daemon_ended(exited(1), "b", "", Moment(100));
   EXPECT_FALSE(other.cause(Moment(60000))) << "one that exits is no cause";
@@ -338,10 +339,9 @@ TEST_F(JobEndingTest, AKilledMpirunIsTheCauseOfRanksThatExitShortlyBeforeItIsKno
   end(1, exited(1), Moment(101));
   EXPECT_FALSE(ending_.cause(Moment(110))) << "mpirun's end is still to come";
   ending_.on_mpirun_ended(SIGKILL, Moment(150));
-  const auto cause = ending_.cause(Moment(150) + limits_.gather);
-  ASSERT_TRUE(cause);
-  EXPECT_EQ(cause->text, "mpirun was killed by signal 9 (SIGKILL)");
-  EXPECT_EQ(cause->status, 137);
+  const EndCause cause = cause_at(Moment(150) + limits_.gather);
+  EXPECT_EQ(cause.text, "mpirun was killed by signal 9 (SIGKILL)");
+  EXPECT_EQ(cause.status, 137);
 }
 
 TEST_F(JobEndingTest, ARankThatASignalEndedBeforeMpirunWasKilledIsTheCause) {
@@ -363,23 +363,19 @@ TEST_F(JobEndingTest, ARankThatExitedLongBeforeMpirunWasKilledIsTheCause) {
 TEST_F(JobEndingTest, AnMpirunThatEndsBeforeItsRanksHasFailed) {
   ending_.on_output("not for the user");
   ending_.on_mpirun_ended(exited(0), Moment(100));
-  EXPECT_FALSE(ending_.cause(Moment(99) + limits_.gather_consequences));
-  const auto cause = ending_.cause(Moment(100) + limits_.gather_consequences);
-  ASSERT_TRUE(cause);
-  EXPECT_EQ(cause->text, "mpirun ended with exit status 0");
-  EXPECT_EQ(cause->status, 1);
+  const EndCause cause = cause_at(Moment(100) + limits_.gather_consequences);
+  EXPECT_EQ(cause.text, "mpirun ended with exit status 0");
+  EXPECT_EQ(cause.status, 1);
 }
 
 TEST_F(JobEndingTest, WhoLeftBeforeInitIsNamedWhereOthersStayInside) {
   ending_.on_rank_seen(in_init(0), Moment(50));
   end(1, exited(0), Moment(100), false, "bye");
-  EXPECT_FALSE(ending_.cause(Moment(99) + limits_.init_alone));
-  const auto cause = ending_.cause(Moment(100) + limits_.init_alone);
-  ASSERT_TRUE(cause);
-  EXPECT_THAT(cause->text, HasSubstr("rank 1 (host b, pid 101) ended with exit status 0"));
-  EXPECT_THAT(cause->text, HasSubstr(", before it called hora::init, in which the others waited "
-                                     "for it; last words: bye"));
-  EXPECT_EQ(cause->status, 1);
+  const EndCause cause = cause_at(Moment(100) + limits_.init_alone);
+  EXPECT_THAT(cause.text, HasSubstr("rank 1 (host b, pid 101) ended with exit status 0"));
+  EXPECT_THAT(cause.text, HasSubstr(", before it called hora::init, in which the others waited "
+                                    "for it; last words: bye"));
+  EXPECT_EQ(cause.status, 1);
   ending_.on_rank_seen(seen(0, internal::RecordState::initialised), Moment(150));
   EXPECT_FALSE(ending_.cause(Moment(60000)));
 }
@@ -389,12 +385,9 @@ TEST_F(JobEndingTest, WhoIsLateForInitIsNamedAndEndsTheJobAtLast) {
   EXPECT_FALSE(ending_.late_for_init(Moment(99) + limits_.waits.init_warning));
   EXPECT_EQ(ending_.late_for_init(Moment(100) + limits_.waits.init_warning),
             "rank 1 (host b, pid 101) has not called hora::init, in which other ranks wait: 0");
-  const Moment end = Moment(100) + limits_.waits.init + limits_.gather_consequences;
-  EXPECT_FALSE(ending_.cause(end - Moment(1)));
-  const auto cause = ending_.cause(end);
-  ASSERT_TRUE(cause);
-  EXPECT_THAT(cause->text, HasSubstr("wait: 0; longer than HORA_INIT_TIMEOUT allows, 300 s"));
-  EXPECT_EQ(cause->status, 1);
+  const EndCause cause = cause_at(Moment(100) + limits_.waits.init + limits_.gather_consequences);
+  EXPECT_THAT(cause.text, HasSubstr("wait: 0; longer than HORA_INIT_TIMEOUT allows, 300 s"));
+  EXPECT_EQ(cause.status, 1);
 }
 
 TEST_F(JobEndingTest, WhoHasEndedIsNotLateForInit) {
@@ -439,23 +432,19 @@ TEST_F(JobEndingTest, WhoIsStoppedWhileOthersAreInShutdownEndsTheJob) {
   ending_.on_rank_stopped(1, true, Moment(100));
   EXPECT_FALSE(ending_.cause(Moment(500000))) << "nobody waits there";
   ending_.on_rank_seen(in_shutdown(0), Moment(500000));
-  EXPECT_FALSE(ending_.cause(Moment(499999) + limits_.waits.stopped));
-  const auto cause = ending_.cause(Moment(500000) + limits_.waits.stopped);
-  ASSERT_TRUE(cause);
-  EXPECT_EQ(cause->text,
+  const EndCause cause = cause_at(Moment(500000) + limits_.waits.stopped);
+  EXPECT_EQ(cause.text,
             "rank 1 (host b, pid 101) is stopped (SIGSTOP or SIGTSTP), and other ranks wait in "
             "shutdown(): 0; longer than HORA_TIMEOUT allows, 60 s");
-  EXPECT_EQ(cause->status, 1);
+  EXPECT_EQ(cause.status, 1);
 }
 
 TEST_F(JobEndingTest, WhoIsStoppedInShutdownItselfEndsTheJob) {
   for (int rank = 0; rank < 2; ++rank) ending_.on_rank_seen(in_shutdown(rank), Moment(100));
   ending_.on_rank_stopped(0, true, Moment(200));
-  EXPECT_FALSE(ending_.cause(Moment(199) + limits_.waits.stopped));
-  const auto cause = ending_.cause(Moment(200) + limits_.waits.stopped);
-  ASSERT_TRUE(cause);
-  EXPECT_THAT(cause->text, HasSubstr("rank 0 (host a, pid 100) is stopped"));
-  EXPECT_THAT(cause->text, HasSubstr("wait in shutdown(): 1;"));
+  const EndCause cause = cause_at(Moment(200) + limits_.waits.stopped);
+  EXPECT_THAT(cause.text, HasSubstr("rank 0 (host a, pid 100) is stopped"));
+  EXPECT_THAT(cause.text, HasSubstr("wait in shutdown(): 1;"));
 }
 
 TEST_F(JobEndingTest, WhoRunsOnWhileOthersAreInShutdownMayTakeAnyTime) {

@@ -1,4 +1,4 @@
-#include "core/launch/control/child_process.h"
+#include "core/launch/control/system.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -104,6 +104,20 @@ TEST(CapturedOutput, EndsAProgramThatTakesTooLongWithItsChildren) {
   ASSERT_FALSE(output);
   EXPECT_THAT(output.error(), HasSubstr("it has not ended after 100 ms"));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
+}
+
+TEST(EventLoop, AStopBeforeItRunsHoldsOnce) {
+  EventLoop loop;
+  int turns = 0;
+  loop.each(std::chrono::milliseconds(1), [&] {
+    ++turns;
+    loop.stop();
+  });
+  loop.stop();
+  loop.run();
+  EXPECT_EQ(turns, 0);
+  loop.run();
+  EXPECT_EQ(turns, 1);
 }
 
 }  // namespace
