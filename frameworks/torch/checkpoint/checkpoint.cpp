@@ -294,7 +294,7 @@ FolderContents look_on_all_ranks(const Context& context, const std::string& fold
   reject(text + ". Name another folder or slot, or remove this one to begin anew");
 }
 
-/// What a checkpoint holds, the same on every rank.
+/// Contents of a checkpoint, the same on every rank.
 struct Loaded {
   Manifest manifest;        ///< of the main part
   std::string from;         ///< "last" of rank 1, for messages

@@ -69,7 +69,7 @@ std::optional<std::uint64_t> bytes_of(DataType type, const std::vector<std::int6
 
 /// A header that is longer is refused, as the format's own library does.
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
-/// Of the header's objects and lists: the deepest is a tensor's shape.
+/// The deepest of the header's objects and lists is a tensor's shape.
 constexpr int kHeaderDepth = 2;
 
 using Json = nlohmann::json;

@@ -433,28 +433,16 @@ std::string CheckpointFolder::path(std::string_view slot) const {
   return join(folder_, slot);
 }
 
-void CheckpointFolder::stage(std::string_view slot, const Manifest& manifest,
-                             std::span<const FileImage> files) const {
+void CheckpointFolder::stage(std::string_view slot, std::span<const FileImage> files) const {
   make_folders(path(slot));
-  for (const FileImage& file : files) write_durably(join(path(slot), file.name), file.bytes);
-  write_durably(join(path(slot), kManifestName), bytes_in(to_text(manifest)));
-  sync_folder(path(slot));
-}
-
-/// The same files under a second name, where the file system can, else once more.
-void CheckpointFolder::stage_best(const Manifest& manifest,
-                                  std::span<const FileImage> files) const {
-  make_folders(path(kStagedBest));
-  std::vector<std::string> names;
-  for (const FileImage& file : files) names.push_back(file.name);
-  names.emplace_back(kManifestName);
-  for (const std::string& name : names) {
-    const std::string from = join(path(kStaged), name);
-    if (::link(from.c_str(), join(path(kStagedBest), name).c_str()) == 0) continue;
-    remove_folder(path(kStagedBest));
-    return stage(kStagedBest, manifest, files);
+  for (const FileImage& file : files) {
+    const std::string to = join(path(slot), file.name);
+    const std::string staged = join(path(kStaged), file.name);
+    // The best one has the same files under a second name, where the file system can.
+    if (slot == kStagedBest && ::link(staged.c_str(), to.c_str()) == 0) continue;
+    write_durably(to, file.bytes);
   }
-  sync_folder(path(kStagedBest));
+  sync_folder(path(slot));
 }
 
 void CheckpointFolder::write(Manifest manifest, std::span<const FileImage> files, bool best,
@@ -466,9 +454,12 @@ void CheckpointFolder::write(Manifest manifest, std::span<const FileImage> files
   for (const FileImage& file : files) {
     manifest.files.push_back({file.name, file.bytes.size(), checksum_of(file.bytes)});
   }
+  const std::string text = to_text(manifest);
+  std::vector<FileImage> all(files.begin(), files.end());
+  all.push_back({std::string(kManifestName), bytes_in(text)});
   try {
-    stage(kStaged, manifest, files);
-    if (best) stage_best(manifest, files);
+    stage(kStaged, all);
+    if (best) stage(kStagedBest, all);
   } catch (...) {
     // The disk may be full: what is of no use takes no place.
     std::error_code ignored;

@@ -156,9 +156,7 @@ class CheckpointFolder {
 
  private:
   std::string path(std::string_view slot) const;
-  void stage(std::string_view slot, const Manifest& manifest,
-             std::span<const FileImage> files) const;
-  void stage_best(const Manifest& manifest, std::span<const FileImage> files) const;
+  void stage(std::string_view slot, std::span<const FileImage> files) const;
 
   std::string folder_;
   std::optional<Descriptor> lock_;  ///< from the first write on; a killed process gives it back

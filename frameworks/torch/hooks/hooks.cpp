@@ -99,7 +99,7 @@ struct PowerSgd::State {
     at::Tensor q;              ///< [rank, m]
     at::Tensor values;         ///< [n, m]: this step's gradient and error
 
-    /// Of its entries in state(), in the bucket of this number.
+    /// Begins its entries in state(), in the bucket of this number.
     std::string prefix(const std::string& number) const {
       return number + "/" + std::to_string(gradient);
     }

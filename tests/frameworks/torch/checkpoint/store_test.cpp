@@ -30,7 +30,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-/// Of step `step`: files that tell it, of many pages.
+/// Files of many pages that tell their step.
 struct Save {
   explicit Save(std::int64_t step, std::size_t elements = 5000)
       : weights(elements, step), state(elements / 3, -step) {
@@ -211,7 +211,7 @@ TEST(CheckpointFolder, KilledAtAnyMomentItHoldsTheLastCompletedSave) {
     step = found->manifest.step + 1;
   }
   EXPECT_GT(staged, 0) << "no kill has met a save";
-  // What was left is cleared by the next save.
+  // The next save clears the rest.
   CheckpointFolder folder(path);
   Save(step).write(folder);
   EXPECT_FALSE(fs::exists(path + "/.new"));

@@ -324,7 +324,7 @@ TEST_F(FiniteCheckTest, ItIsMadeBeforeTheOptimizerAsWell) {
   optimizer.zero_grad();
 }
 
-/// What a check of the loss says of each value: "", "Inf" or "NaN".
+/// Checks of losses, as "", "Inf" or "NaN".
 class LossCheck : public testing::TestWithParam<torch::ScalarType> {
  protected:
   std::string check(const torch::Tensor& loss) {
