@@ -21,6 +21,12 @@
 #include "core/base/file.h"
 
 namespace hora::internal {
+std::string_view name_of(RecordState state) {
+  constexpr std::array<std::string_view, 5> kNames{"starting", "initialised", "in shutdown",
+                                                   "shut down", "failed"};
+  return kNames[static_cast<std::size_t>(state)];
+}
+
 namespace {
 
 constexpr auto kAcquire = std::memory_order_acquire;
@@ -122,12 +128,6 @@ using Json = nlohmann::ordered_json;
 
 /// Escapes of what is not printable make a text longer, by up to six times.
 constexpr std::size_t kLongestText = 6 * kRecordCauseBytes;
-
-std::string_view name_of(RecordState state) {
-  constexpr std::array<std::string_view, 5> kNames{"starting", "initialised", "in shutdown",
-                                                   "shut down", "failed"};
-  return kNames[static_cast<std::size_t>(state)];
-}
 
 std::string_view name_of(RecordOutcome outcome) {
   constexpr std::array<std::string_view, 3> kNames{"open", "done", "failed"};

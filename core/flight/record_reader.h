@@ -16,6 +16,9 @@
 
 namespace hora::internal {
 
+/// "starting", "initialised", "in shutdown", "shut down", "failed".
+std::string_view name_of(RecordState state);
+
 struct RecordedArrivals {
   RecordTime at{};
   std::uint64_t decisions = 0;  ///< on ids (negotiation/arrivals.h)

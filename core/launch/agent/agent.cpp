@@ -50,7 +50,7 @@ std::optional<std::uint64_t> free_space(const std::string& folder) {
   return std::uint64_t{space.f_bavail} * space.f_frsize;
 }
 
-/// Of the folder and the program; empty where both are there.
+/// Says what is wrong with the folder or the program; empty where both are there.
 std::string wrong_with(const Prepare& request) {
   struct stat status {};
   const bool is_there = ::stat(request.folder.c_str(), &status) == 0;

@@ -91,10 +91,9 @@ Greeting fresh_greeting();
 /// Whether it is a greeting of this version.
 bool is_greeting(std::span<const std::byte> bytes);
 
-/// The seals of one side of a connection. Both keys depend on the token, on the direction, and on
-/// what both sides have just made up: a side that opens the other's first message knows that this
-/// has the token, and nothing recorded can be repeated, or sent back to its sender. `connects`:
-/// whether this side has connected to the other.
+/// The seals of one side of a connection, which has made it or not (`connects`). Their keys depend
+/// on the token, the direction, and both greetings: who opens a message knows that its sender has
+/// the token, and nothing recorded can be repeated, or sent back to its sender.
 SealPair seals_of(const SecretKey& token, bool connects, const Greeting& own,
                   const Greeting& other);
 

@@ -109,7 +109,8 @@ std::optional<ArrivalsSeen> arrivals_seen(const internal::RecordLayout& memory, 
     seen.phases.push_back(phase.substr(0, kMostPhaseName));
   }
   for (const RankArrivals& row : arrivals->rows) {
-    seen.rows.emplace_back(row.last, row.median.count(), row.p99.count(), row.rank, row.phase);
+    seen.rows.emplace_back(static_cast<std::uint32_t>(row.last), Milliseconds(row.median).count(),
+                           Milliseconds(row.p99).count(), row.rank, row.phase);
   }
   return seen;
 }

@@ -12,7 +12,7 @@
 #include <numeric>
 #include <string_view>
 
-#include "core/flight/flight_recorder.h"
+#include "core/flight/record_reader.h"
 #include "core/launch/guard/guard.h"
 
 namespace hora::launch {

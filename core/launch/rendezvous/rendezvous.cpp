@@ -16,7 +16,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <list>
@@ -370,14 +369,9 @@ std::optional<Socket> FolderStore::claim() {
   auto listener = listen_at({own_or_refuse(options_), 0});
   if (!listener)
     cannot_meet(fmt::format("node 0 cannot listen: {}", std::strerror(listener.error())));
-  // A reader sees all of it or nothing.
-  write(".new", fmt::format("{} {} {}\n", to_string(listener->at.address), listener->at.port,
-                            options_.host));
-  if (std::rename((start_ + ".new").c_str(), (start_ + ".rendezvous").c_str()) != 0) {
-    const int error = errno;
-    remove({".new"});
-    refuse_file(".rendezvous", std::strerror(error));
-  }
+  // Who reads it before it is whole reads it again.
+  write(".rendezvous", fmt::format("{} {} {}\n", to_string(listener->at.address), listener->at.port,
+                                   options_.host));
   return std::move(*listener);
 }
 

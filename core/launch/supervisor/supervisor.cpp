@@ -266,7 +266,7 @@ void Supervisor::check_network(Moment now) {
   if (is_due) start_trial({}, now);
 }
 
-/// What has answered once, and then not in several trials while ranks wait, is cut.
+/// Ends the job where hosts have answered once, and then not in several trials while ranks wait.
 void Supervisor::compare_trial(Moment now) {
   last_check_ = now;
   if (!trial_->all_told()) return;  // check_silence() sees to such a host

@@ -296,20 +296,6 @@ TEST_F(SupervisorTest, WhatDoesNotStartInTimeIsNamed) {
 
 // From then on.
 
-TEST_F(SupervisorTest, WhoLeftForGoodWhileOthersAreInsideInitIsNamed) {
-  start();
-  RankSeen inside;  // of hora::init
-  message(0, inside);
-  end(2, exited(0));
-  pass(Moment(4500));
-  EXPECT_THAT(said_, IsEmpty());
-  pass(Moment(1000));
-  EXPECT_THAT(said_, ElementsAre(testing::AllOf(
-                         HasSubstr("rank 2 (host b, pid 102) ended with exit status 0"),
-                         HasSubstr("before it called hora::init, in which the others waited"))));
-  expect_finish(1);
-}
-
 TEST_F(SupervisorTest, NobodyWaitsForAStoppedRankThatIsTheOnlyOne) {
   JobPlan plan;
   plan.hosts = {{"a", 1, {"horarun", "--agent"}}};
@@ -519,22 +505,6 @@ TEST_F(SupervisorTest, AStoppedRankIsNamedOnce) {
   EXPECT_THAT(said_, ElementsAre(HasSubstr("rank 1 (host a) is stopped")));
   stop(1, false);
   EXPECT_THAT(said_.back(), HasSubstr("rank 1 runs again"));
-}
-
-TEST_F(SupervisorTest, AStoppedRankForWhichOthersWaitInShutdownIsTheCause) {
-  start();
-  RankSeen waits;
-  waits.state = static_cast<std::uint8_t>(internal::RecordState::in_shutdown);
-  waits.rank = 3;
-  message(1, waits);
-  stop(1);
-  heartbeats(Moment(55000));
-  EXPECT_THAT(said_, ElementsAre(HasSubstr("rank 1 (host a) is stopped")));
-  heartbeats(Moment(10000));
-  ASSERT_EQ(said_.size(), 2U);
-  EXPECT_THAT(said_[1], HasSubstr("rank 1 (host a, pid 101) is stopped"));
-  EXPECT_THAT(said_[1], HasSubstr("other ranks wait in shutdown(): 3;"));
-  expect_finish(1);
 }
 
 TEST_F(SupervisorTest, RanksOutOfRangeAreIgnored) {
