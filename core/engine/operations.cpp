@@ -238,11 +238,9 @@ std::shared_ptr<Operation> Operations::timed_out(Duration time) {
   const LockGuard table(table_lock_);
   Deadlines::Due due = deadlines_.take_due(time);
   for (const auto& operation : due.expiring) {
-    send({.kind = MailKind::expiring,
-          .name = operation->name,
-          .signature = {},
-          .location = {},
-          .expiry = operation->limit.expiry(operation->submitted, time)});
+    Mail mail{.kind = MailKind::expiring, .name = operation->name};
+    mail.expiry = operation->limit.expiry(operation->submitted, time);
+    send(mail);
   }
   return std::move(due.timed_out);
 }
