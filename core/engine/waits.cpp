@@ -439,13 +439,7 @@ void Stragglers::count(Id id, const LastArrival& last) {
   const auto slow = ledger_.add(slot, last, noted_.current());
   RecordArrivals* const watched = record_.watched_arrivals();
   if (watched && last.at - recorded_at_ >= kRecordInterval) record(*watched, last.at);
-  if (!slow) return;
-  const auto r = static_cast<std::size_t>(slow->rank);
-  const auto& processes = engine_.processes;
-  log().warn("{}",
-             slow_rank_text(
-                 *slow, r < processes.size() ? processes[r] : ProcessIdentity{.rank = slow->rank},
-                 noted_));
+  if (slow) log().warn("{}", slow_rank_text(*slow, engine_.processes, noted_));
 }
 
 void Stragglers::record(RecordArrivals& memory, LastArrival::Time time) {

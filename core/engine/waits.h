@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/base/process.h"
-#include "core/control_block/rank_status.h"
+#include "core/control_block/node_control_block.h"
 #include "core/engine/interfaces.h"
 #include "core/engine/operations.h"
 #include "core/flight/flight_recorder.h"

@@ -345,7 +345,7 @@ std::string to_json(const FlightRecord& record) {
 
 tl::expected<FlightRecord, std::string> record_from_json(std::string_view text) {
   if (text.size() > kLongestRecordFile) {
-    return tl::unexpected("it is longer than " + std::to_string(kLongestRecordFile) + " bytes");
+    return tl::unexpected(fmt::format("it is longer than {} bytes", kLongestRecordFile));
   }
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return tl::unexpected(std::string("it is no JSON, or cut off"));

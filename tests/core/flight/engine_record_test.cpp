@@ -1,4 +1,4 @@
-// What engines write into records, ranks as threads.
+// Records that engines write, ranks as threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
