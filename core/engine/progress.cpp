@@ -115,7 +115,7 @@ Request request_of(OperationKind kind, std::string_view name, Shape numbers) {
   return request;
 }
 
-[[noreturn]] void refuse(const std::string& why, int rank, std::string_view tensor) {
+[[noreturn]] void refuse_set(const std::string& why, int rank, std::string_view tensor) {
   const std::string about = tensor.empty() ? "" : tensor_text(tensor) + ": ";
   throw Error(ErrorCode::invalid_argument, about + why, rank, std::string(tensor));
 }
@@ -179,13 +179,14 @@ ProcessSets::ProcessSets(const EngineParts& parts)
 
 const ProcessSets::Set& ProcessSets::known(ProcessSet set, std::string_view tensor) const {
   if (set.number() >= sets_.size()) {
-    refuse(fmt::format("process set {} does not exist: there are {} (0 is the world), others come "
-                       "from hora::add_process_set()",
-                       set.number(), sets_.size()),
-           parts_.rank, tensor);
+    refuse_set(
+        fmt::format("process set {} does not exist: there are {} (0 is the world), others come "
+                    "from hora::add_process_set()",
+                    set.number(), sets_.size()),
+        parts_.rank, tensor);
   }
   if (sets_[set.number()]->removed) {
-    refuse("process set " + to_string(set) + " was removed", parts_.rank, tensor);
+    refuse_set("process set " + to_string(set) + " was removed", parts_.rank, tensor);
   }
   return *sets_[set.number()];
 }
@@ -196,10 +197,11 @@ SetEngine& ProcessSets::engine_of(ProcessSet set, std::string_view tensor) const
   const SharedGuard lock(sets_lock_);
   const Set& found = known(set, tensor);
   if (!found.engine) {
-    refuse(fmt::format("rank {} is not in process set {}, which has the ranks {}: only they may "
-                       "submit to it",
-                       parts_.rank, set.number(), ranks_text(found.ranks)),
-           parts_.rank, tensor);
+    refuse_set(
+        fmt::format("rank {} is not in process set {}, which has the ranks {}: only they may "
+                    "submit to it",
+                    parts_.rank, set.number(), ranks_text(found.ranks)),
+        parts_.rank, tensor);
   }
   return *found.engine;
 }

@@ -52,7 +52,7 @@ std::optional<Error> refusal_of(const Operation& operation) {
   return Error(why.code(), why.what(), why.rank(), operation.name);
 }
 
-[[noreturn]] void refuse(const std::string& from, const std::string& problem) {
+[[noreturn]] void refuse_message(const std::string& from, const std::string& problem) {
   throw Error(
       ErrorCode::transport,
       fmt::format("negotiation: message from {}: {}. Do all ranks run the same build of hora?",
@@ -74,12 +74,12 @@ template <class Expected>
 Expected read_as(std::span<const std::byte> bytes, const MessageLimits& limits,
                  const std::string& from) {
   auto message = decode(bytes, limits);
-  if (!message) refuse(from, message.error());
+  if (!message) refuse_message(from, message.error());
   if (const auto* const end = std::get_if<JobEnd>(&*message)) {
     throw EndedElsewhere(end->code, end->text, end->rank, end->tensor);
   }
   Expected* const expected = std::get_if<Expected>(&*message);
-  if (!expected) refuse(from, "of a kind that is never sent from there");
+  if (!expected) refuse_message(from, "of a kind that is never sent from there");
   return std::move(*expected);
 }
 
@@ -184,12 +184,12 @@ void LeaderIo::read(const TreeLink::Received& received, Duration now) {
     control_block_.stall_board().note_heard(now);
     const auto decision = read_as<Decision>(received.bytes, limits_, from);
     const std::string problem = leader_.problem_in(decision);
-    if (!problem.empty()) refuse(from, problem);
+    if (!problem.empty()) refuse_message(from, problem);
     leader_.on_decision(decision);
   } else if (std::find(children_.begin(), children_.end(), received.node) != children_.end()) {
     leader_.on_up(received.node, read_as<Up>(received.bytes, limits_, from), now);
   } else {
-    refuse(from, "it is neither above nor below this node");
+    refuse_message(from, "it is neither above nor below this node");
   }
 }
 
@@ -475,7 +475,7 @@ const Decision& SetEngine::decision_in(LogBatch& batch) {
   if (!decision_.only_runs()) decision_ = {};
   decision_.run.swap(batch.ids);
   const std::string problem = problem_in(decision_, log_limits_);
-  if (!problem.empty()) refuse(kLog, problem);
+  if (!problem.empty()) refuse_message(kLog, problem);
   return decision_;
 }
 
