@@ -1,7 +1,7 @@
 /// Elements on the device: words that move several at once, and conversions to and from the type
 /// that they are computed in.
 ///
-/// What a reduction on the device does with elements, with the bits of ops/local.
+/// Elements in reductions on the device, with the bits of ops/local.
 #pragma once
 
 #include <cuda_bf16.h>

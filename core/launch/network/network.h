@@ -99,7 +99,7 @@ struct Interface {
   bool operator==(const Interface&) const = default;
 };
 
-/// What the choice of interfaces knows of one host.
+/// One host, as the choice of interfaces knows it.
 struct HostNetwork {
   std::string host;
   std::string stack;  ///< equal where two hosts share one network stack: one machine, two names

@@ -191,6 +191,7 @@ TEST(Window, AProcessThatIsNotThereIsRefused) {
 TEST(Window, AnotherFileBehindTheTicketIsRefused) {
   const Window window(kBytes);
   const Window other(kBytes);
+  const std::size_t before = open_descriptors();
   WindowTicket ticket = window.ticket();
   ticket.bytes += 64;
   EXPECT_THAT(error_of(ticket).what(), HasSubstr("not the peer's window"));
@@ -204,6 +205,7 @@ TEST(Window, AnotherFileBehindTheTicketIsRefused) {
   ticket.descriptor = null_device;
   EXPECT_THAT(error_of(ticket).what(), HasSubstr("not the peer's window"));
   ::close(null_device);
+  EXPECT_EQ(open_descriptors(), before);
 }
 
 TEST(Window, MoreMemoryThanThereIsIsAnErrorAndNotAKill) {
