@@ -14,10 +14,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <regex>
 #include <vector>
 
 #include "core/flight/record_reader.h"
@@ -38,6 +38,13 @@ constexpr std::size_t kMostName = 100, kMostPhaseName = 64;
 /// A rank that has waited so long without doing anything makes the launcher try the network.
 constexpr std::chrono::seconds kOverdue{10};
 
+/// "[host:pid] ...", as Open MPI's signal handler writes.
+bool is_of_signal_handler(std::string_view line) {
+  const auto colon = line.find(':'), end = line.find("] ");
+  if (!line.starts_with('[') || end == line.npos || colon >= end) return false;
+  return line.substr(0, end).find_first_not_of("0123456789", colon + 1) == line.npos;
+}
+
 }  // namespace
 
 void LastWords::append(std::string_view bytes) {
@@ -46,8 +53,6 @@ void LastWords::append(std::string_view bytes) {
 }
 
 std::string LastWords::lines(std::size_t count) const {
-  static const std::regex of_signal_handler(R"(\[[^:]*:[0-9]*\] )");
-  constexpr auto kAtBegin = std::regex_constants::match_continuous;
   std::vector<std::string_view> all, own;
   std::string_view rest = text_;
   while (!rest.empty()) {
@@ -55,21 +60,22 @@ std::string LastWords::lines(std::size_t count) const {
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     if (line.find_first_not_of(" \t") == line.npos) continue;
     all.push_back(line);
-    if (!std::regex_search(line.begin(), line.end(), of_signal_handler, kAtBegin)) {
-      own.push_back(line);
-    }
+    if (!is_of_signal_handler(line)) own.push_back(line);
   }
   if (own.empty()) own = std::move(all);
   return fmt::format("{}", fmt::join(std::span(own).last(std::min(count, own.size())), "\n"));
 }
 
-std::optional<int> status_of_abort(const std::string& last_words) {
-  static const std::regex of_mpich(
-      R"(Abort\((-?\d{1,10})\) on node .*\): application called MPI_Abort\()");
-  std::smatch said;
-  if (!std::regex_search(last_words, said, of_mpich)) return std::nullopt;
-  const auto status = static_cast<int>(std::stoll(said[1]) & 0xff);
-  return status == 0 ? 1 : status;
+std::optional<int> status_of_abort(std::string_view last_words) {
+  constexpr std::string_view kStart = "Abort(";
+  const auto said = last_words.find("): application called MPI_Abort(");
+  const auto start = last_words.substr(0, said).rfind(kStart);
+  if (said == last_words.npos || start == last_words.npos) return std::nullopt;
+  const std::string_view number = last_words.substr(start + kStart.size());
+  int status = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), status);
+  if (error != std::errc()) return std::nullopt;
+  return (status & 0xff) == 0 ? 1 : status & 0xff;
 }
 
 using internal::FlightRecord;

@@ -42,7 +42,7 @@ class LastWords {
 
 /// The exit status that a rank has given MPICH's MPI_Abort, which returns with MPICH 4.0.2: from
 /// "Abort(7) on node 2 (rank 2 in comm 0): application called MPI_Abort(...". None: no such call.
-std::optional<int> status_of_abort(const std::string& last_words);
+std::optional<int> status_of_abort(std::string_view last_words);
 
 /// The longest --watch-interval, in seconds.
 inline constexpr int kMostWatchInterval = 3600;
