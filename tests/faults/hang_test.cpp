@@ -54,7 +54,8 @@ TEST_P(Hang, AStoppedRankIsNamedWhileDataMovesAndTheJobEnds) {
   const auto status = job.wait(Seconds(30));
   ASSERT_TRUE(status) << transcript(job);
   EXPECT_NE(*status, 0);
-  EXPECT_EQ(job.error_lines("horarun: rank " + number() + " (host ").size(), 1) << transcript(job);
+  // Stopped before the data was complete, or after: then the last line begins with it as well.
+  EXPECT_FALSE(job.error_lines("horarun: rank " + number() + " (host ").empty()) << transcript(job);
   EXPECT_EQ(job.error_lines("is stopped (SIGSTOP or SIGTSTP)").size(), 1) << transcript(job);
 }
 
