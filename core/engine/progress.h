@@ -148,7 +148,8 @@ class ProcessSets {
   };
 
   /// Throws Error(invalid_argument), which names `tensor`, where there is none (any more).
-  const Set& known(ProcessSet set, std::string_view tensor = {}) const HORA_REQUIRES(sets_lock_);
+  const Set& known(ProcessSet set, std::string_view tensor = {}) const
+      HORA_REQUIRES_SHARED(sets_lock_);
   std::vector<SetEngine*> engines_in(bool removed_too) const;
   bool advance_addition(Change& change) HORA_REQUIRES(progress_lock_);
   void carry_out_removal(const Change& change) HORA_REQUIRES(progress_lock_);
