@@ -65,7 +65,9 @@ int above_standard(int descriptor) {
   if (!options.folder.empty() && ::chdir(options.folder.c_str()) != 0) {
     fail("the folder " + options.folder);
   }
-  ::execvp(arguments[0], arguments);
+  // execvp() would give a file of another format to a shell.
+  const bool is_path = options.arguments.front().find('/') != std::string::npos;
+  (is_path ? ::execv : ::execvp)(arguments[0], arguments);
   fail(options.arguments.front());
   ::_exit(127);
 }
