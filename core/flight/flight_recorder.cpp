@@ -40,7 +40,7 @@ void store_text(std::array<std::atomic<std::uint64_t>, Words>& words,
                 std::string_view text) noexcept {
   std::array<std::uint64_t, Words> bytes{};
   const std::string_view part = fitting(text, sizeof bytes);
-  std::memcpy(bytes.data(), part.data(), part.size());
+  part.copy(reinterpret_cast<char*>(bytes.data()), part.size());
   for (std::size_t i = 0; i < Words; ++i) words[i].store(bytes[i], kRelease);
 }
 
