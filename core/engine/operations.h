@@ -71,7 +71,7 @@ struct Request {
   Signature signature;
   std::byte* data = nullptr;
   void* stream = nullptr;  ///< on a device: `data` is ready once it has reached this
-  /// Likewise the caller's memory of an exchange's result, where that is on another stream.
+  /// The stream after which an exchange's result may be written; none: `stream`.
   std::optional<void*> output_stream = std::nullopt;
   /// For exchanges: the length of `data` (which is host memory where they do not run on the
   /// device), the extents that this rank brings (BoundExchange::rows), and where the result goes.
@@ -179,7 +179,7 @@ class NameTable {
 
   /// The operation that waits for `id` on this rank, or null.
   std::shared_ptr<Operation> waiting_for(Id id) const;
-  /// Likewise; it does so no longer.
+  /// Returns that operation, which waits no longer; null if none.
   std::shared_ptr<Operation> take_waiting(Id id);
   void set_waiting(Id id, std::shared_ptr<Operation> operation);
   /// The operation of this name that waits for other ranks, or null.

@@ -93,7 +93,7 @@ struct TraceEvent {
   LastRank last;
 };
 
-/// Whose timeline it is.
+/// The rank that writes a timeline, and its job.
 struct TraceIdentity {
   int rank = 0;
   int size = 1;

@@ -354,7 +354,7 @@ double sum_of_squares_of(const std::byte* bytes, std::size_t count) {
   return sum_of_lanes(squares);
 }
 
-/// Likewise.
+/// Sums of products and of squares over kDotLanes elements of two arrays.
 template <class E>
 inline void add_dots(const typename E::Stored* a, const typename E::Stored* b, Doubles* dot,
                      Doubles* norm_a, Doubles* norm_b) {

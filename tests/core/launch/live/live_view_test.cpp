@@ -38,7 +38,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-/// Of a rank, and otherwise as it is made.
+/// Makes a message about a rank; everything else has its default.
 template <class Body>
 Body of(int rank) {
   Body message;
