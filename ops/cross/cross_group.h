@@ -34,8 +34,8 @@ class StagingSpace {
   /// streams.
   virtual Completion reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
                             std::byte* output, std::size_t count) = 0;
-  /// Starts output = the input's values in another floating-point type, with the bits of ops/local's
-  /// convert(). The two do not overlap. The memory is in use, and complete, as in reduce().
+  /// Starts output = the input's values in another floating-point type, with the bits of
+  /// ops/local's convert(). Completes as reduce() does. The two do not overlap.
   virtual Completion convert(DataType source, const std::byte* input, DataType target,
                              std::byte* output, std::size_t count) = 0;
 };
