@@ -11,7 +11,7 @@
 #include <span>
 
 #include "core/engine/interfaces.h"
-#include "ops/cross/cross_work.h"
+#include "ops/cross/cross_group.h"
 #include "ops/hierarchy/memory_group.h"
 
 namespace bench::scale {

@@ -24,7 +24,7 @@
 
 #include "bench/scale/world.h"
 #include "core/base/log.h"
-#include "ops/cross/cross_work.h"
+#include "ops/cross/cross_group.h"
 
 namespace bench::scale {
 namespace {

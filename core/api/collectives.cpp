@@ -154,15 +154,10 @@ void check_splits(const std::string& name, const std::vector<std::int64_t>& spli
 }
 
 const std::vector<int>& members(const Context& context, std::string_view name, ProcessSet set) {
-  const Engine& engine = engine_of(context)->running();
-  try {
-    return engine.ranks_of(set);
-  } catch (const Error& error) {
-    refuse(name, "{}", error.what());
-  }
+  return engine_of(context)->running().ranks_of(set, name);
 }
 
-/// All throw the errors that collectives.h lists for submitting calls.
+/// All throw the errors of submitting calls (docs/failures.md).
 Request request(const Context& context, const TensorView& tensor, const AllreduceOptions& options) {
   Request result = of_tensor(context, options, tensor, OperationKind::allreduce);
   set_reduction(result, options);

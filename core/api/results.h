@@ -4,7 +4,6 @@
 #include <hora/types.h>
 
 #include <exception>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>

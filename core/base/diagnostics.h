@@ -10,30 +10,24 @@
 
 namespace hora::internal {
 
-/// None throws, and all return soon; each may be unset. `why`: the exception's type and text.
-struct TerminateCalls {
-  /// Whether this rank's log, or that of the rank which failed first, has the text of the
-  /// exception: it is not repeated then, below the level "info".
-  std::function<bool(const std::string& why)> is_logged = {};
-  /// Before it is logged: the cause for the rank's flight record.
-  std::function<void(const std::string& why)> record = {};
-  /// Tells other ranks.
-  std::function<void(const std::string& why)> notify_peers = {};
-};
-
-/// While it lives, std::terminate() first logs which rank ends the job, and the exception's type
-/// and text; then the handler that was installed before is called, but for the C++ library's own,
-/// which would repeat them. One at a time. Thread rule: one thread.
+/// While it lives, std::terminate() first has `report` say which rank ends the job and why (the
+/// exception's type and text), or logs that where there is none; then the handler that was
+/// installed before is called, but for the C++ library's own, which would repeat it. `report` does
+/// not throw, and returns soon. One at a time. Thread rule: one thread.
 class TerminateReport {
  public:
-  explicit TerminateReport(int rank, TerminateCalls calls = {});
+  using Report = std::function<void(const std::string& why)>;
+  explicit TerminateReport(int rank, Report report = {});
   ~TerminateReport();
   TerminateReport(const TerminateReport&) = delete;
   TerminateReport& operator=(const TerminateReport&) = delete;
 
  private:
-  const TerminateCalls calls_;
+  const Report report_;
 };
+
+/// Logs which rank ends the job. `is_known`: some rank's log has the reason.
+void log_end(int rank, const std::string& why, bool is_known = false) noexcept;
 
 /// The text of the last Error made on this thread, as far as it fits, while that object lives:
 /// while it unwinds the stack. Empty where there is none. Destructors cannot use

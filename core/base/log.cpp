@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <exception>
 #include <memory>
 #include <string>
 #include <typeinfo>
@@ -68,7 +69,7 @@ constexpr int kNoRank = -1;
 // The handler belongs to the process, and so does its state.
 std::atomic<int> reporting_rank{kNoRank};
 std::atomic<pid_t> reporting_process{0};
-std::atomic<const TerminateCalls*> reporting_calls{nullptr};
+std::atomic<const TerminateReport::Report*> reporting{nullptr};
 std::atomic<std::terminate_handler> before{nullptr};
 
 std::string type_of_current() {
@@ -101,24 +102,14 @@ bool is_own_of_library(std::terminate_handler handler) {
 #endif
 }
 
-void report(int rank) {
-  const std::string why = reason();
-  const TerminateCalls* const calls = reporting_calls.exchange(nullptr);
-  const bool is_logged = calls && calls->is_logged && calls->is_logged(why);
-  if (calls && calls->record) calls->record(why);
-  log().log(is_logged ? spdlog::level::info : spdlog::level::critical, "{} ends the job: {}",
-            to_string(identity_of_process(rank)), why);
-  log().flush();
-  if (calls && calls->notify_peers) calls->notify_peers(why);
-}
-
 [[noreturn]] void report_and_terminate() {
   bool is_reported = false;
   try {
     const int rank = reporting_rank.exchange(kNoRank);
     // A forked child ends only itself.
     if (rank != kNoRank && reporting_process.load() == ::getpid()) {
-      report(rank);
+      const TerminateReport::Report* const report = reporting.exchange(nullptr);
+      report&&* report ? (*report)(reason()) : log_end(rank, reason());
       is_reported = true;
     }
   } catch (...) {
@@ -131,8 +122,8 @@ void report(int rank) {
 
 }  // namespace
 
-TerminateReport::TerminateReport(int rank, TerminateCalls calls) : calls_(std::move(calls)) {
-  reporting_calls.store(&calls_);
+TerminateReport::TerminateReport(int rank, Report report) : report_(std::move(report)) {
+  reporting.store(&report_);
   reporting_rank.store(rank);
   reporting_process.store(::getpid());
   const std::terminate_handler current = std::get_terminate();
@@ -143,9 +134,19 @@ TerminateReport::TerminateReport(int rank, TerminateCalls calls) : calls_(std::m
 
 TerminateReport::~TerminateReport() {
   reporting_rank.store(kNoRank);
-  reporting_calls.store(nullptr);
+  reporting.store(nullptr);
   // A handler that was installed over this one may still call it.
   if (std::get_terminate() == report_and_terminate) std::set_terminate(before.load());
+}
+
+void log_end(int rank, const std::string& why, bool is_known) noexcept {
+  try {
+    log().log(is_known ? spdlog::level::info : spdlog::level::critical, "{} ends the job: {}",
+              to_string(identity_of_process(rank)), why);
+    log().flush();
+  } catch (...) {
+    // Logging has failed, which must not keep the job from ending.
+  }
 }
 
 void log_warning(const std::string& text) {

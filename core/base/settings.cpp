@@ -85,14 +85,14 @@ constexpr Documentation kDocumentation[] = {
 #include "setting_documentation.inc"
 };
 
-consteval Row row(std::string_view variable) {
+constexpr Row row(std::string_view variable) {
   return {
       .variable = variable,
       .documentation = std::ranges::find(kDocumentation, variable, &Documentation::variable)->text};
 }
 
 template <auto Field>
-consteval Row field(std::string_view variable) {
+constexpr Row field(std::string_view variable) {
   Row made = row(variable);
   made.get = [](const Settings& settings) {
     if constexpr (requires { (settings.*Field).count(); }) {
@@ -109,7 +109,7 @@ consteval Row field(std::string_view variable) {
 }
 
 template <auto Field>
-consteval Row number(std::string_view variable, const Unit& unit, std::int64_t least,
+constexpr Row number(std::string_view variable, const Unit& unit, std::int64_t least,
                      std::int64_t most, bool or_zero = false) {
   Row made = field<Field>(variable);
   made.unit = &unit;
@@ -120,13 +120,13 @@ consteval Row number(std::string_view variable, const Unit& unit, std::int64_t l
 }
 
 template <auto Field>
-consteval Row choice(std::string_view variable, Names names = kSwitch) {
+constexpr Row choice(std::string_view variable, Names names = kSwitch) {
   Row made = field<Field>(variable);
   made.choices = names;
   return made;
 }
 
-consteval Row text(std::string_view variable, std::string Settings::*field,
+constexpr Row text(std::string_view variable, std::string Settings::*field,
                    std::string_view allowed, Wrong wrong) {
   Row made = row(variable);
   made.text = field;

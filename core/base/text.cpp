@@ -1,6 +1,7 @@
 #include "core/base/text.h"
 
 #include <hora/printable.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <array>
@@ -44,24 +45,15 @@ bool is_control(std::uint32_t c) {
          (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
 }
 
-void append_hexadecimal(std::string& text, std::uint32_t value, int digits) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4) text += kDigits[value >> shift & 0xFU];
-}
-
 void append_byte(std::string& text, char c) {
   const auto byte = static_cast<unsigned char>(c);
+  const std::size_t known = std::string_view("\n\r\t").find(c);
   if (byte >= 0x20U && byte < 0x7FU) {
     text += c;
-  } else if (c == '\n') {
-    text += "\\n";
-  } else if (c == '\r') {
-    text += "\\r";
-  } else if (c == '\t') {
-    text += "\\t";
+  } else if (known != std::string_view::npos) {
+    text.append("\\").append(1, "nrt"[known]);
   } else {
-    text += "\\x";
-    append_hexadecimal(text, byte, 2);
+    text += fmt::format("\\x{:02x}", byte);
   }
 }
 
@@ -73,8 +65,7 @@ std::string escaped(std::string_view text) {
     if (first.bytes <= 1) {
       append_byte(result, text.front());
     } else if (is_control(first.value)) {
-      result += "\\u";
-      append_hexadecimal(result, first.value, 4);
+      result += fmt::format("\\u{:04x}", first.value);
     } else {
       result += text.substr(0, first.bytes);
     }
@@ -94,8 +85,8 @@ std::string printable(std::string_view text, std::size_t longest) {
   std::size_t end = result.size() - kept / 4;
   while (continues(result[begin])) --begin;
   while (end < result.size() && continues(result[end])) ++end;
-  const std::string note = " ... (" + std::to_string(end - begin) + " bytes left out) ... ";
-  return result.replace(begin, end - begin, note);
+  return result.replace(begin, end - begin,
+                        fmt::format(" ... ({} bytes left out) ... ", end - begin));
 }
 
 std::string in_quotes(std::string_view text) {
@@ -149,7 +140,7 @@ std::string ranks_have(std::span<const int> ranks) {
 
 std::string seconds_text(std::chrono::nanoseconds length) {
   const auto tenths = std::max<std::int64_t>(length / std::chrono::milliseconds(100), 0);
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+  return fmt::format("{}.{} s", tenths / 10, tenths % 10);
 }
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {

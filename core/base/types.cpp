@@ -5,7 +5,6 @@
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/fmt/ranges.h>
 
-#include <algorithm>
 #include <array>
 #include <ostream>
 #include <utility>

@@ -1,12 +1,11 @@
 #include "core/control_block/node_control_block.h"
 
-#include <hora/error.h>
+#include <hora/printable.h>
 
-#include <algorithm>
-#include <string>
+#include <thread>
 #include <utility>
 
-#include "core/control_block/atomic.h"
+#include "core/base/checked.h"
 
 namespace hora::internal {
 namespace {
@@ -54,7 +53,46 @@ std::size_t page_up(std::size_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
 
+/// Publishing takes less than a microsecond, unless the writer is preempted, or dies.
+constexpr auto kPatience = std::chrono::milliseconds(10);
+
+std::uint32_t write(std::string_view text, std::span<char> place) {
+  const std::size_t bytes = std::min(text.size(), place.size());
+  std::copy_n(text.data(), bytes, place.data());
+  return static_cast<std::uint32_t>(bytes);
+}
+
+std::string read(std::span<const char> place, std::uint32_t bytes) {
+  return {place.data(), std::min<std::size_t>(bytes, place.size())};
+}
+
 }  // namespace
+
+bool FirstCause::publish(const Error& error) {
+  std::uint32_t none = FirstCauseMemory::kNone;
+  if (!memory_.state.compare_exchange_strong(none, FirstCauseMemory::kPublishing, kWakeOrder)) {
+    return false;
+  }
+  memory_.code = static_cast<std::uint32_t>(error.code());
+  memory_.rank = error.rank();
+  memory_.text_bytes = write(printable(error.what(), memory_.text.size()), memory_.text);
+  memory_.tensor_bytes = write(error.tensor(), memory_.tensor);
+  memory_.state.store(FirstCauseMemory::kPublished, kWakeOrder);
+  return true;
+}
+
+std::optional<Error> FirstCause::get() const {
+  const auto begin = std::chrono::steady_clock::now();
+  while (memory_.state.load(kWakeOrder) == FirstCauseMemory::kPublishing &&
+         std::chrono::steady_clock::now() - begin < kPatience) {
+    std::this_thread::yield();
+  }
+  if (!is_published()) return std::nullopt;
+  const auto code = static_cast<ErrorCode>(static_cast<std::uint8_t>(memory_.code));
+  return Error(is_enumerator(code) ? code : ErrorCode::transport,
+               read(memory_.text, memory_.text_bytes), memory_.rank,
+               read(memory_.tensor, memory_.tensor_bytes));
+}
 
 bool ReadyWords::is_current() const {
   return generation_in(memory_.first.load(std::memory_order_acquire)) == generation_;
@@ -323,10 +361,9 @@ bool NodeControlBlock::next_batch(LogBatch& batch) {
     const std::uint64_t end = close_batch(log_position_, *first);
     const auto check = [&](bool whole) {
       if (whole) return;
-      throw Error(ErrorCode::transport,
-                  "the node's shared page is damaged: its log has a batch of " +
-                      std::to_string(end - log_position_) + " ids, of " +
-                      std::to_string(ring_capacity(shape_)) + " at most, or not all of them");
+      throw damaged_page(
+          fmt::format("its log has a batch of {} ids, of {} at most, or not all of them",
+                      end - log_position_, ring_capacity(shape_)));
     };
     check(end > log_position_ && end - log_position_ <= ring_capacity(shape_));
     batch.ids.reserve(end - log_position_);

@@ -1,23 +1,321 @@
-/// The node's shared page: which rank is ready for which id, the log of decisions, and wake-ups.
+/// The node's shared page: which rank is ready for which id, the log of decisions, wake-ups, and
+/// notes of the ranks for the others.
 #pragma once
 
+#include <fmt/format.h>
+#include <hora/error.h>
+
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/control_block/atomic.h"
 #include "core/control_block/launch_ticket_lock.h"
 #include "core/control_block/node_progress.h"
-#include "core/control_block/rank_status.h"
-#include "core/control_block/rings.h"
 #include "core/control_block/tensor_id.h"
 #include "core/control_block/wakeup_flags.h"
 
 namespace hora::internal {
+
+/// One SequenceRingHead, then `capacity` SequenceRingEntry. A ticket (0, 1, 2, ...) is an entry's
+/// place in the order; entry t lives in cell t % capacity and is visible once `sequence == t + 1`.
+/// Lock-free for writers; a reader never waits for one: an unpublished entry ends its view. The
+/// caller ensures that no ticket is taken more than `capacity` ahead of the slowest reader (the
+/// control block does: an id is appended again only after every reader has passed its last entry).
+struct SequenceRingEntry {
+  Atomic<std::uint64_t> sequence;
+  /// First ticket after the batch that begins here; 0: not closed yet (see
+  /// NodeControlBlock::close_batch).
+  Atomic<std::uint64_t> batch_end;
+  Plain<std::uint64_t> value;  ///< an id, or what `kind` says
+  Plain<std::uint32_t> kind;
+  Plain<std::uint32_t> length;
+};
+static_assert(sizeof(SequenceRingEntry) == 32);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+struct alignas(64) SequenceRingHead {
+  Atomic<std::uint64_t> next_ticket;
+};
+
+class SequenceRing {
+ public:
+  SequenceRing(SequenceRingHead* head, SequenceRingEntry* entries, std::uint64_t capacity)
+      : head_(head), entries_(entries), capacity_(capacity) {}
+
+  std::uint64_t take_ticket() { return head_->next_ticket.fetch_add(1, kWakeOrder); }
+
+  /// Makes ticket's entry visible. `batch_end`: 0, or the batch's end where the writer knows it.
+  void publish(std::uint64_t ticket, std::uint32_t kind, std::uint64_t value, std::uint32_t length,
+               std::uint64_t batch_end) {
+    SequenceRingEntry& entry = cell(ticket);
+    entry.kind = kind;
+    entry.value = value;
+    entry.length = length;
+    entry.batch_end.store(batch_end, std::memory_order_relaxed);
+    entry.sequence.store(ticket + 1, kWakeOrder);
+  }
+
+  /// The entry, or nullptr while it is not visible.
+  SequenceRingEntry* find(std::uint64_t ticket) const {
+    SequenceRingEntry& entry = cell(ticket);
+    return entry.sequence.load(kWakeOrder) == ticket + 1 ? &entry : nullptr;
+  }
+
+ private:
+  SequenceRingEntry& cell(std::uint64_t ticket) const { return entries_[ticket % capacity_]; }
+
+  SequenceRingHead* head_;
+  SequenceRingEntry* entries_;
+  std::uint64_t capacity_;
+};
+
+inline Error damaged_page(const std::string& how) {
+  return {ErrorCode::transport, "the node's shared page is damaged: " + how};
+}
+
+/// Positions count bytes since the ring was made and never wrap; a message lies in one piece unless
+/// it crosses the end of the ring. One writer; one or more readers that each remember their
+/// position. The writer is given the slowest reader's position.
+class ByteRing {
+ public:
+  ByteRing(std::byte* memory, std::size_t capacity) : memory_(memory), capacity_(capacity) {}
+
+  std::size_t capacity() const { return capacity_; }
+
+  bool fits(std::uint64_t write_position, std::uint64_t slowest_read, std::size_t bytes) const {
+    return bytes <= capacity_ && write_position + bytes - slowest_read <= capacity_;
+  }
+  void write(std::uint64_t position, std::span<const std::byte> bytes) {
+    each_piece(position, bytes.size(), [&](std::size_t at, std::size_t from, std::size_t length) {
+      std::memcpy(memory_ + at, bytes.data() + from, length);
+    });
+  }
+  /// Throws Error(transport) for more than the ring can hold.
+  std::vector<std::byte> read(std::uint64_t position, std::size_t length) const {
+    if (length > capacity_) {
+      throw damaged_page(fmt::format("a message of {} bytes in a ring of {}", length, capacity_));
+    }
+    std::vector<std::byte> bytes(length);
+    each_piece(position, length, [&](std::size_t at, std::size_t from, std::size_t part) {
+      std::memcpy(bytes.data() + from, memory_ + at, part);
+    });
+    return bytes;
+  }
+
+ private:
+  template <class F>
+  void each_piece(std::uint64_t position, std::size_t length, F&& f) const {
+    const std::size_t at = static_cast<std::size_t>(position % capacity_);
+    const std::size_t first = length < capacity_ - at ? length : capacity_ - at;
+    if (first > 0) f(at, std::size_t{0}, first);
+    if (length > first) f(std::size_t{0}, first, length - first);
+  }
+
+  std::byte* memory_;
+  std::size_t capacity_;
+};
+
+/// The positions of a mailbox's writer and of its only reader.
+struct alignas(64) MailboxHead {
+  Atomic<std::uint64_t> written;
+  alignas(64) Atomic<std::uint64_t> read;
+};
+
+/// Messages from one rank to its node's leader, each preceded by its length.
+class Mailbox {
+ public:
+  Mailbox(MailboxHead* head, std::byte* memory, std::size_t capacity)
+      : head_(head), ring_(memory, capacity) {}
+
+  /// Writer's side, one thread at a time. False: no room now.
+  bool try_push(std::span<const std::byte> message) {
+    const std::uint64_t written = head_->written.load(std::memory_order_relaxed);
+    const std::uint32_t length = static_cast<std::uint32_t>(message.size());
+    if (!ring_.fits(written, head_->read.load(std::memory_order_acquire),
+                    sizeof length + message.size())) {
+      return false;
+    }
+    ring_.write(written, std::as_bytes(std::span(&length, 1)));
+    ring_.write(written + sizeof length, message);
+    head_->written.store(written + sizeof length + message.size(), kWakeOrder);
+    return true;
+  }
+
+  /// Reader's side, one thread at a time. Throws Error(transport) for an invalid length.
+  std::optional<std::vector<std::byte>> pop() {
+    const std::uint64_t read = head_->read.load(std::memory_order_relaxed);
+    const std::uint64_t written = head_->written.load(std::memory_order_acquire);
+    if (written == read) return std::nullopt;
+    std::uint32_t length = 0;
+    const auto prefix = ring_.read(read, sizeof length);
+    std::memcpy(&length, prefix.data(), sizeof length);
+    const std::uint64_t there = written - read;
+    if (there > ring_.capacity() || there < sizeof length || length > there - sizeof length) {
+      throw damaged_page(
+          fmt::format("a message of {} bytes where {} are said to be in a ring of {}", length,
+                      there, ring_.capacity()));
+    }
+    auto message = ring_.read(read + sizeof length, length);
+    head_->read.store(read + sizeof length + length, std::memory_order_release);
+    return message;
+  }
+
+  bool empty() const {
+    return head_->written.load(kWakeOrder) == head_->read.load(std::memory_order_relaxed);
+  }
+
+ private:
+  MailboxHead* head_;
+  ByteRing ring_;
+};
+
+/// A short text with a time, all zero at first: a sequence lock (H.-J. Boehm, Can Seqlocks Get
+/// Along With Programming Language Memory Models?, 2012), `version` odd while it is written. No
+/// rank depends on it, so it is not of the types that the model checker explores.
+class SharedNote {
+ public:
+  static constexpr std::size_t kMostBytes = 96;
+  struct Note {
+    std::string text;  ///< cut to kMostBytes
+    std::chrono::nanoseconds time{};
+  };
+
+  /// Left out where another thread writes just now.
+  void write(std::string_view text, std::chrono::nanoseconds time) {
+    std::uint32_t version = version_.load(std::memory_order_relaxed);
+    if (version % 2 != 0 || !version_.compare_exchange_strong(version, version + 1)) return;
+    const std::size_t bytes = std::min(text.size(), kMostBytes);
+    for (std::size_t at = 0; at < bytes; at += 8) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, text.data() + at, std::min<std::size_t>(8, bytes - at));
+      words_[at / 8].store(word, std::memory_order_release);
+    }
+    time_.store(time.count(), std::memory_order_release);
+    bytes_.store(static_cast<std::uint32_t>(bytes), std::memory_order_release);
+    version_.store(version + 2, std::memory_order_release);
+  }
+  /// Nothing from now on.
+  void clear() { write({}, {}); }
+  /// Nothing where there is none, or where its writer has stopped within it.
+  std::optional<Note> read() const {
+    constexpr int kTries = 100;
+    for (int i = 0; i < kTries; ++i) {
+      const std::uint32_t version = version_.load(std::memory_order_acquire);
+      if (version % 2 != 0) continue;
+      const std::size_t bytes =
+          std::min<std::size_t>(bytes_.load(std::memory_order_acquire), kMostBytes);
+      const std::chrono::nanoseconds time(time_.load(std::memory_order_acquire));
+      std::array<std::uint64_t, kMostBytes / 8> words;
+      for (std::size_t w = 0; w < words.size(); ++w) {
+        words[w] = words_[w].load(std::memory_order_acquire);
+      }
+      if (version_.load(std::memory_order_relaxed) != version) continue;
+      if (time.count() == 0) return std::nullopt;
+      std::string text(bytes, '\0');
+      std::memcpy(text.data(), words.data(), bytes);
+      return Note{std::move(text), time};
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::atomic<std::uint32_t> version_;
+  std::atomic<std::uint32_t> bytes_;
+  std::atomic<std::int64_t> time_;
+  std::array<std::atomic<std::uint64_t>, kMostBytes / 8> words_;
+};
+
+/// The last actions of a rank, whatever process sets it is in. Times are of the host's monotonic
+/// clock. Thread rule: any thread of that rank writes, any of the node reads.
+struct alignas(64) RankStatus {
+  SharedNote submitted;                ///< the last name that it has submitted
+  SharedNote waits_for;                ///< where a thread of it sleeps until this is complete
+  std::atomic<std::int64_t> departed;  ///< when it has announced its shutdown(), in ns; 0: has not
+};
+
+/// Which ranks of a node wait for a stalled collective of one process set, and when one of them has
+/// last logged it; on the set's control block, all zero at first. Times are those of the host's
+/// monotonic clock. Thread rule: any thread of any rank.
+class StallBoard {
+ public:
+  /// This local rank has a stall to log, or has none.
+  void set_waiting(int local_rank, bool on) {
+    waiting_[static_cast<std::size_t>(local_rank)].store(on);
+  }
+  /// No local rank below this one has.
+  bool is_lowest(int local_rank) const {
+    return std::none_of(waiting_.begin(), waiting_.begin() + local_rank,
+                        [](const std::atomic<bool>& waits) { return waits.load(); });
+  }
+  /// True for one rank at a time: it logs, and no rank of the node does for `interval`. Another
+  /// rank has `head_start` to do so first.
+  bool claim(std::chrono::nanoseconds time, std::chrono::nanoseconds interval,
+             std::chrono::nanoseconds head_start = {}) {
+    std::int64_t next = next_report_.load();
+    return (time - head_start).count() >= next &&
+           next_report_.compare_exchange_strong(next, (time + interval).count());
+  }
+
+  /// The leader has got a message from the leader above it.
+  void note_heard(std::chrono::nanoseconds time) {
+    heard_.store(time.count(), std::memory_order_relaxed);
+  }
+  /// When that was last; zero: never.
+  std::chrono::nanoseconds heard() const {
+    return std::chrono::nanoseconds(heard_.load(std::memory_order_relaxed));
+  }
+
+ private:
+  std::array<std::atomic<bool>, kMaxLocalSize> waiting_;
+  std::atomic<std::int64_t> next_report_;
+  std::atomic<std::int64_t> heard_;
+};
+
+/// All zero at first. The texts are read only once `state` says that they are whole.
+struct alignas(64) FirstCauseMemory {
+  enum State : std::uint32_t { kNone = 0, kPublishing = 1, kPublished = 2 };
+
+  Atomic<std::uint32_t> state;
+  std::uint32_t code;
+  std::int32_t rank;
+  std::uint32_t text_bytes;
+  std::uint32_t tensor_bytes;
+  std::array<char, 4096> text;
+  std::array<char, 1024> tensor;
+};
+
+/// A rank that learns why the job ends (an error of a transport, a time limit, a damaged page)
+/// publishes it here and wakes its node: every rank of the node then ends with the same error,
+/// whichever cause of its own it finds later. One that dies while it publishes leaves nothing
+/// behind: the others find a cause of their own. Thread rule: any thread of any rank.
+class FirstCause {
+ public:
+  explicit FirstCause(FirstCauseMemory& memory) : memory_(memory) {}
+
+  /// False where another cause has been published, or is being published. Longer texts than the
+  /// page has room for are cut.
+  bool publish(const Error& error);
+  /// There is one. A load of a line that is written once.
+  bool is_published() const {
+    return memory_.state.load(kWakeOrder) == FirstCauseMemory::kPublished;
+  }
+  /// Nothing where none is published; waits for a moment where one is being published. What it says
+  /// is checked: another process has written it.
+  std::optional<Error> get() const;
+
+ private:
+  FirstCauseMemory& memory_;
+};
 
 /// A view of one id's words, all zero at first: a bit for each rank, and the id's generation, so
 /// that a late arrival for an id that was given up changes nothing. Of several words whoever finds

@@ -1,10 +1,43 @@
 #include "core/control_block/wakeup_flags.h"
 
+#include <hora/error.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <ctime>
+#include <system_error>
 #include <utility>
 
-#include "core/control_block/atomic.h"
-
 namespace hora::internal {
+
+#if !defined(HORA_ATOMIC_HEADER)  // the model checker has its own (tests/support/model/futex.cpp)
+
+static_assert(sizeof(std::atomic<std::uint32_t>) == 4);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
+void futex_wait(const Atomic<std::uint32_t>& word, std::uint32_t expected,
+                std::optional<std::chrono::nanoseconds> timeout) {
+  timespec relative{};
+  if (timeout) {
+    const auto nanoseconds = timeout->count() > 0 ? timeout->count() : 0;
+    relative.tv_sec = static_cast<time_t>(nanoseconds / 1'000'000'000);
+    relative.tv_nsec = static_cast<long>(nanoseconds % 1'000'000'000);
+  }
+  // Not FUTEX_PRIVATE: the word lies in memory that several processes map.
+  const long result =
+      ::syscall(SYS_futex, &word, FUTEX_WAIT, expected, timeout ? &relative : nullptr, nullptr, 0);
+  if (result == 0 || errno == EAGAIN || errno == EINTR || errno == ETIMEDOUT) return;
+  throw Error(ErrorCode::transport, "futex wait failed: " + std::generic_category().message(errno));
+}
+
+void futex_wake(const Atomic<std::uint32_t>& word) noexcept {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+#endif
 
 WakeupFlags::WakeupFlags(Cell* cells, int ranks, int own_rank) : own_cell_(cells + own_rank) {
   for (int r = 0; r < ranks; ++r) cells_.push_back(cells + r);
@@ -39,31 +72,6 @@ void WakeupFlags::wake_engine() const {
 
 void WakeupFlags::set_caller(bool on) const {
   own_cell_->caller.store(on ? kCallerAwake : kNoCaller, kWakeOrder);
-}
-
-std::uint32_t WakeupFlags::announce(Sleeper who) const {
-  const bool caller = who == Sleeper::caller;
-  const std::uint32_t before =
-      (caller ? own_cell_->caller_wake : own_cell_->engine_wake).load(kWakeOrder);
-  if (caller) {
-    own_cell_->caller.store(kCallerAsleep, kWakeOrder);
-  } else {
-    own_cell_->engine_asleep.store(1, kWakeOrder);
-  }
-  return before;
-}
-
-void WakeupFlags::wait(Sleeper who, std::uint32_t before, SleepLength length) const {
-  futex_wait(who == Sleeper::caller ? own_cell_->caller_wake : own_cell_->engine_wake, before,
-             length);
-}
-
-void WakeupFlags::end(Sleeper who) const {
-  if (who == Sleeper::caller) {
-    own_cell_->caller.store(kCallerAwake, kWakeOrder);
-  } else {
-    own_cell_->engine_asleep.store(0, kWakeOrder);
-  }
 }
 
 }  // namespace hora::internal

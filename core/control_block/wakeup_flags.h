@@ -30,7 +30,7 @@ class WakeupFlags {
     Atomic<std::uint32_t> engine_wake;  ///< futex word
     Atomic<std::uint32_t> engine_asleep;
     Atomic<std::uint32_t> caller_wake;  ///< futex word
-    Atomic<std::uint32_t> caller;       ///< a CallerState
+    Atomic<std::uint32_t> caller;       ///< kNoCaller, ...
   };
   enum class Sleeper { engine, caller };
   /// Zero: not at all; nothing: until signalled.
@@ -53,20 +53,22 @@ class WakeupFlags {
   /// announcement.
   template <class Decide>
   void sleep(Sleeper who, Decide&& decide) const {
-    const std::uint32_t before = announce(who);
+    const bool is_caller = who == Sleeper::caller;
+    auto& word = is_caller ? own_cell_->caller_wake : own_cell_->engine_wake;
+    auto& state = is_caller ? own_cell_->caller : own_cell_->engine_asleep;
+    const std::uint32_t before = word.load(kWakeOrder);
+    state.store(is_caller ? kCallerAsleep : 1, kWakeOrder);
     const SleepLength length = decide();
-    if (length != kNoSleep) wait(who, before, length);
-    end(who);
+    if (length != kNoSleep) futex_wait(word, before, length);
+    state.store(is_caller ? kCallerAwake : 0, kWakeOrder);
   }
 
  private:
-  enum CallerState : std::uint32_t { kNoCaller = 0, kCallerAwake = 1, kCallerAsleep = 2 };
+  // Values of Cell::caller.
+  static constexpr std::uint32_t kNoCaller = 0, kCallerAwake = 1, kCallerAsleep = 2;
 
   WakeupFlags(std::vector<Cell*> cells, Cell* own_cell)
       : cells_(std::move(cells)), own_cell_(own_cell) {}
-  std::uint32_t announce(Sleeper who) const;
-  void wait(Sleeper who, std::uint32_t before, SleepLength length) const;
-  void end(Sleeper who) const;
 
   std::vector<Cell*> cells_;  ///< by rank
   Cell* own_cell_;

@@ -45,10 +45,8 @@ Engine::Engine(EngineParts parts) : Engine(nullptr, std::move(parts)) {}
 Engine::Engine(std::unique_ptr<Transport> transport, EngineParts parts)
     : transport_(std::move(transport)),
       parts_(std::move(parts)),
-      progress_lock_(parts_.world.control_block->wakeup_flags(),
-                     parts_.world.control_block->local_rank()),
-      sets_(parts_, progress_lock_),
-      progress_(parts_, sets_, progress_lock_) {}
+      sets_(parts_),
+      progress_(parts_, sets_) {}
 
 std::shared_ptr<Engine> Engine::make(std::unique_ptr<Transport> transport, bool engine_thread) {
   EngineParts parts = transport->parts();
@@ -57,16 +55,12 @@ std::shared_ptr<Engine> Engine::make(std::unique_ptr<Transport> transport, bool 
                                        if (!engine->is_forked()) delete engine;
                                      });
   Engine* const engine = made.get();
-  engine->terminate_report_.emplace(
-      engine->parts_.rank,
-      TerminateCalls{
-          .is_logged = [engine](const std::string& why) { return engine->is_logged(why); },
-          .record = [engine](const std::string& why) { engine->record_failure(why); },
-          .notify_peers =
-              [engine](const std::string& why) {
-                engine->notify_peers(why);
-                engine->await_failed_rank();
-              }});
+  engine->terminate_report_.emplace(engine->parts_.rank, [engine](const std::string& why) {
+    engine->record_failure(why);
+    log_end(engine->parts_.rank, why, engine->is_logged(why));
+    engine->notify_peers(why);
+    engine->await_failed_rank();
+  });
   engine->note_state(RecordState::initialised);
   descriptors_are_gone();  // from now on
   if (engine_thread) engine->start_thread();
@@ -201,7 +195,7 @@ void Engine::release_on_device(std::byte* data) noexcept {
 }
 
 void Engine::note_phase(std::string_view phase) noexcept {
-  sets_.note_phase(phase);
+  sets_.noted().note(phase);
   if (parts_.flight) parts_.flight->writer().note_phase(phase);
 }
 
@@ -338,7 +332,7 @@ void Engine::await_failed_rank() const {
 }
 
 void Engine::abort(const std::string& why) noexcept {
-  log_end(why);
+  log_end(parts_.rank, why);
   record_failure(why);
   transport_->abort();
   std::terminate();
@@ -347,11 +341,12 @@ void Engine::abort(const std::string& why) noexcept {
 void Engine::abandon(std::shared_ptr<Engine> engine) noexcept {
   try {
     const std::string known = error_in_flight();
-    if (known.empty() || !engine->is_logged(known)) {
-      engine->log_end("an exception is leaving the scope of hora's context" +
-                      (known.empty() ? "; a catch clause can print it" : ": " + known));
-    }
     const std::string why = known.empty() ? "an exception left the scope of hora's context" : known;
+    log_end(engine->parts_.rank,
+            known.empty()
+                ? "an exception is leaving the scope of hora's context; a catch clause can print it"
+                : "an exception is leaving the scope of hora's context: " + known,
+            !known.empty() && engine->is_logged(known));
     engine->record_failure(why);
     engine->notify_peers(why);
     static auto& abandoned = *new std::vector<std::shared_ptr<Engine>>;  // never destroyed
@@ -380,15 +375,6 @@ void Engine::notify_peers(const std::string& why) noexcept {
         parts_.rank));
   } catch (const std::exception&) {
     // Memory is exhausted: the others find a cause of their own.
-  }
-}
-
-void Engine::log_end(const std::string& why) const noexcept {
-  try {
-    log().critical("{} ends the job: {}", to_string(identity_of_process(parts_.rank)), why);
-    log().flush();
-  } catch (...) {
-    // Logging has failed, which must not keep the job from ending.
   }
 }
 

@@ -19,10 +19,8 @@
 #include "core/base/sync.h"
 #include "core/engine/interfaces.h"
 #include "core/engine/operations.h"
-#include "core/engine/process_sets.h"
 #include "core/engine/progress.h"
-#include "core/engine/progress_lock.h"
-#include "core/flight/record.h"
+#include "core/flight/flight_recorder.h"
 
 namespace hora::internal {
 
@@ -93,19 +91,16 @@ class Engine {
   /// contributing nothing meanwhile. Returns the last rank to join.
   int join(ProcessSet set);
 
-  /// A new process set of these world ranks (ascending). Collective over the world; throws the same
-  /// Error(mismatch) on every rank where they differ.
+  // See ProcessSets.
   ProcessSet add_set(const std::vector<int>& ranks) {
     return sets_.add(ranks, [this](Request request) { return carry_out(std::move(request)); });
   }
-  /// Collective over the world. Throws Error(invalid_use) while this rank has collectives of the
-  /// set in flight.
   void remove_set(ProcessSet set) {
     sets_.remove(set, [this](Request request) { return carry_out(std::move(request)); });
   }
-  /// Its world ranks, ascending; valid as long as the engine. Throws Error(invalid_argument) for a
-  /// set that does not exist, or was removed.
-  const std::vector<int>& ranks_of(ProcessSet set) const { return sets_.ranks_of(set); }
+  const std::vector<int>& ranks_of(ProcessSet set, std::string_view tensor = {}) const {
+    return sets_.ranks_of(set, tensor);
+  }
   /// Distinguishes objects of one kind that every rank of the set constructs in one order.
   std::uint32_t next_instance_number(ProcessSet set);
 
@@ -157,7 +152,6 @@ class Engine {
   void wait_until(const std::function<bool()>& reached);
   [[noreturn]] void end_after_failure() noexcept;
   void await_failed_rank() const;
-  void log_end(const std::string& why) const noexcept;
   void notify_peers(const std::string& why) noexcept;
   void record_failure(const std::string& why) const noexcept;
   void note_state(RecordState state) const noexcept;
@@ -165,7 +159,6 @@ class Engine {
   const ProcessOwner owner_;
   std::unique_ptr<Transport> transport_;  ///< null: the parts are another's
   EngineParts parts_;
-  ProgressLock progress_lock_;
   ProcessSets sets_;
   Progress progress_;
   std::optional<TerminateReport> terminate_report_;

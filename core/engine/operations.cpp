@@ -7,9 +7,56 @@
 #include <utility>
 
 #include "core/base/text.h"
-#include "core/control_block/atomic.h"
 
 namespace hora::internal {
+namespace {
+
+/// The share of a limit that a rank that knows more has to notice its end first, and for its
+/// message to arrive; and the least and the most that is.
+constexpr int kGraceShare = 16;
+constexpr auto kLeastGrace = std::chrono::milliseconds(100);
+constexpr auto kLongestGrace = std::chrono::milliseconds(1000);
+/// The share of a limit that the root has to ask all leaders, each of which may look only every
+/// 100 ms; and the most that is.
+constexpr int kNoticeShare = 4;
+constexpr Duration kLongestNotice = std::chrono::seconds(2);
+static_assert(kLongestNotice <= Expiry::kMostLeft);
+
+/// A root that runs answers a report of an overdue name within this time.
+constexpr Duration kAnswerTime = std::chrono::seconds(1);
+
+}  // namespace
+
+TimeLimit TimeLimit::of(std::chrono::milliseconds of_call, std::chrono::milliseconds setting) {
+  if (of_call.count() == 0) return {setting, false};
+  if (of_call == std::chrono::milliseconds::max()) return {};
+  return {of_call, true};
+}
+
+Duration TimeLimit::end(Duration submitted, int report_order) const {
+  // The least of both in the unit of the longer one: nanoseconds do not hold every length.
+  const Duration grace = report_order * Duration(std::clamp<std::chrono::milliseconds>(
+                                            length / kGraceShare, kLeastGrace, kLongestGrace));
+  const auto longest =
+      std::chrono::duration_cast<std::chrono::milliseconds>(Duration::max() - submitted - grace);
+  return length.count() == 0 || length >= longest ? Duration::max() : submitted + length + grace;
+}
+
+Duration TimeLimit::notice(Duration submitted) const {
+  const Duration last = end(submitted);
+  if (last == Duration::max()) return last;
+  return last - std::min<Duration>(length / kNoticeShare, kLongestNotice);
+}
+
+Expiry TimeLimit::expiry(Duration submitted, Duration now) const {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(end(submitted) - now);
+  return {length, std::clamp(left, std::chrono::milliseconds(0), Expiry::kMostLeft), is_of_call};
+}
+
+bool Operation::root_is_silent(Duration time) const {
+  return reported_overdue != Duration{} && answered < reported_overdue &&
+         time - reported_overdue >= kAnswerTime;
+}
 
 std::shared_ptr<Operation> NameTable::enter_again(std::string_view name) {
   const auto found = entries_.find(name);
@@ -167,8 +214,12 @@ Operations::Operations(const SetParts& parts, const EngineParts& engine,
               .small = &small_blocks_,
               .volume = &block_volume_,
               .is_world = set == kWorld},
-      table_(control_block_.id_capacity()),
-      deadlines_(parts, engine, table_, memory_, next_times_) {}
+      stall_warning_(engine.settings.stall_warning),
+      timeout_(engine.settings.timeout),
+      report_order_(parts.topology.ranks_of_node.front().front() == engine.rank ? 0
+                    : control_block_.local_rank() == 0                          ? 1
+                                                                                : 2),
+      table_(control_block_.id_capacity()) {}
 
 void Operations::check_open() const {
   if (closed_) throw detached(*closed_);
@@ -216,7 +267,7 @@ std::shared_ptr<Operation> Operations::submit(Request&& request, Caller caller) 
     operation->memory.copy_in(memory_, operation->signature, request, caller);
     const LockGuard table(table_lock_);
     check_open();
-    if (deadlines_.begin(*operation, request.timeout, now())) {
+    if (set_deadlines(*operation, request.timeout)) {
       // A caller that sleeps, and the engine, which may outlast its turn.
       control_block_.signal(memory_.local_rank);
       control_block_.wakeup_flags().wake_engine();
@@ -233,33 +284,93 @@ std::shared_ptr<Operation> Operations::submit(Request&& request, Caller caller) 
   return operation;
 }
 
+bool Operations::set_deadlines(Operation& operation, std::chrono::milliseconds timeout) {
+  const Duration time = now();
+  operation.submitted = time;
+  operation.overdue_at = stall_warning_.count() > 0 ? time + stall_warning_ : Duration::max();
+  next_overdue_.store(std::min(next_overdue_.load(), operation.overdue_at.count()));
+  operation.limit = TimeLimit::of(timeout, timeout_);
+  operation.out_of_time_at = operation.limit.end(time, report_order_);
+  operation.notice_at = operation.limit.notice(time);
+  const Duration next = operation.next_timeout();
+  if (next >= next_timeout()) return false;
+  next_timeout_.store(next.count(), kWakeOrder);
+  return next - time <= kOverdueTick;
+}
+
 std::shared_ptr<Operation> Operations::timed_out(Duration time) {
   if (next_timeout() > time) return nullptr;
   const LockGuard table(table_lock_);
-  Deadlines::Due due = deadlines_.take_due(time);
-  for (const auto& operation : due.expiring) {
-    send({.kind = MailKind::expiring,
-          .name = operation->name,
-          .signature = {},
-          .location = {},
-          .expiry = operation->limit.expiry(operation->submitted, time)});
+  std::shared_ptr<Operation> first;
+  Duration next = Duration::max();
+  for (auto& operation : table_.unfinished()) {
+    // The device bounds what is under way there.
+    if (operation->decided && memory_.on_device(operation->signature)) continue;
+    if (operation->notice_at <= time) {
+      operation->notice_at = Duration::max();
+      if (!operation->decided) {
+        send({.kind = MailKind::expiring,
+              .name = operation->name,
+              .signature = {},
+              .location = {},
+              .expiry = operation->limit.expiry(operation->submitted, time)});
+      }
+    }
+    next = std::min(next, operation->next_timeout());
+    if (operation->out_of_time_at > time) continue;
+    if (!first || operation->out_of_time_at < first->out_of_time_at) first = std::move(operation);
   }
-  return std::move(due.timed_out);
+  next_timeout_.store(next.count(), kWakeOrder);
+  return first;
 }
 
 std::shared_ptr<Operation> Operations::stalled(Duration time) const {
   const LockGuard table(table_lock_);
-  return deadlines_.stalled(time);
+  std::shared_ptr<Operation> longest;
+  for (auto& operation : table_.unfinished()) {
+    if (!operation->announced()) continue;
+    const bool is_stalled = operation->decided ? time - operation->decided_at >= stall_warning_ &&
+                                                     !memory_.on_device(operation->signature)
+                                               : operation->root_is_silent(time);
+    if (!is_stalled) continue;
+    if (!longest || operation->submitted < longest->submitted) longest = std::move(operation);
+  }
+  return longest;
 }
 
 bool Operations::waits_since(Duration time) const {
-  const LockGuard table(table_lock_);
-  return deadlines_.waits_since(time);
+  return std::ranges::any_of(unfinished(), [&](const auto& operation) {
+    return operation->announced() && operation->submitted <= time;
+  });
 }
 
 void Operations::note_answer(const std::string& name) {
   const LockGuard table(table_lock_);
-  deadlines_.note_answer(name, now());
+  if (const auto operation = table_.undecided(name)) operation->answered = now();
+}
+
+void Operations::report_stalls() {
+  const Duration time = now();
+  if (!wait_for_peers() || time.count() < next_overdue_.load()) return;
+  const LockGuard table(table_lock_);
+  // Reports now, too, what is overdue soon: one message then names them all.
+  const Duration soon = time + std::min<Duration>(kOverdueTick, stall_warning_ / 2);
+  std::vector<std::shared_ptr<Operation>> waiting;
+  Duration first = Duration::max();
+  for (auto& operation : table_.unfinished()) {
+    if (operation->decided || !operation->announced()) continue;
+    first = std::min(first, operation->overdue_at);
+    if (operation->overdue_at <= soon) waiting.push_back(std::move(operation));
+  }
+  const bool is_overdue = first <= time;
+  next_overdue_.store((is_overdue ? soon : first).count());
+  if (!is_overdue) return;
+  for (const auto& operation : waiting) {
+    operation->overdue_at = time + std::max(stall_warning_, time - operation->submitted);
+    if (operation->answered >= operation->reported_overdue) operation->reported_overdue = time;
+    trace_.marked(operation->name, "overdue");
+    send({.kind = MailKind::overdue, .name = operation->name, .signature = {}, .location = {}});
+  }
 }
 
 void Operations::announce(const std::shared_ptr<Operation>& operation) {
@@ -353,15 +464,6 @@ void Operations::announce_departure() {
   undecided_.fetch_add(1);
   const LockGuard table(table_lock_);
   send({.kind = MailKind::departed, .name = {}, .signature = {}, .location = {}});
-}
-
-void Operations::report_stalls() {
-  if (!wait_for_peers() || now().count() < next_times_.overdue.load()) return;
-  const LockGuard table(table_lock_);
-  for (const auto& operation : deadlines_.take_overdue(now())) {
-    trace_.marked(operation->name, "overdue");
-    send({.kind = MailKind::overdue, .name = operation->name, .signature = {}, .location = {}});
-  }
 }
 
 bool Operations::wait_for_peers(const std::string& name) const {

@@ -6,6 +6,7 @@
 #include <hora/context.h>
 #include <hora/error.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -23,13 +24,13 @@
 #include <vector>
 
 #include "core/base/sync.h"
+#include "core/control_block/atomic.h"
 #include "core/control_block/node_control_block.h"
-#include "core/engine/deadlines.h"
 #include "core/engine/interfaces.h"
 #include "core/engine/tensor_memory.h"
 #include "core/flight/flight_recorder.h"
-#include "core/flight/record_writer.h"
 #include "core/messages/messages.h"
+#include "core/negotiation/overdue_names.h"
 #include "core/negotiation/signature.h"
 #include "core/plan/plan.h"
 
@@ -46,13 +47,31 @@ inline Error detached(const Error& error) {
   return {error.code(), std::string(error.what()), error.rank(), error.tensor()};
 }
 
+/// From the operation to the end. Pure.
+struct TimeLimit {
+  std::chrono::milliseconds length{0};  ///< 0: none
+  bool is_of_call = false;              ///< else that of HORA_TIMEOUT
+
+  /// `of_call`: 0: HORA_TIMEOUT holds; milliseconds::max(): no limit.
+  static TimeLimit of(std::chrono::milliseconds of_call, std::chrono::milliseconds setting);
+  /// The end of what was submitted at this time; Duration::max() where there is none. The first
+  /// rank to notice reports it for the whole job: ranks that know less give the others a little
+  /// time. `report_order`: 0 on the rank that decides, 1 on other leaders, 2 on their nodes' ranks.
+  Duration end(Duration submitted, int report_order = 0) const;
+  /// When that end is reported to the root, so that it knows of all ranks by then; Duration::max()
+  /// where there is none.
+  Duration notice(Duration submitted) const;
+  /// The report to it then.
+  Expiry expiry(Duration submitted, Duration now) const;
+};
+
 /// An operation that a user asks for.
 struct Request {
   std::string_view name;  ///< outlives the call; empty: unnamed (see collectives.h)
   Signature signature;
   std::byte* data = nullptr;
   void* stream = nullptr;  ///< on a device: `data` is ready once it has reached this
-  /// Likewise the caller's memory of an exchange's result, where that is on another stream.
+  /// The stream after which an exchange's result may be written; none: `stream`.
   std::optional<void*> output_stream = std::nullopt;
   /// For exchanges: the length of `data` (which is host memory where they do not run on the
   /// device), the extents that this rank brings (BoundExchange::rows), and where the result goes.
@@ -124,6 +143,10 @@ struct Operation {
                                               ExchangeHeader::extents_of(memory.header()));
   }
   bool announced() const { return submitted != Duration{}; }
+  /// When its time limit asks for something: a report to the root, or its end.
+  Duration next_timeout() const { return std::min(notice_at, out_of_time_at); }
+  /// The root has not answered that it is overdue.
+  bool root_is_silent(Duration time) const;
   bool finished() const { return state.load(std::memory_order_acquire) != kPending; }
 };
 
@@ -156,7 +179,7 @@ class NameTable {
 
   /// The operation that waits for `id` on this rank, or null.
   std::shared_ptr<Operation> waiting_for(Id id) const;
-  /// Likewise; it does so no longer.
+  /// Returns that operation, which waits no longer; null if none.
   std::shared_ptr<Operation> take_waiting(Id id);
   void set_waiting(Id id, std::shared_ptr<Operation> operation);
   /// The operation of this name that waits for other ranks, or null.
@@ -256,15 +279,18 @@ class Operations {
   bool wait_for_peers(const std::string& name) const;
   void report_stalls();
   /// timed_out() has nothing to do before; Duration::max() where it never has.
-  Duration next_timeout() const { return Duration(next_times_.timeout.load(kWakeOrder)); }
+  Duration next_timeout() const { return Duration(next_timeout_.load(kWakeOrder)); }
 
   // The thread that makes progress.
   /// The operation that has run out of time first by now, or null; reports those that
   /// will soon to the leader.
   std::shared_ptr<Operation> timed_out(Duration time);
-  // These three as Deadlines has them.
+  /// The one that waits longest of those that a rank must log itself: decided and under way on the
+  /// host for longer than HORA_STALL_WARNING, or overdue while the root is silent; or null.
   std::shared_ptr<Operation> stalled(Duration time) const;
+  /// Something has waited for other ranks since this time.
   bool waits_since(Duration time) const;
+  /// The root asks all ranks about this name.
   void note_answer(const std::string& name);
   /// Sends mail that has found the mailbox full; true if any went.
   bool flush_mail();
@@ -296,6 +322,10 @@ class Operations {
 
   /// Before it is announced.
   void record(Operation& operation) const;
+  /// It is submitted now; `timeout`: of its call. True where a thread that sleeps would notice its
+  /// end too late: it looks again within a tick.
+  bool set_deadlines(Operation& operation, std::chrono::milliseconds timeout)
+      HORA_REQUIRES(table_lock_);
 
   std::shared_ptr<Operation> enter(Request& request) HORA_REQUIRES(table_lock_);
   // How peers learn of operations: known ids by ready bits, everything else by mail to the node's
@@ -304,7 +334,7 @@ class Operations {
   Arrival arrive(Id id, Location where, Duration time = {}, bool resized = false);
   void report(const Operation& operation) HORA_REQUIRES(table_lock_);
   void send(const Mail& mail) HORA_REQUIRES(table_lock_);
-  // What a rank that has joined takes part in without data: operations by proxy.
+  // Operations by proxy: a rank that has joined takes part in them without data.
   bool is_wanted(Id id) const HORA_REQUIRES(table_lock_);
   bool submit_proxy(Id id, const std::string& name) HORA_REQUIRES(table_lock_);
   std::shared_ptr<Operation> make_proxy(Id id, const Signature& signature);
@@ -325,11 +355,16 @@ class Operations {
   const SetMemory memory_;
   std::atomic<int> undecided_{0};  ///< this rank's operations that wait for others
   std::atomic<bool> joined_{false};
-  NextTimes next_times_;
+  const Duration stall_warning_;  ///< zero: nothing is overdue
+  const std::chrono::milliseconds timeout_;
+  const int report_order_;  ///< see TimeLimit::end
+  // When something is due next; max(): nothing is. May be earlier than it is, never later. Written
+  // under the table lock.
+  std::atomic<Duration::rep> next_timeout_{Duration::max().count()};  ///< in kWakeOrder
+  std::atomic<Duration::rep> next_overdue_{Duration::max().count()};
 
   mutable BriefMutex table_lock_;
   NameTable table_ HORA_GUARDED_BY(table_lock_);
-  Deadlines deadlines_ HORA_GUARDED_BY(table_lock_);
   /// Mail that found the mailbox full.
   std::deque<std::vector<std::byte>> outbox_ HORA_GUARDED_BY(table_lock_);
   std::atomic<bool> mail_waits_{false};  ///< the outbox is not empty

@@ -1,16 +1,21 @@
 #include "core/engine/progress.h"
 
+#include <hora/error.h>
 #include <sched.h>
+#include <spdlog/fmt/fmt.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "core/base/log.h"
 #include "core/base/process.h"
+#include "core/base/text.h"
 #include "core/flight/flight_recorder.h"
 
 namespace hora::internal {
@@ -95,18 +100,41 @@ class PreciseSleep {
   int slack_;
 };
 
-/// Notes in the flight record, and in a timeline, that a thread is blocked, unless the operation is
-/// finished already.
-class TracedWait {
+std::vector<int> ranks_in(const Signature& signature) {
+  std::vector<int> ranks;
+  for (const std::int64_t rank : signature.shape) ranks.push_back(static_cast<int>(rank));
+  return ranks;
+}
+
+Request request_of(OperationKind kind, std::string_view name, Shape numbers) {
+  Request request{.name = name, .signature = {}};
+  request.signature.kind = kind;
+  request.signature.type = DataType::int64;
+  request.signature.shape = std::move(numbers);
+  request.location = Location{};
+  return request;
+}
+
+[[noreturn]] void refuse_set(const std::string& why, int rank, std::string_view tensor) {
+  const std::string about = tensor.empty() ? "" : tensor_text(tensor) + ": ";
+  throw Error(ErrorCode::invalid_argument, about + why, rank, std::string(tensor));
+}
+
+}  // namespace
+
+/// A thread is blocked, unless the operation is finished already: the flight record and a timeline
+/// note it, and, while it sleeps, the ranks of the node see it.
+class Wait {
  public:
-  explicit TracedWait(const Operation& operation)
-      : operation_(operation), blocks_(!operation.finished()) {
+  Wait(RankStatus& status, const Operation& operation)
+      : status_(status), operation_(operation), blocks_(!operation.finished()) {
     if (!blocks_) return;
     operation_.owner->record().blocked(true);
     if (operation_.owner->trace().on()) begin_ = trace_now();
   }
-  ~TracedWait() {
+  ~Wait() {
     if (!blocks_) return;
+    if (is_seen_) status_.waits_for.clear();
     operation_.owner->record().blocked(false);
     if (begin_ == TraceTime{}) return;
     try {
@@ -120,37 +148,222 @@ class TracedWait {
       // Memory is exhausted: the wait is missing in the timeline.
     }
   }
-  TracedWait(const TracedWait&) = delete;
-  TracedWait& operator=(const TracedWait&) = delete;
-
- private:
-  const Operation& operation_;
-  const bool blocks_;
-  TraceTime begin_{};
-};
-
-/// While a thread sleeps until a operation is complete, the ranks of the node can see that.
-class SeenWait {
- public:
-  SeenWait(RankStatus& status, const Operation& operation)
-      : status_(status), operation_(operation) {}
-  ~SeenWait() {
-    if (begun_) status_.waits_for.clear();
-  }
-  SeenWait(const SeenWait&) = delete;
-  SeenWait& operator=(const SeenWait&) = delete;
-  void begin() {
-    if (!begun_) status_.waits_for.write(operation_.name, now());
-    begun_ = true;
+  Wait(const Wait&) = delete;
+  Wait& operator=(const Wait&) = delete;
+  void sleeps() {
+    if (!is_seen_) status_.waits_for.write(operation_.name, now());
+    is_seen_ = true;
   }
 
  private:
   RankStatus& status_;
   const Operation& operation_;
-  bool begun_ = false;
+  const bool blocks_;
+  bool is_seen_ = false;
+  TraceTime begin_{};
 };
 
-}  // namespace
+ProcessSets::ProcessSets(const EngineParts& parts)
+    : parts_(parts),
+      progress_lock_(parts.world.control_block->wakeup_flags(),
+                     parts.world.control_block->local_rank()) {
+  Set& world = *sets_.emplace_back(std::make_unique<Set>());
+  for (const auto& ranks : parts_.world.topology.ranks_of_node) {
+    world.ranks.insert(world.ranks.end(), ranks.begin(), ranks.end());
+  }
+  std::sort(world.ranks.begin(), world.ranks.end());
+  world.engine = std::make_unique<SetEngine>(parts_.world, parts_, *this, kWorld);
+  world_ = world.engine.get();
+  engines_.push_back(world_);
+}
+
+const ProcessSets::Set& ProcessSets::known(ProcessSet set, std::string_view tensor) const {
+  if (set.number() >= sets_.size()) {
+    refuse_set(
+        fmt::format("process set {} does not exist: there are {} (0 is the world), others come "
+                    "from hora::add_process_set()",
+                    set.number(), sets_.size()),
+        parts_.rank, tensor);
+  }
+  if (sets_[set.number()]->removed) {
+    refuse_set("process set " + to_string(set) + " was removed", parts_.rank, tensor);
+  }
+  return *sets_[set.number()];
+}
+
+SetEngine& ProcessSets::engine_of(ProcessSet set, std::string_view tensor) const {
+  // The world is there from construction on, and is never removed.
+  if (set == kWorld) return *world_;
+  const SharedGuard lock(sets_lock_);
+  const Set& found = known(set, tensor);
+  if (!found.engine) {
+    refuse_set(
+        fmt::format("rank {} is not in process set {}, which has the ranks {}: only they may "
+                    "submit to it",
+                    parts_.rank, set.number(), ranks_text(found.ranks)),
+        parts_.rank, tensor);
+  }
+  return *found.engine;
+}
+
+const std::vector<int>& ProcessSets::ranks_of(ProcessSet set, std::string_view tensor) const {
+  const SharedGuard lock(sets_lock_);
+  return known(set, tensor).ranks;
+}
+
+ProcessSet ProcessSets::add(const std::vector<int>& ranks, const Collective& agree) {
+  const LockGuard one_at_a_time(call_lock_);
+  Request request =
+      request_of(OperationKind::add_process_set, kAddSetName, {ranks.begin(), ranks.end()});
+  // The first member on this rank's node allocates the memory of their control block.
+  const Topology of_set = restricted(parts_.world.topology, ranks);
+  const int node = of_set.node_of(parts_.rank);
+  if (node < 0 || of_set.local_rank_of(parts_.rank) != 0) {
+    return ProcessSet(static_cast<std::uint32_t>(agree(std::move(request))));
+  }
+  const std::size_t bytes = parts_.sets->control_block_bytes(of_set, node);
+  const NodeMemory::MemoryBlock control_block = parts_.world.memory->allocate(bytes);
+  std::memset(control_block.data, 0, bytes);
+  request.location = control_block.location;
+  try {
+    return ProcessSet(static_cast<std::uint32_t>(agree(std::move(request))));
+  } catch (...) {
+    if (!aborted().load()) parts_.world.memory->release(control_block.data);
+    throw;
+  }
+}
+
+void ProcessSets::remove(ProcessSet set, const Collective& agree) {
+  const LockGuard one_at_a_time(call_lock_);
+  {
+    const SharedGuard lock(sets_lock_);
+    const Set& found = known(set);
+    if (set == kWorld) {
+      throw Error(ErrorCode::invalid_argument, "process set 0 is the world, which stays",
+                  parts_.rank);
+    }
+    const auto open = found.engine ? found.engine->operations().open_name() : std::nullopt;
+    if (open) {
+      throw Error(ErrorCode::invalid_use,
+                  fmt::format("process set {} cannot be removed: {} is in flight on it: wait for "
+                              "its handle first",
+                              set.number(), tensor_text(*open)),
+                  parts_.rank, *open);
+    }
+  }
+  agree(request_of(OperationKind::remove_process_set, kRemoveSetName,
+                   {static_cast<std::int64_t>(set.number())}));
+}
+
+std::vector<SetEngine*> ProcessSets::engines_in(bool removed_too) const {
+  std::vector<SetEngine*> engines;
+  const SharedGuard lock(sets_lock_);
+  for (const auto& set : sets_) {
+    if (set->engine && (removed_too || !set->removed)) engines.push_back(set->engine.get());
+  }
+  return engines;
+}
+
+void ProcessSets::report_stalls() {
+  const SharedGuard lock(sets_lock_);
+  for (const auto& set : sets_) {
+    if (set->engine) set->engine->operations().report_stalls();
+  }
+}
+
+Statistics ProcessSets::statistics() const {
+  Statistics sum;
+  for (const SetEngine* engine : all()) {
+    const Statistics one = engine->operations().statistics();
+    sum.operations += one.operations;
+    sum.bytes += one.bytes;
+    sum.in_flight += one.in_flight;
+    sum.batches += one.batches;
+  }
+  return sum;
+}
+
+void ProcessSets::disconnect() {
+  const SharedGuard lock(sets_lock_);
+  for (const auto& set : sets_) {
+    if (set->transport) set->transport->disconnect();
+  }
+}
+
+std::vector<ProcessSet> ProcessSets::waits_on(const std::string& name) const {
+  std::vector<ProcessSet> sets;
+  for (const SetEngine* engine : engines_) {
+    if (engine->operations().wait_for_peers(name)) sets.push_back(engine->id());
+  }
+  return sets;
+}
+
+void ProcessSets::on_change(std::shared_ptr<Operation> operation) {
+  Change change;
+  if (operation->signature.kind == OperationKind::add_process_set) {
+    change.plan.topology = restricted(parts_.world.topology, ranks_in(operation->signature));
+    const int node = change.plan.topology.node_of(parts_.rank);
+    if (node >= 0) {
+      const int first = change.plan.topology.ranks_of_node[static_cast<std::size_t>(node)].front();
+      change.plan.control_block_owner = parts_.world.topology.local_rank_of(first);
+      change.plan.control_block =
+          operation->peer_locations[static_cast<std::size_t>(change.plan.control_block_owner)];
+    }
+  }
+  change.operation = std::move(operation);
+  changes_.push_back(std::move(change));
+}
+
+bool ProcessSets::advance_changes() {
+  bool any = false;
+  while (!changes_.empty()) {
+    Change& change = changes_.front();
+    if (change.operation->signature.kind == OperationKind::remove_process_set) {
+      carry_out_removal(change);
+    } else if (!advance_addition(change)) {
+      return any;
+    }
+    world().operations().finish(change.operation, std::nullopt);
+    changes_.pop_front();
+    any = true;
+  }
+  return any;
+}
+
+/// False while the set's transport is in the making.
+bool ProcessSets::advance_addition(Change& change) {
+  if (!change.transport) {
+    {
+      const SharedGuard lock(sets_lock_);
+      change.plan.id = ProcessSet(static_cast<std::uint32_t>(sets_.size()));
+    }
+    change.transport = parts_.sets->begin(change.plan);
+  }
+  if (!change.transport->poll()) return false;
+  auto set = std::make_unique<Set>();
+  set->ranks = ranks_in(change.operation->signature);
+  set->transport = std::move(change.transport);
+  if (change.plan.topology.node_of(parts_.rank) >= 0) {
+    set->engine =
+        std::make_unique<SetEngine>(set->transport->parts(), parts_, *this, change.plan.id);
+    engines_.push_back(set->engine.get());
+  }
+  change.operation->number = static_cast<int>(change.plan.id.number());
+  const LockGuard lock(sets_lock_);
+  sets_.push_back(std::move(set));
+  return true;
+}
+
+void ProcessSets::carry_out_removal(const Change& change) {
+  const LockGuard lock(sets_lock_);
+  Set& set = *sets_[static_cast<std::size_t>(change.operation->signature.shape.front())];
+  set.removed = true;
+  set.transport->disconnect();
+  if (!set.engine) return;
+  set.engine->operations().fail_undecided(
+      Error(ErrorCode::invalid_use, "its process set was removed", parts_.rank));
+  std::erase(engines_, set.engine.get());
+}
 
 Duration pause_between_polls(Duration idle) {
   const Duration late =
@@ -158,10 +371,10 @@ Duration pause_between_polls(Duration idle) {
   return std::min<Duration>(idle / kBackoffShare, late);
 }
 
-Progress::Progress(const EngineParts& parts, ProcessSets& sets, ProgressLock& lock)
+Progress::Progress(const EngineParts& parts, ProcessSets& sets)
     : parts_(parts),
       sets_(sets),
-      lock_(lock),
+      lock_(sets.progress_lock()),
       wakeup_flags_(parts_.world.control_block->wakeup_flags()),
       local_rank_(parts_.world.control_block->local_rank()) {}
 
@@ -289,10 +502,7 @@ std::optional<int> Progress::failed_elsewhere() const {
 void Progress::check_timeouts(Duration time) {
   if (sets_.aborted().load()) return;
   for (SetEngine* engine : engines()) {
-    if (const auto error = engine->timed_out(time)) return abort(*error, Origin::here);
-    if (const auto error = engine->gone_rank(time)) return abort(*error, Origin::here);
-    if (const auto error = engine->stopped_rank(time)) return abort(*error, Origin::here);
-    engine->watch_stalls(time);
+    if (const auto error = engine->watch(time)) return abort(*error, Origin::here);
   }
 }
 
@@ -331,7 +541,7 @@ bool Progress::must_poll() {
 
 bool Progress::is_unfinished() {
   return suspicion_ || has_pending_work() || is_running() || must_poll() ||
-         // What waits too long: the sleep that the engine has chosen may end later.
+         // Something waits too long: the sleep that the engine has chosen may end later.
          any([](auto* e) { return e->deadline().has_value(); });
 }
 
@@ -453,7 +663,7 @@ void Progress::await(const Operation& operation) {
 }
 
 void Progress::await(const Operation& operation, Turn& turn) {
-  const TracedWait blocked(operation);
+  Wait wait(status(), operation);
   std::optional<Duration> begin;  // of another thread's turn
   while (!operation.finished()) {
     if (!turn.take()) {
@@ -464,7 +674,7 @@ void Progress::await(const Operation& operation, Turn& turn) {
       continue;
     }
     lock_.assert_held();
-    step_until_finished_or_asked(operation);
+    step_until_finished_or_asked(operation, wait);
     if (operation.finished()) break;
     turn.leave();
     begin = now();
@@ -475,13 +685,20 @@ void Progress::await(const Operation& operation, Turn& turn) {
   // two polls: now a thread is blocked.
   waiters_.fetch_add(1);
   if (parts_.world.topology.nodes() > 1) wake_rank();
-  block_until_finished(operation);
+  wait.sleeps();
+  while (!operation.finished()) {
+    if (has_thread()) {
+      operation.state.wait(Operation::kPending, std::memory_order_acquire);
+    } else if (!try_step()) {
+      std::this_thread::yield();
+    }
+  }
   waiters_.fetch_sub(1);
 }
 
 bool Progress::await_for(const Operation& operation, Duration timeout) {
   if (operation.finished()) return true;
-  const TracedWait blocked(operation);
+  const Wait wait(status(), operation);
   waiters_.fetch_add(1);
   if (parts_.world.topology.nodes() > 1) wake_rank();
   const Duration begin = now();
@@ -501,22 +718,9 @@ bool Progress::await_for(const Operation& operation, Duration timeout) {
   return operation.finished();
 }
 
-void Progress::block_until_finished(const Operation& operation) {
-  SeenWait seen(status(), operation);
-  seen.begin();
-  while (!operation.finished()) {
-    if (has_thread()) {
-      operation.state.wait(Operation::kPending, std::memory_order_acquire);
-    } else if (!try_step()) {
-      std::this_thread::yield();
-    }
-  }
-}
-
-void Progress::step_until_finished_or_asked(const Operation& operation) {
+void Progress::step_until_finished_or_asked(const Operation& operation, Wait& wait) {
   // Yielding may cost a whole time slice of an unrelated process.
   const Duration spinning = parts_.has_core ? Duration(parts_.settings.spin) : kBriefly;
-  SeenWait seen(status(), operation);
   Duration time = now();
   Duration idle_since = time;
   while (!operation.finished() && !lock_.is_asked_for()) {
@@ -533,7 +737,7 @@ void Progress::step_until_finished_or_asked(const Operation& operation) {
       std::this_thread::yield();
     } else {
       check_timeouts(time);
-      seen.begin();
+      wait.sleeps();
       const PreciseSleep precise;
       wakeup_flags_.sleep(WakeupFlags::Sleeper::caller, [&] {
         lock_.assert_held();

@@ -1,33 +1,186 @@
-/// Makes progress in all process sets of a rank, one step at a time, and which thread does so: the
-/// engine's own, or one that waits for a result.
+/// The progress of a rank's engine: the lock of the thread that makes it, the process sets in which
+/// it is made, and which thread does so: the engine's own, or one that waits for a result.
 #pragma once
+
+#include <hora/collectives.h>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "core/base/sync.h"
+#include "core/control_block/atomic.h"
+#include "core/control_block/wakeup_flags.h"
 #include "core/engine/interfaces.h"
-#include "core/engine/process_sets.h"
-#include "core/engine/progress_lock.h"
+#include "core/engine/set_engine.h"
 
 namespace hora::internal {
+
+/// A thread that waits for a result makes progress until it has it. That depends on peers, and no
+/// other thread may have to wait for that: a progress thread takes the lock by try_lock(), checks
+/// is_asked_for() after every round, and releases it then. Others hold it for a moment only: the
+/// engine thread for a round, by lock(), which waits for progress threads to end, since they do its
+/// work; calls that do not wait for peers, by lock_between_rounds(), which has priority. Thread
+/// rule: any thread.
+class HORA_CAPABILITY("progress lock") ProgressLock {
+ public:
+  /// `wakeup_flags` outlive it; they wake a progress thread that sleeps, which is rank `rank`
+  /// there.
+  ProgressLock(const WakeupFlags& wakeup_flags, int rank)
+      : wakeup_flags_(wakeup_flags), rank_(rank) {}
+
+  // The capability is the mutex, which the analysis cannot know.
+  void lock() HORA_ACQUIRE() HORA_NOT_ANALYSED {
+    while (is_asked_for()) std::this_thread::yield();
+    mutex_.lock();
+  }
+  void lock_between_rounds() HORA_ACQUIRE() HORA_NOT_ANALYSED {
+    if (mutex_.try_lock()) return;
+    asking_.fetch_add(1, kWakeOrder);
+    wakeup_flags_.signal(rank_);
+    mutex_.lock();
+    asking_.fetch_sub(1, kWakeOrder);
+  }
+  /// False also where it is free, but asked for.
+  bool try_lock() HORA_TRY_ACQUIRE(true) HORA_NOT_ANALYSED {
+    return !is_asked_for() && mutex_.try_lock();
+  }
+  void unlock() HORA_RELEASE() HORA_NOT_ANALYSED { mutex_.unlock(); }
+  /// Tells the analysis what it cannot follow.
+  void assert_held() const HORA_ASSERT_HELD() {}
+
+  /// True while a thread waits in lock_between_rounds(). A progress thread checks it after it has
+  /// announced that it sleeps, too.
+  bool is_asked_for() const { return asking_.load(kWakeOrder) > 0; }
+
+ private:
+  const WakeupFlags& wakeup_flags_;
+  const int rank_;
+  Mutex mutex_;
+  std::atomic<int> asking_{0};
+};
+
+/// Holds the lock for a moment, without waiting for peers.
+class HORA_SCOPED_CAPABILITY BetweenRounds {
+ public:
+  explicit BetweenRounds(ProgressLock& lock) HORA_ACQUIRE(lock) : lock_(lock) {
+    lock_.lock_between_rounds();
+  }
+  ~BetweenRounds() HORA_RELEASE() { lock_.unlock(); }
+  BetweenRounds(const BetweenRounds&) = delete;
+  BetweenRounds& operator=(const BetweenRounds&) = delete;
+
+ private:
+  ProgressLock& lock_;
+};
+
+/// The process sets of one rank. A change is a collective of the world without data: when it is
+/// decided, every rank makes the same change, in the same order. Thread rule, beside each part.
+class ProcessSets {
+ public:
+  /// Submits to the world, waits for the end, and returns Operation::number.
+  using Collective = std::function<int(Request)>;
+
+  /// `parts` outlive it.
+  explicit ProcessSets(const EngineParts& parts);
+  ProcessSets(const ProcessSets&) = delete;
+  ProcessSets& operator=(const ProcessSets&) = delete;
+
+  // Any thread.
+  SetEngine& world() const { return *world_; }
+  NotedPhases& noted() { return noted_; }
+  /// Peers may still touch memory: none is freed.
+  std::atomic<bool>& aborted() { return aborted_; }
+  const std::atomic<bool>& aborted() const { return aborted_; }
+  /// Throws Error(invalid_argument), which names `tensor`, where this rank cannot submit to it.
+  SetEngine& engine_of(ProcessSet set, std::string_view tensor = {}) const;
+  /// Its world ranks, ascending; valid as long as this. Throws Error(invalid_argument), which names
+  /// `tensor`, for a set that does not exist, or was removed.
+  const std::vector<int>& ranks_of(ProcessSet set, std::string_view tensor = {}) const;
+  /// A new process set of these world ranks (ascending). Collective over the world; throws the same
+  /// Error(mismatch) on every rank where they differ.
+  ProcessSet add(const std::vector<int>& ranks, const Collective& agree);
+  /// Collective over the world. Throws Error(invalid_use) while this rank has collectives of the
+  /// set in flight.
+  void remove(ProcessSet set, const Collective& agree);
+  /// Those of which this rank is a member, removed ones included.
+  std::vector<SetEngine*> all() const { return engines_in(true); }
+  std::vector<SetEngine*> not_removed() const { return engines_in(false); }
+  void report_stalls();
+  /// Summed over all sets, removed ones included.
+  Statistics statistics() const;
+  /// Frees communicators, when nothing makes progress any more.
+  void disconnect();
+
+  // Holding the progress lock.
+  ProgressLock& progress_lock() HORA_RETURNS_LOCK(progress_lock_) { return progress_lock_; }
+  /// Engines of the sets in use on this rank. Making progress in one can add to the list.
+  const std::vector<SetEngine*>& engines() const HORA_REQUIRES(progress_lock_) { return engines_; }
+  /// Makes progress with decided changes; true if one was completed.
+  bool advance_changes() HORA_REQUIRES(progress_lock_);
+  bool changes_are_under_way() const HORA_REQUIRES(progress_lock_) { return !changes_.empty(); }
+  /// This change of the process sets has been agreed on, and all ranks of this node have read it.
+  void on_change(std::shared_ptr<Operation> operation) HORA_REQUIRES(progress_lock_);
+  /// The sets on which this rank waits for others under this name.
+  std::vector<ProcessSet> waits_on(const std::string& name) const HORA_REQUIRES(progress_lock_);
+
+ private:
+  /// A process set, whether this rank is in it or not. Its engine, once made, stays until the end,
+  /// because handles refer to it; a removed one is closed.
+  struct Set {
+    std::vector<int> ranks;
+    std::unique_ptr<SetTransport> transport;  ///< before the engine: outlives it
+    std::unique_ptr<SetEngine> engine;        ///< null where this rank is no member
+    bool removed = false;
+  };
+  struct Change {
+    std::shared_ptr<Operation> operation;
+    SetPlan plan;  ///< of a set that is added
+    std::unique_ptr<SetTransport> transport;
+  };
+
+  /// Throws Error(invalid_argument), which names `tensor`, where there is none (any more).
+  const Set& known(ProcessSet set, std::string_view tensor = {}) const
+      HORA_REQUIRES_SHARED(sets_lock_);
+  std::vector<SetEngine*> engines_in(bool removed_too) const;
+  bool advance_addition(Change& change) HORA_REQUIRES(progress_lock_);
+  void carry_out_removal(const Change& change) HORA_REQUIRES(progress_lock_);
+
+  const EngineParts& parts_;
+  ProgressLock progress_lock_;
+  std::atomic<bool> aborted_{false};
+  NotedPhases noted_;  ///< what the program says that it is doing
+  Mutex call_lock_;    ///< one change at a time, to its end
+
+  mutable SharedMutex sets_lock_;  ///< written with the progress lock held, too
+  std::vector<std::unique_ptr<Set>> sets_ HORA_GUARDED_BY(sets_lock_);
+  SetEngine* world_ = nullptr;  ///< set 0's, from construction on
+
+  std::vector<SetEngine*> engines_ HORA_GUARDED_BY(progress_lock_);
+  std::deque<Change> changes_ HORA_GUARDED_BY(progress_lock_);
+};
 
 /// How long to pause between two polls of the network, `idle` after the last progress: at most an
 /// eighth of that; from 1 ms on at most a 200th; never more than 10 ms.
 Duration pause_between_polls(Duration idle);
+
+class Wait;
 
 /// The progress lock guards everything that makes progress (logs, leaders, data paths); its holder
 /// alone may call MPI. Thread rule: start and stop: one thread; what requires the lock: its holder;
 /// all others: any thread.
 class Progress {
  public:
-  /// All outlive it.
-  Progress(const EngineParts& parts, ProcessSets& sets, ProgressLock& lock);
+  /// Both outlive it.
+  Progress(const EngineParts& parts, ProcessSets& sets);
   ~Progress() { stop(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -44,7 +197,7 @@ class Progress {
   bool try_step();
 
   /// A thread's turn to make progress in the engine thread's place, from take() on, as
-  /// progress_lock.h says of progress threads.
+  /// ProgressLock says of progress threads.
   class Turn {
    public:
     explicit Turn(Progress& progress) : progress_(progress) {}
@@ -118,8 +271,7 @@ class Progress {
 
   void run();
   void pause(Duration idle_since);
-  void step_until_finished_or_asked(const Operation& operation) HORA_REQUIRES(lock_);
-  void block_until_finished(const Operation& operation);
+  void step_until_finished_or_asked(const Operation& operation, Wait& wait) HORA_REQUIRES(lock_);
   RankStatus& status() const { return parts_.world.control_block->status(local_rank_); }
   void wake_rank() const { wakeup_flags_.signal(local_rank_); }
 

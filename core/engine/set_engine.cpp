@@ -3,11 +3,16 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <chrono>
+#include <exception>
+#include <iterator>
+#include <thread>
 #include <utility>
 #include <variant>
 
 #include "core/base/log.h"
 #include "core/base/text.h"
+#include "core/engine/progress.h"
 #include "core/engine/tensor_memory.h"
 #include "core/flight/flight_recorder.h"
 #include "core/negotiation/overdue_names.h"
@@ -47,7 +52,220 @@ std::optional<Error> refusal_of(const Operation& operation) {
   return Error(why.code(), why.what(), why.rank(), operation.name);
 }
 
+[[noreturn]] void refuse_message(const std::string& from, const std::string& problem) {
+  throw Error(
+      ErrorCode::transport,
+      fmt::format("negotiation: message from {}: {}. Do all ranks run the same build of hora?",
+                  from, problem));
+}
+
+/// `ranks`: world ranks of the node.
+LastArrival last_arrival(const NodeControlBlock& node, const std::vector<int>& ranks, Id id) {
+  const NodeControlBlock::Last last = node.last_arrival(id);
+  if (last.local_rank < 0) return {};
+  return {ranks[static_cast<std::size_t>(last.local_rank)], last.at, last.late};
+}
+
+/// For a message of one cause to leave; peers that are gone take none.
+constexpr auto kSendTime = std::chrono::milliseconds(10);
+
+/// The message, of a kind that `from` sends.
+template <class Expected>
+Expected read_as(std::span<const std::byte> bytes, const MessageLimits& limits,
+                 const std::string& from) {
+  auto message = decode(bytes, limits);
+  if (!message) refuse_message(from, message.error());
+  if (const auto* const end = std::get_if<JobEnd>(&*message)) {
+    throw EndedElsewhere(end->code, end->text, end->rank, end->tensor);
+  }
+  Expected* const expected = std::get_if<Expected>(&*message);
+  if (!expected) refuse_message(from, "of a kind that is never sent from there");
+  return std::move(*expected);
+}
+
 }  // namespace
+
+LeaderIo::LeaderIo(const Topology& topology, int node, int id_capacity,
+                   NodeControlBlock& control_block, TreeLink* tree, ProcessSet set,
+                   Duration warning_interval, std::function<std::string(int)> remark)
+    : parent_(tree_parent(node)),
+      children_(tree_children(node, topology.nodes())),
+      limits_(message_limits(topology, id_capacity, 0)),
+      control_block_(control_block),
+      tree_(tree),
+      leader_(
+          topology, node, id_capacity,
+          {.retire = [&control_block](Id id, bool idle) { return control_block.retire(id, idle); },
+           .last_run = [&control_block](Id id) { return control_block.last_run(id); },
+           .ready_ranks = [&control_block](Id id) { return control_block.ready_ranks(id); },
+           .remark = std::move(remark)},
+          set, warning_interval),
+      local_ranks_(topology.ranks_of_node[static_cast<std::size_t>(node)]) {}
+
+bool LeaderIo::work(Duration now) {
+  bool any = read_mail(now);
+  if (tree_) {
+    any |= read_arrivals();
+    any |= read_tree(now);
+  }
+  if (!watched_.empty()) look_at_watched();
+  // A leader that waits looks often, and mostly has nothing to say.
+  if (any || has_output(now)) {
+    has_more_ = hand_out(now);
+    any |= has_more_;
+  }
+  any |= flush_log();
+  return any;
+}
+
+bool LeaderIo::has_output(Duration now) const {
+  if (has_more_ || !watched_.empty() || !leader_.is_idle()) return true;
+  const auto due = leader_.deadline();
+  return due && *due <= now;
+}
+
+bool LeaderIo::unfinished() {
+  return !for_log_.empty() || (tree_ && !tree_->flushed());
+}
+
+bool LeaderIo::has_pending_work() const {
+  return control_block_.leader_has_pending_work() ||
+         std::ranges::any_of(watched_, [&](const WatchedId& watched) {
+           return control_block_.ready_ranks(watched.id) != watched.seen;
+         });
+}
+
+void LeaderIo::send_end(const Error& error) noexcept {
+  if (!tree_) return;
+  try {
+    const auto bytes = encode(JobEnd{error.code(), error.rank(), error.what(), error.tensor()});
+    if (parent_ >= 0) tree_->send(parent_, bytes);
+    for (const int child : children_) tree_->send(child, bytes);
+    const auto end = std::chrono::steady_clock::now() + kSendTime;
+    while (!tree_->flushed() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  } catch (const std::exception&) {
+    // The transport has failed, or memory: neighbours find a cause of their own.
+  }
+}
+
+bool LeaderIo::read_mail(Duration now) {
+  bool any = false;
+  for (int r = 0; r < control_block_.local_size(); ++r) {
+    while (const auto bytes = control_block_.pop_mail(r)) {
+      any = true;
+      leader_.on_mail(r, read_as<Mail>(*bytes, limits_, fmt::format("local rank {}", r)), now);
+    }
+  }
+  return any;
+}
+
+bool LeaderIo::read_arrivals() {
+  bool any = false;
+  while (const auto id = control_block_.pop_arrival()) {
+    any = true;
+    leader_.on_node_ready(*id, last_arrival(control_block_, local_ranks_, *id),
+                          control_block_.take_resized(*id));
+  }
+  return any;
+}
+
+bool LeaderIo::read_tree(Duration now) {
+  bool any = false;
+  while (const auto received = tree_->receive()) {
+    any = true;
+    read(*received, now);
+  }
+  return any;
+}
+
+void LeaderIo::read(const TreeLink::Received& received, Duration now) {
+  const std::string from = fmt::format("node {}", received.node);
+  if (received.node == parent_) {
+    control_block_.stall_board().note_heard(now);
+    const auto decision = read_as<Decision>(received.bytes, limits_, from);
+    const std::string problem = leader_.problem_in(decision);
+    if (!problem.empty()) refuse_message(from, problem);
+    leader_.on_decision(decision);
+  } else if (std::find(children_.begin(), children_.end(), received.node) != children_.end()) {
+    leader_.on_up(received.node, read_as<Up>(received.bytes, limits_, from), now);
+  } else {
+    refuse_message(from, "it is neither above nor below this node");
+  }
+}
+
+void LeaderIo::look_at_watched() {
+  // Before the leader looks: whoever arrives meanwhile is pending work.
+  for (WatchedId& watched : watched_) watched.seen = control_block_.ready_ranks(watched.id);
+  leader_.on_watched_arrivals();
+}
+
+bool LeaderIo::hand_out(Duration now) {
+  bool any = false;
+  // Arrivals may have come before watching began: check once more after each round.
+  for (;;) {
+    LeaderOutput output = leader_.take(now);
+    // First: a decision of the same output may end it.
+    for (const Id id : output.watch) {
+      control_block_.watch(id, true);
+      watched_.push_back({id, 0});
+    }
+    if (!output.up.empty()) tree_->send(parent_, encode(output.up));
+    for (const Decision& decision : output.decisions) {
+      if (!children_.empty()) {
+        Decision plain = decision;
+        for (Assigned& assigned : plain.assigned) assigned.locations.clear();
+        const auto bytes = encode(plain);
+        for (const int child : children_) tree_->send(child, bytes);
+      }
+      to_log(decision);
+    }
+    for (const std::string& warning : output.warnings) log().warn("{}", warning);
+    arrivals_.insert(arrivals_.end(), output.arrivals.begin(), output.arrivals.end());
+    std::ranges::move(output.expired, std::back_inserter(expired_));
+    any |= !output.up.empty() || !output.decisions.empty();
+    if (output.watch.empty()) return any;
+    look_at_watched();
+  }
+}
+
+void LeaderIo::prepare_control_block(const Decision& decision) {
+  const auto unwatch = [&](Id id) {
+    const auto is_it = [id](const WatchedId& watched) { return watched.id == id; };
+    if (std::erase_if(watched_, is_it) > 0) control_block_.watch(id, false);
+  };
+  for (const Id id : decision.retired) {
+    unwatch(id);
+    // Its last arriver on this node may be about to append it: that takes two instructions.
+    while (!control_block_.retire(id, false)) spin_pause();
+  }
+  for (const Failed& failed : decision.failed) {
+    if (!failed.has_id) continue;
+    unwatch(failed.id);
+    control_block_.reset(failed.id);
+  }
+}
+
+void LeaderIo::to_log(const Decision& decision) {
+  prepare_control_block(decision);
+  for_log_.push_back(decision);
+  flush_log();
+}
+
+bool LeaderIo::flush_log() {
+  bool any = false;
+  while (!for_log_.empty()) {
+    const Decision& decision = for_log_.front();
+    if (decision.only_runs()) {
+      control_block_.push_run(decision.run);
+    } else if (!control_block_.push_control(encode(decision))) {
+      break;
+    }
+    any = true;
+    for_log_.pop_front();
+  }
+  if (any) control_block_.signal_others();
+  return any;
+}
 
 void Batches::start(DecidedBatch& batch) {
   signatures_.clear();
@@ -200,26 +418,28 @@ void Batches::pop_completed() {
   started_.pop();
 }
 
-SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id)
+SetEngine::SetEngine(const SetParts& parts, const EngineParts& engine, ProcessSets& sets,
+                     ProcessSet id)
     : parts_(parts),
-      shared_(shared),
+      engine_(engine),
+      sets_(sets),
       id_(id),
-      trace_(shared_.parts.trace.of_set(id)),
+      trace_(engine_.trace.of_set(id)),
       control_block_(*parts_.control_block),
       log_limits_(message_limits(parts_.topology, control_block_.id_capacity(),
                                  static_cast<std::size_t>(control_block_.local_size()))),
-      waits_(parts_, shared_.parts, id_),
-      operations_(parts_, shared_.parts, shared_.aborted, trace_, id_),
-      batches_(parts_, shared_.parts, operations_, id_) {
+      waits_(parts_, engine_, id_),
+      operations_(parts_, engine_, sets.aborted(), trace_, id_),
+      batches_(parts_, engine_, operations_, id_) {
   if (control_block_.local_rank() == 0) {
-    leader_io_.emplace(parts_.topology, parts_.topology.node_of(shared_.parts.rank),
+    leader_io_.emplace(parts_.topology, parts_.topology.node_of(engine_.rank),
                        control_block_.id_capacity(), control_block_, parts_.tree, id_,
-                       shared_.parts.settings.stall_warning,
+                       engine_.settings.stall_warning,
                        [this](int local_rank) { return waits_.state_of(local_rank); });
-    const FlightRecorder* const flight = shared_.parts.flight;
+    const FlightRecorder* const flight = engine_.flight;
     const bool counts = !flight || flight->counts_arrivals();
-    if (parts_.topology.node_of(shared_.parts.rank) == 0 && counts) {
-      stragglers_.emplace(parts_, shared_.parts, shared_.noted, id_);
+    if (parts_.topology.node_of(engine_.rank) == 0 && counts) {
+      stragglers_.emplace(parts_, engine_, sets.noted(), id_);
     }
   }
 }
@@ -248,41 +468,20 @@ bool SetEngine::make_progress(Duration time) {
 
 /// In what it returns, all ids, ranks and signatures are within the set's limits.
 const Decision& SetEngine::decision_in(LogBatch& batch) {
-  const auto refuse = [&](const std::string& problem) {
-    throw Error(ErrorCode::transport,
-                fmt::format("negotiation: the node's log holds something that is no decision: {}. "
-                            "Do all ranks run the same build of hora?",
-                            problem),
-                shared_.parts.rank);
-  };
-  if (batch.kind == LogBatch::Kind::run) {
-    if (!decision_.only_runs()) decision_ = {};
-    decision_.run.swap(batch.ids);
-    const std::string problem = problem_in(decision_, log_limits_);
-    if (!problem.empty()) refuse(problem);
-    return decision_;
+  constexpr const char* kLog = "this node's log";
+  if (batch.kind != LogBatch::Kind::run) {
+    return decision_ = read_as<Decision>(batch.payload, log_limits_, kLog);
   }
-  auto message = decode(batch.payload, log_limits_);
-  if (!message) refuse(message.error());
-  Decision* const decided = std::get_if<Decision>(&*message);
-  if (!decided) refuse("a message of another kind");
-  decision_ = std::move(*decided);
+  if (!decision_.only_runs()) decision_ = {};
+  decision_.run.swap(batch.ids);
+  const std::string problem = problem_in(decision_, log_limits_);
+  if (!problem.empty()) refuse_message(kLog, problem);
   return decision_;
 }
 
-/// Counts who came last in a job of one node, where no leader sees the ids that run.
-void SetEngine::count_arrivals(const Decision& decision) {
-  for (const Id id : decision.run) {
-    const LastArrival last = last_of_node(id);
-    if (last.rank >= 0) stragglers_->count(id, last);
-  }
-}
-
+/// Who came last on the only node, where no leader sees the ids that run.
 LastArrival SetEngine::last_of_node(Id id) const {
-  const NodeControlBlock::Last last = control_block_.last_arrival(id);
-  if (last.local_rank < 0) return {};
-  const auto& ranks = parts_.topology.ranks_of_node.front();
-  return {ranks[static_cast<std::size_t>(last.local_rank)], last.at, last.late};
+  return last_arrival(control_block_, parts_.topology.ranks_of_node.front(), id);
 }
 
 /// For the timeline: of each id that runs. Of several nodes the root alone knows.
@@ -301,7 +500,10 @@ std::vector<LastRank> SetEngine::last_ranks(const Decision& decision) const {
 void SetEngine::execute(const Decision& decision) {
   if (stragglers_) {
     stragglers_->note_names(decision);
-    if (parts_.topology.nodes() == 1) count_arrivals(decision);
+    for (const Id id : decision.run) {
+      if (parts_.topology.nodes() > 1) break;
+      if (const LastArrival last = last_of_node(id); last.rank >= 0) stragglers_->count(id, last);
+    }
   }
   operations_.take(decision, last_ranks(decision), decided_);
   for (const Failed& failed : decision.failed) operations_.fail(failed);
@@ -326,7 +528,8 @@ void SetEngine::execute(const Decision& decision) {
 /// may have named a wrong set.
 void SetEngine::answer(const std::string& asked) {
   if (operations_.wait_for_peers(asked)) return;
-  for (const ProcessSet set : shared_.waits_on(asked)) operations_.hint_elsewhere(asked, set);
+  sets_.progress_lock().assert_held();
+  for (const ProcessSet set : sets_.waits_on(asked)) operations_.hint_elsewhere(asked, set);
 }
 
 bool SetEngine::finish_completed() {
@@ -336,7 +539,8 @@ bool SetEngine::finish_completed() {
     const Duration time = now();
     for (const auto& operation : batches_.completed()) {
       if (changes_sets(operation->signature.kind)) {
-        shared_.sets_change(operation);
+        sets_.progress_lock().assert_held();
+        sets_.on_change(operation);
       } else {
         operations_.finish(operation, refusal_of(*operation), time);
       }
@@ -348,20 +552,26 @@ bool SetEngine::finish_completed() {
 }
 
 WaitReport SetEngine::report_on(const Operation& operation) const {
-  return waits_.report_on(operation, batches_.number_of(operation),
-                          leader_io_ ? &*leader_io_ : nullptr);
+  return waits_.report_on(
+      operation, batches_.number_of(operation),
+      leader_io_ ? std::optional(leader_io_->presence_of(operation.name)) : std::nullopt);
 }
 
-std::optional<Error> SetEngine::timed_out(Duration time) {
-  const auto operation = operations_.timed_out(time);
-  if (!operation) return std::nullopt;
-  trace_.marked(operation->name, "timed out");
-  return timeout_error(report_on(*operation));
-}
-
-void SetEngine::watch_stalls(Duration time) {
-  if (!waits_.is_due(time)) return;
-  if (const auto text = waits_.look(time, stall(time))) log().warn("{}", *text);
+std::optional<Error> SetEngine::watch(Duration time) {
+  constexpr Duration kPatience = std::chrono::seconds(1);
+  if (const auto operation = operations_.timed_out(time)) {
+    trace_.marked(operation->name, "timed out");
+    return timeout_error(report_on(*operation));
+  }
+  if (waits_.is_due_for_processes(time)) {
+    auto gone = waits_.gone_rank(time, operations_.waits_since(time - kPatience));
+    if (gone) return gone;
+  }
+  if (auto stopped = waits_.stopped_rank(time)) return stopped;
+  if (waits_.is_due(time)) {
+    if (const auto text = waits_.look(time, stall(time))) log().warn("{}", *text);
+  }
+  return std::nullopt;
 }
 
 std::optional<Waits::Stall> SetEngine::stall(Duration time) const {
@@ -373,12 +583,6 @@ std::optional<Waits::Stall> SetEngine::stall(Duration time) const {
     return waits_.join_stall(time - std::max(*joined, decided_at_));
   }
   return waits_.departure_stall(time);
-}
-
-std::optional<Error> SetEngine::gone_rank(Duration time) {
-  constexpr Duration kPatience = std::chrono::seconds(1);
-  if (!waits_.is_due_for_processes(time)) return std::nullopt;
-  return waits_.gone_rank(time, operations_.waits_since(time - kPatience));
 }
 
 bool SetEngine::has_pending_work() const {

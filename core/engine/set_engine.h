@@ -1,26 +1,102 @@
 /// One process set's part of a rank's engine: its negotiation and its data path.
 #pragma once
 
+#include <hora/error.h>
+
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/sync.h"
+#include "core/control_block/node_control_block.h"
 #include "core/engine/interfaces.h"
-#include "core/engine/leader_io.h"
 #include "core/engine/operations.h"
-#include "core/engine/stragglers.h"
 #include "core/engine/waits.h"
 #include "core/messages/messages.h"
 #include "core/negotiation/arrivals.h"
+#include "core/negotiation/leader.h"
 #include "core/plan/plan.h"
 
 namespace hora::internal {
+
+/// A neighbour in the tree of leaders has sent why its node has ended.
+class EndedElsewhere final : public Error {
+ public:
+  using Error::Error;
+  explicit EndedElsewhere(const Error& error)
+      : Error(error.code(), std::string(error.what()), error.rank(), error.tensor()) {}
+};
+
+/// A leader's connections: mail and arrivals of its node in, messages of other nodes in and out,
+/// decisions into the node's log. Thread rule: the thread that holds the engine's progress lock.
+class LeaderIo {
+ public:
+  /// `tree` is null in jobs of one node; `remark`: see IdUse.
+  LeaderIo(const Topology& topology, int node, int id_capacity, NodeControlBlock& control_block,
+           TreeLink* tree, ProcessSet set = kWorld, Duration warning_interval = {},
+           std::function<std::string(int)> remark = {});
+
+  /// Handles what has come in; true if there was anything. Throws Error(transport) for an invalid
+  /// message, and EndedElsewhere.
+  bool work(Duration now);
+  /// Tells the neighbours in the tree why this node ends, as far as they can be reached within some
+  /// milliseconds.
+  void send_end(const Error& error) noexcept;
+  /// True while messages to other nodes are on their way, or decisions wait for room in the log.
+  bool unfinished();
+  /// work() would find what a rank of this node has announced.
+  bool has_pending_work() const;
+  /// The root's, since the last call: ids that run, and who came last to them.
+  std::vector<std::pair<Id, LastArrival>> take_arrivals() {
+    if (arrivals_.empty()) return {};
+    return std::exchange(arrivals_, {});
+  }
+  /// The root's, likewise: what has run out of time on some rank.
+  std::vector<Expired> take_expired() {
+    if (expired_.empty()) return {};
+    return std::exchange(expired_, {});
+  }
+  std::optional<Duration> deadline() const { return leader_.deadline(); }
+  Presence presence_of(const std::string& name) const { return leader_.presence_of(name); }
+
+ private:
+  /// An id that some ranks of the node are ready for while others report its name.
+  struct WatchedId {
+    Id id;
+    LocalRanks seen;  ///< who was ready when the leader has looked last
+  };
+
+  bool read_mail(Duration now);
+  bool read_arrivals();
+  bool read_tree(Duration now);
+  void look_at_watched();
+  bool has_output(Duration now) const;
+  bool hand_out(Duration now);
+  void prepare_control_block(const Decision& decision);
+  void to_log(const Decision& decision);
+  void read(const TreeLink::Received& received, Duration now);
+  bool flush_log();
+
+  int parent_;
+  std::vector<int> children_;
+  MessageLimits limits_;
+  NodeControlBlock& control_block_;
+  TreeLink* tree_;
+  Leader leader_;
+  std::vector<WatchedId> watched_;
+  bool has_more_ = true;  ///< the leader may have more to hand out than it has
+  std::deque<Decision> for_log_;
+  const std::vector<int> local_ranks_;  ///< world ranks
+  std::vector<std::pair<Id, LastArrival>> arrivals_;
+  std::vector<Expired> expired_;
+};
 
 /// The units of one set that are under way on this rank, in the order in which every rank starts
 /// them. Thread rule: the thread that holds the engine's progress lock.
@@ -81,24 +157,15 @@ class Batches final : private UnitObserver {
   bool shares_device_;        ///< from the first other process set on, in the order of units
 };
 
-/// Shared by the sets of one rank.
-struct EngineShared {
-  const EngineParts& parts;
-  std::atomic<bool> aborted{false};  ///< peers may still touch memory: none is freed
-  // Called with the progress lock held.
-  /// A change of the process sets has been agreed on, and all ranks of this node have read it.
-  std::function<void(std::shared_ptr<Operation>)> sets_change;
-  /// The sets on which this rank waits for others under this name.
-  std::function<std::vector<ProcessSet>(const std::string& name)> waits_on;
-  NotedPhases noted = {};  ///< what the program says that it is doing
-};
+class ProcessSets;
 
 /// Carries out what the set's log says: decisions become units, and units that are complete become
 /// finished operations. Thread rule: the thread that holds the engine's progress lock, but for
 /// operations(), all_departed() and what never changes: any thread.
 class SetEngine {
  public:
-  SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id = kWorld);
+  /// `engine` and `sets`, of which it is one, outlive it.
+  SetEngine(const SetParts& parts, const EngineParts& engine, ProcessSets& sets, ProcessSet id);
   SetEngine(const SetEngine&) = delete;
   SetEngine& operator=(const SetEngine&) = delete;
 
@@ -112,16 +179,12 @@ class SetEngine {
 
   /// `time`: the present.
   bool make_progress(Duration time);
-  /// The error of a collective that has run out of time by now, if any has.
-  std::optional<Error> timed_out(Duration time);
-  /// Logs what waits too long, where this rank is the one to do so.
-  void watch_stalls(Duration time);
+  /// The error of a collective that has run out of time by now, or of a rank that it waits for and
+  /// that has ended or is stopped for too long, if any; logs what waits too long, where this rank
+  /// is the one to do so.
+  std::optional<Error> watch(Duration time);
   /// Who came last to the set's collectives; null but on its root.
   const Stragglers* stragglers() const { return stragglers_ ? &*stragglers_ : nullptr; }
-  /// Where something waits: a rank of this node has ended.
-  std::optional<Error> gone_rank(Duration time);
-  /// Where this rank waits in shutdown(): a rank of this host is stopped for too long.
-  std::optional<Error> stopped_rank(Duration time) { return waits_.stopped_rank(time); }
   bool has_pending_work() const;
   bool is_running() const { return batches_.is_running(); }
   /// True while something is under way that only polling moves.
@@ -148,7 +211,6 @@ class SetEngine {
   const Decision& decision_in(LogBatch& batch);
   void execute(const Decision& decision);
   void answer(const std::string& asked);
-  void count_arrivals(const Decision& decision);
   LastArrival last_of_node(Id id) const;
   std::vector<LastRank> last_ranks(const Decision& decision) const;
   WaitReport report_on(const Operation& operation) const;
@@ -156,7 +218,8 @@ class SetEngine {
   bool finish_completed();
 
   const SetParts parts_;
-  EngineShared& shared_;
+  const EngineParts& engine_;
+  ProcessSets& sets_;
   const ProcessSet id_;
   const Tracer trace_;
   NodeControlBlock& control_block_;

@@ -39,7 +39,7 @@ MemoryWay way_of(const MemoryFacts& facts) {
   if (facts.is_on_device) return MemoryWay::through_host;
   if (facts.in_windows) return MemoryWay::windows;
   if (facts.caller == Caller::goes_on) {
-    // What peers do not touch is not copied as long as there is a handle.
+    // As long as there is a handle, parts that peers do not touch are not copied.
     if (facts.kind == OperationKind::allreduce && facts.own.bytes > 0) return MemoryWay::around;
     return facts.has_place ? MemoryWay::result : MemoryWay::block;
   }

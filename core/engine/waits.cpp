@@ -6,9 +6,9 @@
 #include <iterator>
 #include <utility>
 
+#include "core/base/log.h"
 #include "core/base/text.h"
-#include "core/engine/operations.h"
-#include "core/negotiation/overdue_names.h"
+#include "core/flight/flight_recorder.h"
 
 namespace hora::internal {
 namespace {
@@ -24,6 +24,17 @@ constexpr Duration kLook = std::chrono::seconds(1);
 constexpr Duration kLongestLook = std::chrono::seconds(2);
 /// From horarun's limit to this one.
 constexpr Duration kLauncherFirst = std::chrono::seconds(2);
+
+/// Between two looks of those who watch.
+constexpr std::chrono::nanoseconds kRecordInterval = std::chrono::milliseconds(500);
+
+std::vector<int> ranks_of(const Topology& topology) {
+  std::vector<int> all;
+  for (const auto& ranks : topology.ranks_of_node)
+    all.insert(all.end(), ranks.begin(), ranks.end());
+  std::ranges::sort(all);
+  return all;
+}
 
 /// " is stopped (SIGSTOP)", " has ended" and the like; empty where the state says nothing of the
 /// kind.
@@ -111,18 +122,6 @@ std::string incomplete_text(const WaitReport& report, const std::string& waited)
                      report.decided ? "." : ". Do all ranks call the same collectives?");
 }
 
-/// A rank waits in a call of its own for others. `is_hearsay`: for ranks of other nodes, too, of
-/// which this one knows what it was told. `remarks`: on ranks that have not called it.
-std::string waiting_text(const ProcessIdentity& process, std::string_view call, Duration waited,
-                         std::span<const std::string> remarks, bool is_hearsay = false) {
-  return fmt::format(
-      "{} has waited {} in {} for ranks that have not called it{}: {}. Is one of them slow, "
-      "stopped "
-      "or gone?",
-      to_string(process), seconds_text(waited), call,
-      is_hearsay ? ", as far as this node knows" : "", remarks_text(remarks));
-}
-
 /// Adds what other nodes have reported, and what of this node no look of its own has added.
 void add_heard(WaitReport& report, const Presence& presence) {
   std::ranges::copy_if(presence.remarks, std::back_inserter(report.remarks),
@@ -194,7 +193,7 @@ std::string Waits::state_of(int local_rank) const {
 }
 
 WaitReport Waits::report_on(const Operation& operation, std::uint64_t unit,
-                            const LeaderIo* leader_io) const {
+                            const std::optional<Presence>& known) const {
   const Duration time = now();
   WaitReport report = known_of(operation.name, operation.limit, engine_.rank);
   report.decided = operation.decided;
@@ -205,9 +204,9 @@ WaitReport Waits::report_on(const Operation& operation, std::uint64_t unit,
     add_remarks(report, report.unfinished);
     return report;
   }
-  const Presence presence = presence_of(operation, leader_io);
+  const Presence presence = known ? *known : presence_of(operation);
   note_absent(report, presence);
-  report.root_is_silent = report.rank != report.root && root_is_silent(operation, time);
+  report.root_is_silent = report.rank != report.root && operation.root_is_silent(time);
   if (report.root_is_silent) {
     const Duration heard = parts_.control_block->stall_board().heard();
     if (heard.count() > 0) report.unheard = time - heard;
@@ -263,9 +262,8 @@ void Waits::note_absent(WaitReport& report, const Presence& presence) const {
   std::ranges::sort(report.unknown);
 }
 
-/// As far as this rank knows: of others than leaders the ready bits of their nodes.
-Presence Waits::presence_of(const Operation& operation, const LeaderIo* leader_io) const {
-  if (leader_io) return leader_io->presence_of(operation.name);
+/// By the ready bits of this node.
+Presence Waits::presence_of(const Operation& operation) const {
   Presence presence{operation.name, {}, {}};
   if (!operation.id) return presence;
   const NodeControlBlock& control_block = *parts_.control_block;
@@ -299,19 +297,40 @@ std::optional<std::string> Waits::look(Duration time, const std::optional<Stall>
   return stall->text();
 }
 
+/// This rank has waited in a call for `missing`, which have not called it, as far as is known.
+Waits::Stall Waits::call_stall(std::string_view call, Duration waited,
+                               std::vector<int> missing) const {
+  return {waited, [=, this, missing = std::move(missing)] {
+            bool is_hearsay = false;
+            std::vector<std::string> remarks;
+            for (const int rank : missing) {
+              if (is_of_node(rank)) {
+                remarks.push_back(state_of(parts_.topology.local_rank_of(rank)));
+                continue;
+              }
+              is_hearsay = true;
+              const ProcessIdentity process = identity_of(rank);
+              remarks.push_back(fmt::format(
+                  "{}{}", to_string(process),
+                  is_of_host(rank) ? state_text(process_state(process.pid)) : std::string_view()));
+            }
+            return fmt::format(
+                "{} has waited {} in {} for ranks that have not called it{}: {}. Is one of them "
+                "slow, stopped or gone?",
+                to_string(own_identity()), seconds_text(waited), call,
+                is_hearsay ? ", as far as this node knows" : "", remarks_text(remarks));
+          }};
+}
+
 std::optional<Waits::Stall> Waits::join_stall(Duration age) const {
   if (age < warning_) return std::nullopt;
   const LocalRanks joined = parts_.control_block->joined_ranks();
   std::vector<int> missing;
   for (std::size_t r = 0; r < ranks_of_node().size(); ++r) {
-    if (!joined[r]) missing.push_back(static_cast<int>(r));
+    if (!joined[r]) missing.push_back(ranks_of_node()[r]);
   }
   if (missing.empty()) return std::nullopt;
-  return Stall{age, [=, this] {
-                 std::vector<std::string> remarks;
-                 for (const int r : missing) remarks.push_back(state_of(r));
-                 return waiting_text(own_identity(), "join()", age, remarks);
-               }};
+  return call_stall("join()", age, std::move(missing));
 }
 
 /// Zero: this rank does not wait in shutdown().
@@ -346,32 +365,14 @@ std::optional<Waits::Stall> Waits::departure_stall(Duration time) const {
     while (std::ranges::binary_search(missing, lowest)) ++lowest;
     if (!is_of_node(lowest)) return std::nullopt;
   }
-  return Stall{waited, [this, waited, missing = std::move(missing)] {
-                 return departure_text(missing, waited);
+  if (!missing.empty()) return call_stall("shutdown()", waited, std::move(missing));
+  return Stall{waited, [=, this] {
+                 return fmt::format(
+                     "{} has waited {} in shutdown(), which all ranks have called, for its last "
+                     "messages to leave: is a rank stopped, or the network between their hosts "
+                     "blocked?",
+                     to_string(own_identity()), seconds_text(waited));
                }};
-}
-
-std::string Waits::departure_text(const std::vector<int>& missing, Duration waited) const {
-  if (missing.empty()) {
-    return fmt::format(
-        "{} has waited {} in shutdown(), which all ranks have called, for its last messages to "
-        "leave: is a rank stopped, or the network between their hosts blocked?",
-        to_string(own_identity()), seconds_text(waited));
-  }
-  std::vector<std::string> remarks;
-  for (const int rank : missing) {
-    if (is_of_node(rank)) {
-      remarks.push_back(state_of(parts_.topology.local_rank_of(rank)));
-      continue;
-    }
-    const ProcessIdentity process = identity_of(rank);
-    const ProcessState state =
-        is_of_host(rank) ? process_state(process.pid) : ProcessState::unknown;
-    remarks.push_back(to_string(process) + std::string(state_text(state)));
-  }
-  const bool is_hearsay =
-      !std::ranges::all_of(missing, [this](int rank) { return is_of_node(rank); });
-  return waiting_text(own_identity(), "shutdown()", waited, remarks, is_hearsay);
 }
 
 std::optional<Error> Waits::stopped_rank(Duration time) {
@@ -415,6 +416,50 @@ std::optional<Error> Waits::gone_rank(Duration time, bool any_waits) {
                  rank);
   }
   return std::nullopt;
+}
+
+Stragglers::Stragglers(const SetParts& set, const EngineParts& engine, const NotedPhases& noted,
+                       ProcessSet id)
+    : engine_(engine),
+      noted_(noted),
+      ledger_(ranks_of(set.topology), set.control_block->id_capacity()),
+      last_of_(static_cast<std::size_t>(set.control_block->id_capacity())),
+      record_(engine.flight && id == kWorld ? engine.flight->writer() : RecordWriter()),
+      rows_(std::min(ledger_.ranks().size(), kRecordedArrivals)) {}
+
+void Stragglers::note_names(const Decision& decision) {
+  for (const Assigned& assigned : decision.assigned) {
+    ledger_.assign(static_cast<std::size_t>(slot_of(assigned.id)), assigned.name);
+  }
+}
+
+void Stragglers::count(Id id, const LastArrival& last) {
+  const auto slot = static_cast<std::size_t>(slot_of(id));
+  if (slot < last_of_.size()) last_of_[slot] = last;
+  const auto slow = ledger_.add(slot, last, noted_.current());
+  RecordArrivals* const watched = record_.watched_arrivals();
+  if (watched && last.at - recorded_at_ >= kRecordInterval) record(*watched, last.at);
+  if (slow) log().warn("{}", slow_rank_text(*slow, engine_.processes, noted_));
+}
+
+void Stragglers::record(RecordArrivals& memory, LastArrival::Time time) {
+  recorded_at_ = time;
+  const std::size_t count = ledger_.most_often_last(rows_);
+  std::array<PhaseName, kStepPhases> names;
+  std::array<std::string_view, kStepPhases> phases;
+  for (PhaseIndex phase = 0; phase < kStepPhases; ++phase) {
+    names[phase] = noted_.name(phase);
+    phases[phase] = names[phase].text();
+  }
+  write_arrivals(memory, {.at = time,
+                          .decisions = ledger_.decisions(),
+                          .steps = ledger_.steps(),
+                          .phases = phases,
+                          .rows = std::span(rows_).first(count)});
+}
+
+std::string Stragglers::text() const {
+  return arrivals_text(ledger_, engine_.processes, noted_);
 }
 
 }  // namespace hora::internal

@@ -1,5 +1,5 @@
 /// Watches what waits too long on this rank: which ranks it waits for and what is known of them,
-/// and which rank of a node says so.
+/// and which rank of a node says so; and counts who comes last.
 #pragma once
 
 #include <hora/error.h>
@@ -14,10 +14,12 @@
 #include <vector>
 
 #include "core/base/process.h"
-#include "core/control_block/rank_status.h"
-#include "core/engine/deadlines.h"
+#include "core/control_block/node_control_block.h"
 #include "core/engine/interfaces.h"
-#include "core/engine/leader_io.h"
+#include "core/engine/operations.h"
+#include "core/flight/flight_recorder.h"
+#include "core/messages/messages.h"
+#include "core/negotiation/arrivals.h"
 
 namespace hora::internal {
 
@@ -77,10 +79,10 @@ class Waits {
   Waits(const SetParts& parts, const EngineParts& engine, ProcessSet id)
       : parts_(parts), engine_(engine), id_(id), warning_(engine.settings.stall_warning) {}
 
-  /// This rank's knowledge of a operation. `unit`: in which it is under way, 0: none. `leader_io`:
-  /// of a leader, else null.
+  /// This rank's knowledge of an operation. `unit`: in which it is under way, 0: none. `known`: a
+  /// leader's of its name.
   WaitReport report_on(const Operation& operation, std::uint64_t unit,
-                       const LeaderIo* leader_io) const;
+                       const std::optional<Presence>& known) const;
   /// The root's report on one that has run out of time on some rank.
   WaitReport report_on(const Expired& expired) const;
 
@@ -124,13 +126,13 @@ class Waits {
   bool is_of_node(int rank) const;
   bool is_of_host(int rank) const { return identity_of(rank).host == own_identity().host; }
   ProcessIdentity own_identity() const { return identity_of(engine_.rank); }
-  Presence presence_of(const Operation& operation, const LeaderIo* leader_io) const;
+  Presence presence_of(const Operation& operation) const;
   void note_absent(WaitReport& report, const Presence& presence) const;
   WaitReport known_of(const std::string& name, const TimeLimit& limit, int rank) const;
   void add_remarks(WaitReport& report, const std::vector<int>& ranks) const;
   Duration departed_at() const;
   std::vector<int> not_departed() const;
-  std::string departure_text(const std::vector<int>& missing, Duration waited) const;
+  Stall call_stall(std::string_view call, Duration waited, std::vector<int> missing) const;
 
   const SetParts& parts_;
   const EngineParts& engine_;
@@ -142,6 +144,37 @@ class Waits {
   std::set<int> departed_;
   Duration last_stop_look_{};
   std::map<int, Duration> stopped_for_;  ///< as seen in looks, by rank
+};
+
+/// Counts, on the root of a set, the ranks that come last, warns of a slow one, and leaves that
+/// where `horarun --watch` finds it. Thread rule: the thread that holds the engine's progress lock.
+class Stragglers {
+ public:
+  /// Both outlive it.
+  Stragglers(const SetParts& set, const EngineParts& engine, const NotedPhases& noted,
+             ProcessSet id);
+
+  /// A decision that is about to be carried out: its names have ids from here on.
+  void note_names(const Decision& decision);
+  /// An id is decided.
+  void count(Id id, const LastArrival& last);
+  /// Who came last when this id was decided last; of several nodes, where no other rank knows it.
+  LastArrival last_of(Id id) const { return last_of_[static_cast<std::size_t>(slot_of(id))]; }
+
+  /// The final report's table.
+  std::string text() const;
+
+ private:
+  void record(RecordArrivals& memory, LastArrival::Time time);
+
+  const EngineParts& engine_;
+  const NotedPhases& noted_;
+  ArrivalLedger ledger_;
+  std::vector<LastArrival> last_of_;  ///< by slot
+  RecordWriter record_;               ///< off where nothing is to be left there
+  LastArrival::Time recorded_at_{};
+  // Used again by record(), which does not allocate.
+  std::vector<RankArrivals> rows_;
 };
 
 }  // namespace hora::internal

@@ -1,15 +1,18 @@
 #include "core/flight/flight_recorder.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <hora/printable.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <cerrno>
-#include <cstddef>
 #include <exception>
-#include <string_view>
+#include <new>
+#include <system_error>
 
 #include "core/base/log.h"
 #include "core/flight/record_reader.h"
@@ -17,17 +20,74 @@
 namespace hora::internal {
 namespace {
 
-bool is_off(const char* variable) {
-  return variable && std::string_view(variable) == "off";
+constexpr auto kRelease = std::memory_order_release;
+
+/// Why the last call of the system has failed.
+std::string system_reason() {
+  return std::generic_category().message(errno);
 }
 
-bool is_watched(const char* variable) {
-  return variable && std::string_view(variable) == "watched";
+/// The first bytes that fit, without a part of a character (UTF-8).
+std::string_view fitting(std::string_view text, std::size_t most) noexcept {
+  if (text.size() <= most) return text;
+  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0U) == 0x80U) --most;
+  return text.substr(0, most);
+}
+
+template <std::size_t Words>
+void store_text(std::array<std::atomic<std::uint64_t>, Words>& words,
+                std::string_view text) noexcept {
+  std::array<std::uint64_t, Words> bytes{};
+  const std::string_view part = fitting(text, sizeof bytes);
+  part.copy(reinterpret_cast<char*>(bytes.data()), part.size());
+  for (std::size_t i = 0; i < Words; ++i) words[i].store(bytes[i], kRelease);
+}
+
+/// Why this process may not write there; empty: it may.
+std::string problem_with(const RecordHeader& header) {
+  if (header.magic.load(std::memory_order_acquire) != kRecordMagic) return "it is no record";
+  const std::uint32_t version = header.version.load();
+  if (version != kRecordVersion) {
+    return fmt::format(
+        "it has layout {} instead of {}: horarun and the program have different versions of hora",
+        version, kRecordVersion);
+  }
+  const std::int64_t pid = header.pid.load();
+  const bool in_use = pid > 0 && pid != ::getpid() && ::kill(static_cast<pid_t>(pid), 0) == 0;
+  return in_use ? fmt::format("process {} writes there", pid) : std::string();
+}
+
+/// Leaves out the middle of a long name: models number their layers anywhere.
+void store_name(RecordText<kRecordNameBytes>& words, std::string_view name) noexcept {
+  constexpr std::string_view kGap = "...";
+  constexpr std::size_t kFront = 24;
+  if (name.size() <= kRecordNameBytes) return store_text(words, name);
+  const std::string_view front = fitting(name, kFront);
+  std::string_view back = name.substr(name.size() - (kRecordNameBytes - kFront - kGap.size()));
+  while (!back.empty() && (static_cast<unsigned char>(back.front()) & 0xC0U) == 0x80U) {
+    back.remove_prefix(1);
+  }
+  std::array<char, kRecordNameBytes> bytes{};
+  char* end = std::copy(front.begin(), front.end(), bytes.data());
+  end = std::copy(kGap.begin(), kGap.end(), end);
+  end = std::copy(back.begin(), back.end(), end);
+  store_text(words, {bytes.data(), end});
+}
+
+std::uint32_t packed(const Signature& signature) noexcept {
+  return static_cast<std::uint32_t>(signature.kind) |
+         static_cast<std::uint32_t>(signature.op) << 8U |
+         static_cast<std::uint32_t>(signature.type) << 16U |
+         static_cast<std::uint32_t>(signature.device) << 24U;
+}
+
+bool names(const char* variable, std::string_view value) {
+  return variable && value == variable;
 }
 
 std::optional<RecordMemory> memory_of(const char* variable) {
-  if (is_off(variable)) return std::nullopt;
-  if (variable && !is_watched(variable)) {
+  if (names(variable, "off")) return std::nullopt;
+  if (variable && !names(variable, "watched")) {
     auto given = RecordMemory::open(variable);
     if (given) return std::move(*given);
     log().warn("{}={}: {}; this rank keeps its record to itself", kRecordVariable, variable,
@@ -88,10 +148,228 @@ bool is_ours(const struct sigaction& action) noexcept {
 
 }  // namespace
 
+bool RecordMemory::map() {
+  const int flags = descriptor_ < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+  void* const memory = ::mmap(nullptr, kRecordBytes, PROT_READ | PROT_WRITE, flags, descriptor_, 0);
+  if (memory == MAP_FAILED) return false;
+  layout_ = static_cast<RecordLayout*>(memory);
+  return true;
+}
+
+void RecordMemory::make_layout(std::int64_t guard) {
+  RecordHeader& header = (new (layout_) RecordLayout())->header;
+  header.rank.store(-1);
+  header.version.store(kRecordVersion);
+  header.guard.store(guard);
+  header.magic.store(kRecordMagic, kRelease);
+}
+
+tl::expected<RecordMemory, std::string> RecordMemory::create() {
+  RecordMemory memory(::memfd_create("hora-record", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const int file = memory.descriptor_;
+  // Shorter memory would end a reader by SIGBUS.
+  if (file < 0 || ::ftruncate(file, kRecordBytes) != 0 ||
+      ::fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 || !memory.map()) {
+    return tl::unexpected(
+        fmt::format("memory of {} bytes cannot be made: {}", kRecordBytes, system_reason()));
+  }
+  memory.make_layout(::getpid());
+  return memory;
+}
+
+tl::expected<RecordMemory, std::string> RecordMemory::open(const std::string& path) {
+  const auto refuse = [&](const std::string& why) {
+    return tl::unexpected("the flight record " + in_quotes(path) + " cannot be used: " + why);
+  };
+  // A FIFO is not waited for.
+  RecordMemory memory(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  struct stat status {};
+  if (memory.descriptor_ < 0 || ::fstat(memory.descriptor_, &status) != 0)
+    return refuse(system_reason());
+  if (!S_ISREG(status.st_mode)) return refuse("it is no file");
+  if (status.st_size != static_cast<off_t>(kRecordBytes)) {
+    return refuse(fmt::format("it has {} bytes instead of {}", status.st_size, kRecordBytes));
+  }
+  if (!memory.map()) return refuse(system_reason());
+  const std::string problem = problem_with(memory.layout().header);
+  if (!problem.empty()) return refuse(problem);
+  ::close(std::exchange(memory.descriptor_, -1));
+  return memory;
+}
+
+tl::expected<RecordMemory, std::string> RecordMemory::anonymous() {
+  RecordMemory memory(-1);
+  if (!memory.map()) return tl::unexpected("it cannot be mapped: " + system_reason());
+  memory.make_layout(0);
+  return memory;
+}
+
+RecordMemory::~RecordMemory() {
+  if (layout_) ::munmap(layout_, kRecordBytes);
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+std::string RecordMemory::path() const {
+  if (descriptor_ < 0) return {};
+  return fmt::format("/proc/{}/fd/{}", ::getpid(), descriptor_);
+}
+
+void RecordWriter::begin() const noexcept {
+  if (!memory_) return;
+  RecordHeader& header = memory_->header;
+  header.state.store(static_cast<std::uint32_t>(RecordState::starting), kRelaxed);
+  header.rank.store(-1, kRelaxed);
+  header.begin.store(record_now().count(), kRelaxed);
+  header.begin_wall.store(
+      std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1), kRelaxed);
+  // Also what a process that was killed has left half-written.
+  for (RecordEntry& entry : memory_->entries) {
+    entry.begun.store(0, kRelaxed);
+    entry.written.store(0, kRelaxed);
+  }
+  header.next.store(0, kRelaxed);
+  header.submitted_at.store(0, kRelaxed);
+  header.progressed_at.store(0, kRelaxed);
+  header.blocked.store(0, kRelaxed);
+  header.cause_state.store(0, kRelaxed);
+  header.phase_sequence.store(0, kRelaxed);
+  header.phase_at.store(0, kRelaxed);
+  store_text(header.phase, {});
+  memory_->arrivals.sequence.store(0, kRelaxed);
+  header.pid.store(::getpid(), kRelease);
+}
+
+void RecordWriter::identify(const RecordIdentity& identity) const noexcept {
+  if (!memory_) return;
+  RecordHeader& header = memory_->header;
+  store_text(header.hora_version, identity.hora_version);
+  store_text(header.host, identity.host);
+  header.size.store(identity.size, kRelaxed);
+  header.node.store(identity.node, kRelaxed);
+  header.local_rank.store(identity.local_rank, kRelaxed);
+  header.rank.store(identity.rank, kRelease);
+}
+
+void RecordWriter::set_state(RecordState state) const noexcept {
+  if (!memory_) return;
+  std::atomic<std::uint32_t>& stored = memory_->header.state;
+  // A failure stays.
+  std::uint32_t before = stored.load(kRelaxed);
+  while (before != static_cast<std::uint32_t>(RecordState::failed) &&
+         !stored.compare_exchange_weak(before, static_cast<std::uint32_t>(state), kRelease)) {
+  }
+}
+
+void RecordWriter::fail(std::string_view cause, std::uint32_t code) const noexcept {
+  if (!memory_) return;
+  RecordHeader& header = memory_->header;
+  std::uint32_t none = 0;
+  if (!header.cause_state.compare_exchange_strong(none, 1)) return;
+  header.cause_code.store(code, kRelaxed);
+  header.cause_at.store(record_now().count(), kRelaxed);
+  store_text(header.cause, cause);
+  header.cause_state.store(2, kRelease);
+  header.state.store(static_cast<std::uint32_t>(RecordState::failed), kRelease);
+}
+
+void RecordWriter::note_phase(std::string_view phase) const noexcept {
+  if (!memory_) return;
+  RecordHeader& header = memory_->header;
+  std::uint32_t sequence = header.phase_sequence.load(kRelaxed);
+  if (sequence % 2 == 1 || !header.phase_sequence.compare_exchange_strong(
+                               sequence, sequence + 1, std::memory_order_acquire, kRelaxed)) {
+    return;
+  }
+  header.phase_at.store(record_now().count(), kRelease);
+  store_text(header.phase, phase);
+  header.phase_sequence.store(sequence + 2, kRelease);
+}
+
+RecordTicket RecordWriter::submitted(std::string_view name, ProcessSet set,
+                                     const Signature& signature, std::uint64_t bytes,
+                                     std::size_t peers, RecordTime time) const noexcept {
+  if (!memory_) return kNoTicket;
+  RecordHeader& header = memory_->header;
+  const RecordTicket ticket = header.next.fetch_add(1, kRelaxed);
+  header.submitted_at.store(time.count(), kRelaxed);
+  RecordEntry& entry = memory_->entries[ticket % kRecordedCollectives];
+  // A thread that was held up here for as long as all other entries took still writes: this one
+  // goes unrecorded.
+  std::uint32_t before = entry.begun.load(kRelaxed);
+  if (entry.written.load(std::memory_order_acquire) != before ||
+      !entry.begun.compare_exchange_strong(before, static_cast<std::uint32_t>(ticket + 1),
+                                           std::memory_order_acquire, kRelaxed)) {
+    return kNoTicket;
+  }
+  entry.number.store(0, kRelease);
+  entry.set.store(set.number(), kRelease);
+  entry.peers.store(static_cast<std::uint32_t>(peers), kRelease);
+  entry.what.store(packed(signature), kRelease);
+  entry.outcome.store(static_cast<std::uint32_t>(RecordOutcome::open), kRelease);
+  entry.bytes.store(bytes, kRelease);
+  entry.submitted.store(time.count(), kRelease);
+  entry.ready.store(0, kRelease);
+  entry.started.store(0, kRelease);
+  entry.done.store(0, kRelease);
+  store_name(entry.name, name);
+  entry.written.store(static_cast<std::uint32_t>(ticket + 1), kRelease);
+  return ticket;
+}
+
+void RecordWriter::decided(RecordTicket ticket, std::uint64_t number,
+                           RecordTime time) const noexcept {
+  RecordEntry* const entry = entry_of(ticket);
+  if (!entry) return;
+  entry->number.store(number, kRelease);
+  entry->ready.store(time.count(), kRelease);
+  memory_->header.progressed_at.store(time.count(), kRelaxed);
+}
+
+void RecordWriter::started(RecordTicket ticket, RecordTime time) const noexcept {
+  RecordEntry* const entry = entry_of(ticket);
+  if (!entry) return;
+  entry->started.store(time.count(), kRelease);
+  memory_->header.progressed_at.store(time.count(), kRelaxed);
+}
+
+void RecordWriter::finished(RecordTicket ticket, RecordOutcome outcome,
+                            RecordTime time) const noexcept {
+  RecordEntry* const entry = entry_of(ticket);
+  if (!entry) return;
+  entry->done.store(time.count(), kRelease);
+  entry->outcome.store(static_cast<std::uint32_t>(outcome), kRelease);
+  memory_->header.progressed_at.store(time.count(), kRelaxed);
+}
+
+void write_arrivals(RecordArrivals& memory, const ArrivalsToRecord& arrivals) noexcept {
+  const std::uint32_t sequence = memory.sequence.load(kRelaxed);
+  // Acquired, so that no store below comes before it; also over what a killed process has left.
+  const std::uint32_t odd = sequence | 1U;
+  memory.sequence.exchange(odd, std::memory_order_acq_rel);
+  memory.at.store(arrivals.at.count(), kRelease);
+  memory.decisions.store(arrivals.decisions, kRelease);
+  memory.steps.store(arrivals.steps, kRelease);
+  for (std::size_t i = 0; i < std::min(arrivals.phases.size(), memory.phases.size()); ++i) {
+    store_text(memory.phases[i], arrivals.phases[i]);
+  }
+  const std::size_t count = std::min(arrivals.rows.size(), memory.rows.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    RecordArrivalsRow& row = memory.rows[i];
+    const RankArrivals& from = arrivals.rows[i];
+    row.rank.store(from.rank, kRelease);
+    row.phase.store(from.phase, kRelease);
+    row.last.store(from.last, kRelease);
+    row.median.store(from.median.count(), kRelease);
+    row.p99.store(from.p99.count(), kRelease);
+  }
+  memory.count.store(static_cast<std::uint32_t>(count), kRelease);
+  memory.sequence.store(odd + 1, kRelease);
+}
+
 FlightRecorder::FlightRecorder(const char* variable)
-    : memory_(memory_of(variable)), counts_arrivals_(!is_off(variable)) {
+    : memory_(memory_of(variable)), counts_arrivals_(!names(variable, "off")) {
   if (memory_) writer_ = RecordWriter(memory_->layout());
-  if (memory_ && is_watched(variable)) memory_->layout().arrivals.wanted.store(1);
+  if (memory_ && names(variable, "watched")) memory_->layout().arrivals.wanted.store(1);
   writer_.begin();
 }
 
@@ -107,22 +385,8 @@ void FlightRecorder::write_failures_to(const std::string& folder) {
   folder_ = folder;
 }
 
-void FlightRecorder::failed(const Error& error) noexcept {
-  writer_.fail(error.what(), error.code());
-  write_once();
-}
-
-void FlightRecorder::failed_elsewhere(const Error& error) noexcept {
-  writer_.fail(error.what(), error.code(), /*failed_elsewhere=*/true);
-  write_once();
-}
-
-void FlightRecorder::failed(const std::string& cause) noexcept {
-  writer_.fail(cause);
-  write_once();
-}
-
-void FlightRecorder::write_once() noexcept {
+void FlightRecorder::failed(std::string_view cause, std::uint32_t code) noexcept {
+  writer_.fail(cause, code);
   if (folder_.empty() || written_.exchange(true)) return;
   try {
     const auto record = read_record(memory_->layout(), record_now());

@@ -1,19 +1,282 @@
-/// The flight record of this rank, and the relay of SIGUSR1 and SIGUSR2, which batch systems send
-/// before they end a job: one that comes to this rank is passed on to all.
+/// The flight record of this rank: the last collectives and what the rank is doing, written by
+/// stores alone into memory that another process may map and read at any moment, also after the
+/// rank was killed. Nothing in it is trusted by its reader (record_reader.h): the writer may be
+/// killed between two stores, or be broken. And the relay of SIGUSR1 and SIGUSR2, which batch
+/// systems send before they end a job: one that comes to this rank is passed on to all.
+///
+/// Under horarun the rank's guard, its parent process, makes the memory (a memfd) and reads it;
+/// otherwise it is the rank's own. Both are processes of one host, and their times are of
+/// CLOCK_MONOTONIC in nanoseconds where nothing else is said; 0: has not happened.
 #pragma once
 
 #include <hora/error.h>
 #include <sys/types.h>
 
+#include <array>
 #include <atomic>
-#include <csignal>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <utility>
 
-#include "core/flight/record_writer.h"
+#include "core/base/checked.h"
+#include "core/negotiation/arrivals.h"
+#include "core/negotiation/signature.h"
 
 namespace hora::internal {
+
+/// A bit of RecordedCause::code.
+inline constexpr std::uint32_t kFailedElsewhere = 0x100;
+
+inline constexpr auto kRelaxed = std::memory_order_relaxed;
+inline constexpr std::uint64_t kRecordMagic = 0x64726f6365526148;  // "HaRecord"
+inline constexpr std::uint32_t kRecordVersion = 2;
+inline constexpr std::size_t kRecordedCollectives = 1000;
+
+/// The path of the memory that the guard has made, "/proc/<guard>/fd/<n>"; unset: memory of the
+/// rank's own. For benchmarks of what it costs: "off": no record, and no ledger of arrivals
+/// (negotiation/arrivals.h); "watched": the rank's own memory, as under `horarun --watch`.
+inline constexpr const char* kRecordVariable = "HORARUN_RECORD";
+
+enum class RecordState : std::uint32_t {
+  starting = 0,  ///< hora::init is under way, or was never called
+  initialised = 1,
+  in_shutdown = 2,
+  shut_down = 3,
+  failed = 4,  ///< there is a cause
+};
+template <>
+inline constexpr RecordState last_of<RecordState> = RecordState::failed;
+
+enum class RecordOutcome : std::uint32_t { open = 0, done = 1, failed = 2 };
+template <>
+inline constexpr RecordOutcome last_of<RecordOutcome> = RecordOutcome::failed;
+
+using RecordTime = std::chrono::nanoseconds;
+/// The host's CLOCK_MONOTONIC.
+inline RecordTime record_now() {
+  return std::chrono::steady_clock::now().time_since_epoch();
+}
+
+/// Bytes of a text, those behind its end 0. A reader that meets a writer gets a mixture of both.
+template <std::size_t Bytes>
+using RecordText = std::array<std::atomic<std::uint64_t>, Bytes / 8>;
+
+inline constexpr std::size_t kRecordNameBytes = 56;
+inline constexpr std::size_t kRecordCauseBytes = 512;
+inline constexpr std::size_t kRecordPhaseBytes = 128;
+inline constexpr std::size_t kRecordHostBytes = 256;
+inline constexpr std::size_t kRecordVersionBytes = 32;
+
+/// One collective. Its ticket (0, 1, 2, ... in the order of submission) is its place: entry `ticket
+/// % kRecordedCollectives`. `begun` is written first and `written` last, both with the low 32 bits
+/// of ticket + 1: where they differ, the entry is half-written, and dropped (a seqlock; Boehm, "Can
+/// seqlocks get along with programming language memory models?", MSPC 2012). All between them is
+/// released and acquired one by one, which orders it against both marks without a fence. Later
+/// stores are single, and may come in any order.
+struct alignas(64) RecordEntry {
+  std::atomic<std::uint32_t> begun;
+  std::atomic<std::uint32_t> written;
+  /// 1, 2, ... among the decided collectives of its set, the same on all its ranks; 0: not decided.
+  std::atomic<std::uint64_t> number;
+  std::atomic<std::uint32_t> set;
+  std::atomic<std::uint32_t> peers;  ///< ranks of the set
+  /// Bytes, from the lowest: OperationKind, ReduceOp, DataType, DeviceKind.
+  std::atomic<std::uint32_t> what;
+  std::atomic<std::uint32_t> outcome;  ///< RecordOutcome
+  std::atomic<std::uint64_t> bytes;    ///< of this rank's tensor
+  std::atomic<std::int64_t> submitted;
+  std::atomic<std::int64_t> ready;    ///< decided
+  std::atomic<std::int64_t> started;  ///< its data; 0 also where this rank moves none
+  std::atomic<std::int64_t> done;     ///< or failed
+  RecordText<kRecordNameBytes> name;
+};
+static_assert(sizeof(RecordEntry) == 128);
+
+struct RecordHeader {
+  // Written by the process that makes the memory, before anything else.
+  std::atomic<std::uint64_t> magic;
+  std::atomic<std::uint32_t> version;
+  std::atomic<std::int64_t> guard;  ///< its process; 0: none
+
+  // Written by the rank, from hora::init on.
+  std::atomic<std::uint32_t> state;  ///< RecordState
+  std::atomic<std::int64_t> pid;     ///< 0: no rank has come yet
+  std::atomic<std::int32_t> rank;    ///< -1: not known yet, and so the following
+  std::atomic<std::int32_t> size;
+  std::atomic<std::int32_t> node;
+  std::atomic<std::int32_t> local_rank;
+  std::atomic<std::int64_t> begin;       ///< of hora::init
+  std::atomic<std::int64_t> begin_wall;  ///< the same moment by CLOCK_REALTIME
+  RecordText<kRecordVersionBytes> hora_version;
+  RecordText<kRecordHostBytes> host;
+
+  // One cache line by submitting threads, one by the thread that makes progress.
+  alignas(64) std::atomic<std::uint64_t> next;          ///< ticket of the next collective
+  std::atomic<std::int64_t> submitted_at;               ///< the last one
+  alignas(64) std::atomic<std::int64_t> progressed_at;  ///< the last decision, start or end
+  std::atomic<std::int32_t> blocked;                    ///< threads that wait for results
+
+  /// The first error, written once: 0 none, 1 under way, 2 complete.
+  alignas(64) std::atomic<std::uint32_t> cause_state;
+  std::atomic<std::uint32_t> cause_code;  ///< RecordedCause::code
+  std::atomic<std::int64_t> cause_at;
+  RecordText<kRecordCauseBytes> cause;
+
+  /// A seqlock: odd while it is written.
+  alignas(64) std::atomic<std::uint32_t> phase_sequence;
+  std::atomic<std::int64_t> phase_at;
+  RecordText<kRecordPhaseBytes> phase;
+};
+
+inline constexpr std::size_t kRecordedArrivals = 64;
+inline constexpr std::size_t kRecordedPhases = kStepPhases;
+inline constexpr std::size_t kRecordPhaseNameBytes = sizeof(PhaseName);
+
+struct RecordArrivalsRow {
+  std::atomic<std::int32_t> rank;
+  std::atomic<std::uint32_t> phase;
+  std::atomic<std::uint64_t> last;
+  std::atomic<std::int64_t> median;
+  std::atomic<std::int64_t> p99;
+};
+
+/// The root's: who came last to the world's collectives, the ranks that did so most often first.
+struct RecordArrivals {
+  /// By the guard, before the rank starts: 1 where somebody reads this. 0: the rank writes nothing.
+  alignas(64) std::atomic<std::uint32_t> wanted;
+  /// A seqlock: odd while the following is written; 0: never was.
+  std::atomic<std::uint32_t> sequence;
+  std::atomic<std::int64_t> at;
+  std::atomic<std::uint64_t> decisions;
+  std::atomic<std::uint64_t> steps;
+  std::atomic<std::uint32_t> count;  ///< of the rows
+  std::array<RecordText<kRecordPhaseNameBytes>, kRecordedPhases> phases;
+  std::array<RecordArrivalsRow, kRecordedArrivals> rows;
+};
+
+struct RecordLayout {
+  RecordHeader header;
+  RecordArrivals arrivals;
+  alignas(4096) std::array<RecordEntry, kRecordedCollectives> entries;
+};
+inline constexpr std::size_t kRecordBytes = sizeof(RecordLayout);
+static_assert(kRecordBytes <= std::size_t{160} << 10);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
+              std::atomic<std::uint32_t>::is_always_lock_free);
+
+/// Move-only. Thread rule: one thread; layout() from any.
+class RecordMemory {
+ public:
+  /// The guard's: a sealed memfd, which cannot be made shorter. Its descriptor closes on exec; a
+  /// rank opens path() while the guard lives.
+  static tl::expected<RecordMemory, std::string> create();
+  /// The rank's, of memory that create() has made. Refused, with the reason: what is missing, of
+  /// another size or layout, or in use by another process that lives. Writes nothing.
+  static tl::expected<RecordMemory, std::string> open(const std::string& path);
+  /// This process's own.
+  static tl::expected<RecordMemory, std::string> anonymous();
+
+  RecordMemory(RecordMemory&& other) noexcept { *this = std::move(other); }
+  RecordMemory& operator=(RecordMemory&& other) noexcept {
+    std::swap(layout_, other.layout_);
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~RecordMemory();
+
+  RecordLayout& layout() const noexcept { return *layout_; }
+  /// "/proc/<this process>/fd/<descriptor>" after create(), for kRecordVariable; else empty.
+  std::string path() const;
+
+ private:
+  explicit RecordMemory(int descriptor) : descriptor_(descriptor) {}
+  bool map();
+  void make_layout(std::int64_t guard);
+
+  RecordLayout* layout_ = nullptr;
+  int descriptor_ = -1;
+};
+
+/// The rank, where it is known.
+struct RecordIdentity {
+  std::string hora_version = {};
+  std::string host = {};
+  int rank = -1;
+  int size = 0;
+  int node = 0;
+  int local_rank = 0;
+};
+
+/// One submission's place in the record.
+using RecordTicket = std::uint64_t;
+inline constexpr RecordTicket kNoTicket = ~RecordTicket{0};
+
+/// A place for hooks, copied freely; default-constructed: off, and each costs one comparison. The
+/// memory outlives it. Stores alone: no lock, no allocation, no call of the system, so that signal
+/// handlers may call it. Thread rule: any thread, but begin(), identify() and set_state(): one
+/// thread.
+class RecordWriter {
+ public:
+  RecordWriter() noexcept = default;
+  explicit RecordWriter(RecordLayout& memory) noexcept : memory_(&memory) {}
+  bool on() const noexcept { return memory_ != nullptr; }
+
+  /// hora::init begins, in this process; what an earlier one has left is forgotten.
+  void begin() const noexcept;
+  void identify(const RecordIdentity& identity) const noexcept;
+  void set_state(RecordState state) const noexcept;
+  /// The first cause is kept; the state is `failed` from then on. `code`: RecordedCause::code.
+  void fail(std::string_view cause, std::uint32_t code) const noexcept;
+  /// Notes what the program is doing. Concurrent calls: one wins.
+  void note_phase(std::string_view phase) const noexcept;
+
+  /// Begins the entry of a collective; `peers`: ranks of its set.
+  RecordTicket submitted(std::string_view name, ProcessSet set, const Signature& signature,
+                         std::uint64_t bytes, std::size_t peers, RecordTime time) const noexcept;
+  /// `number`: its place among the set's decisions, from 1.
+  void decided(RecordTicket ticket, std::uint64_t number, RecordTime time) const noexcept;
+  void started(RecordTicket ticket, RecordTime time) const noexcept;
+  void finished(RecordTicket ticket, RecordOutcome outcome, RecordTime time) const noexcept;
+
+  /// The destination of write_arrivals() while somebody watches; else null.
+  RecordArrivals* watched_arrivals() const noexcept {
+    const bool wanted = memory_ && memory_->arrivals.wanted.load(std::memory_order_relaxed) != 0;
+    return wanted ? &memory_->arrivals : nullptr;
+  }
+
+  /// A thread begins or ends to wait for a result.
+  void blocked(bool begins) const noexcept {
+    if (memory_) memory_->header.blocked.fetch_add(begins ? 1 : -1, std::memory_order_relaxed);
+  }
+
+ private:
+  /// Null where the ticket's entry belongs to another one by now.
+  RecordEntry* entry_of(RecordTicket ticket) const noexcept {
+    if (!memory_ || ticket == kNoTicket) return nullptr;
+    RecordEntry& entry = memory_->entries[ticket % kRecordedCollectives];
+    const auto mark = static_cast<std::uint32_t>(ticket + 1);
+    return entry.begun.load(std::memory_order_relaxed) == mark ? &entry : nullptr;
+  }
+
+  RecordLayout* memory_ = nullptr;
+};
+
+/// The root's ledger, for those who watch.
+struct ArrivalsToRecord {
+  RecordTime at{};
+  std::uint64_t decisions = 0;
+  std::uint64_t steps = 0;
+  std::span<const std::string_view> phases;
+  std::span<const RankArrivals> rows;
+};
+/// Writes all of it, or as much as there is place for. Stores alone. Thread rule: one thread.
+void write_arrivals(RecordArrivals& memory, const ArrivalsToRecord& arrivals) noexcept;
 
 /// Under horarun the memory is the guard's, which reads it after the rank's end; otherwise it is
 /// the rank's own, and the rank that fails writes it to a file itself, if it can. Thread rule:
@@ -37,14 +300,19 @@ class FlightRecorder {
   void write_failures_to(const std::string& folder);
   /// The first call writes the cause, and the file.
   ///@{
-  void failed(const Error& error) noexcept;
-  void failed(const std::string& cause) noexcept;
+  void failed(const Error& error) noexcept { failed(error.what(), code_of(error)); }
+  void failed(const std::string& cause) noexcept { failed(cause, 0); }
   /// The cause is of another rank.
-  void failed_elsewhere(const Error& error) noexcept;
+  void failed_elsewhere(const Error& error) noexcept {
+    failed(error.what(), code_of(error) | kFailedElsewhere);
+  }
   ///@}
 
  private:
-  void write_once() noexcept;
+  static std::uint32_t code_of(const Error& error) {
+    return static_cast<std::uint32_t>(error.code()) + 1;
+  }
+  void failed(std::string_view cause, std::uint32_t code) noexcept;
 
   std::optional<RecordMemory> memory_;  ///< none: off
   bool counts_arrivals_;

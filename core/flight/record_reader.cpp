@@ -8,47 +8,58 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <concepts>
 #include <cstdint>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 
 #include "core/base/file.h"
 
 namespace hora::internal {
+std::string_view name_of(RecordState state) {
+  constexpr std::array<std::string_view, 5> kNames{"starting", "initialised", "in shutdown",
+                                                   "shut down", "failed"};
+  return kNames[static_cast<std::size_t>(state)];
+}
+
 namespace {
 
 constexpr auto kAcquire = std::memory_order_acquire;
-constexpr auto kRelease = std::memory_order_release;
 /// A writer is at work at each of so many looks: it has died there.
 constexpr int kLooks = 100;
 
-std::chrono::nanoseconds length_of(const std::atomic<std::int64_t>& stored) {
-  return std::chrono::nanoseconds(std::max<std::int64_t>(0, stored.load(kAcquire)));
-}
-
-RecordedArrivals look_at(const RecordArrivals& memory) {
-  RecordedArrivals arrivals;
-  arrivals.at = length_of(memory.at);
-  arrivals.decisions = memory.decisions.load(kAcquire);
-  arrivals.steps = memory.steps.load(kAcquire);
-  for (const auto& phase : memory.phases) arrivals.phases.push_back(text_of(phase));
-  const std::size_t count = std::min<std::size_t>(memory.count.load(kAcquire), kRecordedArrivals);
-  for (std::size_t i = 0; i < count; ++i) {
-    const RecordArrivalsRow& row = memory.rows[i];
-    arrivals.rows.push_back({.rank = std::max(0, row.rank.load(kAcquire)),
-                             .last = row.last.load(kAcquire),
-                             .median = length_of(row.median),
-                             .p99 = length_of(row.p99),
-                             .phase = static_cast<PhaseIndex>(std::min<std::uint32_t>(
-                                 row.phase.load(kAcquire), kRecordedPhases - 1))});
-  }
-  return arrivals;
+/// Printable, whatever is there.
+template <std::size_t Words>
+std::string text_of(const std::array<std::atomic<std::uint64_t>, Words>& words) {
+  std::array<std::uint64_t, Words + 1> bytes{};
+  for (std::size_t i = 0; i < Words; ++i) bytes[i] = words[i].load(kAcquire);
+  return printable(reinterpret_cast<const char*>(bytes.data()));
 }
 
 RecordTime time_of(const std::atomic<std::int64_t>& stored) {
   return std::clamp(RecordTime(stored.load(kAcquire)), RecordTime(0), kLatestRecordTime);
+}
+
+RecordedArrivals look_at(const RecordArrivals& memory) {
+  RecordedArrivals arrivals{.at = time_of(memory.at),
+                            .decisions = memory.decisions.load(kAcquire),
+                            .steps = memory.steps.load(kAcquire)};
+  for (const auto& phase : memory.phases) arrivals.phases.push_back(text_of(phase));
+  const std::size_t count = std::min<std::size_t>(memory.count.load(kAcquire), kRecordedArrivals);
+  for (const RecordArrivalsRow& row : std::span(memory.rows).first(count)) {
+    arrivals.rows.push_back({.rank = std::max(0, row.rank.load(kAcquire)),
+                             .last = row.last.load(kAcquire),
+                             .median = time_of(row.median),
+                             .p99 = time_of(row.p99),
+                             .phase = static_cast<PhaseIndex>(std::min<std::uint32_t>(
+                                 row.phase.load(kAcquire), kRecordedPhases - 1))});
+  }
+  return arrivals;
 }
 
 /// False where the number is no enumerator.
@@ -58,11 +69,6 @@ bool take(E& value, std::uint32_t number) {
   if (number > static_cast<std::uint32_t>(last_of<E>)) return false;
   value = static_cast<E>(static_cast<Number>(number));
   return true;
-}
-
-bool take_what(RecordedCollective& collective, std::uint32_t what) {
-  return take(collective.kind, what & 0xFFU) && take(collective.op, what >> 8U & 0xFFU) &&
-         take(collective.type, what >> 16U & 0xFFU) && take(collective.device, what >> 24U);
 }
 
 /// None: another ticket's, half-written, or damaged.
@@ -81,14 +87,17 @@ std::optional<RecordedCollective> read_entry(const RecordEntry& entry, std::uint
   read.set = entry.set.load(kAcquire);
   read.peers = entry.peers.load(kAcquire);
   read.bytes = std::min(entry.bytes.load(kAcquire), kMaxBytes);
-  const bool has_kind = take_what(read, entry.what.load(kAcquire));
+  const std::uint32_t what = entry.what.load(kAcquire);
+  const bool has_kind = take(read.kind, what & 0xFFU) && take(read.op, what >> 8U & 0xFFU) &&
+                        take(read.type, what >> 16U & 0xFFU) && take(read.device, what >> 24U);
   if (entry.begun.load(kRelaxed) != mark || !has_outcome || !has_kind) return std::nullopt;
   return read;
 }
 
-void read_collectives(const RecordLayout& memory, FlightRecord& record) {
+void read_collectives(const RecordLayout& memory, std::size_t most, FlightRecord& record) {
   record.submitted = memory.header.next.load(kAcquire);
-  const std::uint64_t count = std::min<std::uint64_t>(record.submitted, kRecordedCollectives);
+  const std::uint64_t count =
+      std::min<std::uint64_t>({record.submitted, most, kRecordedCollectives});
   for (std::uint64_t ticket = record.submitted - count; ticket < record.submitted; ++ticket) {
     auto read = read_entry(memory.entries[ticket % kRecordedCollectives], ticket);
     if (read) {
@@ -111,13 +120,6 @@ void read_phase(const RecordHeader& header, FlightRecord& record) {
   }
 }
 
-void read_cause(const RecordHeader& header, FlightRecord& record) {
-  if (header.cause_state.load(kAcquire) != 2) return;
-  record.cause = RecordedCause{.text = text_of(header.cause),
-                               .code = header.cause_code.load(kRelaxed),
-                               .time = time_of(header.cause_at)};
-}
-
 int within(std::int64_t number, int least, int most) {
   return static_cast<int>(std::clamp<std::int64_t>(number, least, most));
 }
@@ -132,227 +134,146 @@ std::string_view name_of(RecordOutcome outcome) {
   return kNames[static_cast<std::size_t>(outcome)];
 }
 
-std::string line(const Json& json) {
+std::string json_line(const Json& json) {
   return json.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
-/// Adds fields to an object; its functions are those of FieldReader.
-class FieldWriter {
+/// The fields of an object, in a file: a constant is written, a variable is read. The first that is
+/// wrong is kept as the problem.
+class Fields {
  public:
-  explicit FieldWriter(Json& object) : object_(object) {}
-
-  template <class T>
-  void number(const char* name, T value, T, T) {
-    object_[name] = value;
-  }
-  template <class T>
-  void count(const char* name, T value) {
-    object_[name] = value;
-  }
-  void time(const char* name, RecordTime value) { object_[name] = value.count(); }
-  void wall_time(const char* name, RecordTime value) { object_[name] = value.count(); }
-  void flag(const char* name, bool value) { object_[name] = value; }
-  void text(const char* name, const std::string& value) { object_[name] = value; }
-  template <class E>
-  void choice(const char* name, E value) {
-    object_[name] = name_of(value);
-  }
-
- private:
-  Json& object_;
-};
-
-/// Takes the fields of an object; the first that is wrong is kept as the problem.
-class FieldReader {
- public:
-  FieldReader(const Json& object, std::string& problem) : object_(object), problem_(problem) {
+  Fields(Json& object, std::string& problem) : object_(object), problem_(problem) {
     if (!object.is_object()) refuse("it is no object");
   }
 
   template <class T>
-  void number(const char* name, T& value, T least, T most) {
+  void operator()(const char* name, const T& value, T = {}, T = {}) {
+    if constexpr (std::is_enum_v<T>) {
+      object_[name] = name_of(value);
+    } else if constexpr (std::is_same_v<T, RecordTime>) {
+      object_[name] = value.count();
+    } else {
+      object_[name] = value;
+    }
+  }
+  template <std::integral T>
+  void operator()(const char* name, T& value, T least = 0, T most = std::numeric_limits<T>::max()) {
     const Json* const field = find(name);
     if (!field) return;
-    if (!field->is_number_integer()) return refuse(std::string(name) + " is no whole number");
+    if (!field->is_number_integer()) return refuse("{} is no whole number", name);
     // The library keeps numbers that are not negative unsigned.
-    const auto take = [&](auto number) {
-      const bool fits = std::in_range<T>(number);
-      if (fits) value = static_cast<T>(number);
-      return fits;
-    };
-    const bool taken = field->is_number_unsigned() ? take(field->get<std::uint64_t>())
-                                                   : take(field->get<std::int64_t>());
-    if (!taken || value < least || value > most) out_of_bounds(name);
+    const bool fits = field->is_number_unsigned() ? std::in_range<T>(field->get<std::uint64_t>())
+                                                  : std::in_range<T>(field->get<std::int64_t>());
+    if (fits) value = field->get<T>();
+    if (!fits || value < least || value > most) refuse("{} is out of bounds", name);
   }
-  template <class T>
-  void count(const char* name, T& value) {
-    number(name, value, T{0}, std::numeric_limits<T>::max());
-  }
-  void time(const char* name, RecordTime& value) {
+  void operator()(const char* name, RecordTime& value, RecordTime least = {},
+                  RecordTime most = kLatestRecordTime) {
     std::int64_t nanoseconds = 0;
-    number(name, nanoseconds, std::int64_t{0}, kLatestRecordTime.count());
+    (*this)(name, nanoseconds, least.count(), most.count());
     value = RecordTime(nanoseconds);
   }
-  void wall_time(const char* name, std::chrono::nanoseconds& value) {
-    std::int64_t nanoseconds = 0;
-    count(name, nanoseconds);
-    value = std::chrono::nanoseconds(nanoseconds);
-  }
-  void flag(const char* name, bool& value) {
+  void operator()(const char* name, bool& value) {
     const Json* const field = find(name);
     if (!field) return;
-    if (!field->is_boolean()) return refuse(std::string(name) + " is neither true nor false");
+    if (!field->is_boolean()) return refuse("{} is neither true nor false", name);
     value = field->get<bool>();
   }
-  void text(const char* name, std::string& value) {
+  void operator()(const char* name, std::string& value) {
     const Json* const field = find(name);
     if (!field) return;
-    if (!field->is_string()) return refuse(std::string(name) + " is no text");
+    if (!field->is_string()) return refuse("{} is no text", name);
     value = printable(field->get_ref<const std::string&>(), kLongestText);
   }
   /// The enumerator that has this text as its name.
   template <class E>
-  void choice(const char* name, E& value) {
+  requires std::is_enum_v<E>
+  void operator()(const char* name, E& value) {
     std::string wanted;
-    text(name, wanted);
+    (*this)(name, wanted);
     using Number = std::underlying_type_t<E>;
     for (Number i = 0; i <= static_cast<Number>(last_of<E>); ++i) {
       if (name_of(static_cast<E>(i)) != wanted) continue;
       value = static_cast<E>(i);
       return;
     }
-    refuse(std::string(name) + " is " + in_quotes(wanted));
-  }
-  const Json* optional(const char* name) const {
-    if (!object_.is_object()) return nullptr;
-    const auto field = object_.find(name);
-    return field == object_.end() ? nullptr : &*field;
+    refuse("{} is {}", name, in_quotes(wanted));
   }
 
  private:
   const Json* find(const char* name) {
-    const Json* const field = optional(name);
-    if (!field) refuse(std::string(name) + " is missing");
-    return field;
+    if (object_.is_object() && object_.contains(name)) return &object_[name];
+    refuse("{} is missing", name);
+    return nullptr;
   }
-  void out_of_bounds(const char* name) { refuse(std::string(name) + " is out of bounds"); }
-  void refuse(const std::string& problem) {
-    if (problem_.empty()) problem_ = problem;
+  template <class... Values>
+  void refuse(fmt::format_string<const Values&...> text, const Values&... values) {
+    if (problem_.empty()) problem_ = fmt::format(text, values...);
   }
 
-  const Json& object_;
+  Json& object_;
   std::string& problem_;
 };
 
-// The fields of each object in a file, in their order. `io`: a FieldWriter or a FieldReader.
+// The fields of each object in a file, in their order.
 
-template <class Io, class Collective>
-void collective_fields(Io&& io, Collective& collective) {
-  io.text("name", collective.name);
-  io.count("set", collective.set);
-  io.count("number", collective.number);
-  io.choice("kind", collective.kind);
-  io.choice("op", collective.op);
-  io.choice("type", collective.type);
-  io.choice("device", collective.device);
-  io.choice("outcome", collective.outcome);
-  io.count("peers", collective.peers);
-  io.number("bytes", collective.bytes, std::uint64_t{0}, kMaxBytes);
-  io.time("submitted", collective.submitted);
-  io.time("ready", collective.ready);
-  io.time("started", collective.started);
-  io.time("done", collective.done);
+template <class Collective>
+void collective_fields(Fields fields, Collective& collective) {
+  fields("name", collective.name);
+  fields("set", collective.set);
+  fields("number", collective.number);
+  fields("kind", collective.kind);
+  fields("op", collective.op);
+  fields("type", collective.type);
+  fields("device", collective.device);
+  fields("outcome", collective.outcome);
+  fields("peers", collective.peers);
+  fields("bytes", collective.bytes, std::uint64_t{0}, kMaxBytes);
+  fields("submitted", collective.submitted);
+  fields("ready", collective.ready);
+  fields("started", collective.started);
+  fields("done", collective.done);
 }
 
-template <class Io, class Cause>
-void cause_fields(Io&& io, Cause& cause) {
-  io.text("text", cause.text);
-  io.count("code", cause.code);
-  io.time("time", cause.time);
+template <class Cause>
+void cause_fields(Fields fields, Cause& cause) {
+  fields("text", cause.text);
+  fields("code", cause.code);
+  fields("time", cause.time);
 }
 
-template <class Io, class End>
-void end_fields(Io&& io, End& end) {
-  io.number("signal", end.signal, 0, 64);
-  io.number("status", end.status, 0, 255);
-  io.flag("by_launcher", end.by_launcher);
-  io.time("time", end.time);
+template <class End>
+void end_fields(Fields fields, End& end) {
+  fields("signal", end.signal, 0, 64);
+  fields("status", end.status, 0, 255);
+  fields("by_launcher", end.by_launcher);
+  fields("time", end.time);
 }
 
-template <class Io, class Record>
-void record_fields(Io&& io, Record& record) {
-  io.text("hora_version", record.hora_version);
-  io.number("rank", record.rank, -1, std::numeric_limits<int>::max());
-  io.count("size", record.size);
-  io.count("node", record.node);
-  io.count("local_rank", record.local_rank);
-  io.text("host", record.host);
-  io.count("pid", record.pid);
-  io.count("guard", record.guard);
-  io.choice("state", record.state);
-  io.time("begin", record.begin);
-  io.wall_time("begin_wall", record.begin_wall);
-  io.time("last_activity", record.last_activity);
-  io.time("taken", record.taken);
-  io.count("blocked", record.blocked);
-  io.text("phase", record.phase);
-  io.time("phase_at", record.phase_at);
-  io.flag("stopped", record.stopped);
-  io.count("submitted", record.submitted);
-  io.count("unreadable", record.unreadable);
-}
-
-void take_collectives(const Json& json, FlightRecord& record, std::string& problem) {
-  const auto list = json.find("collectives");
-  if (list == json.end() || !list->is_array() || list->size() > kRecordedCollectives) {
-    if (problem.empty()) {
-      problem = "collectives is no list of at most " + std::to_string(kRecordedCollectives);
-    }
-    return;
-  }
-  for (const Json& one : *list) {
-    collective_fields(FieldReader(one, problem), record.collectives.emplace_back());
-    if (!problem.empty()) return;
-  }
-}
-
-/// Writes all of it; the error says why not.
-tl::expected<void, std::string> write_all(int descriptor, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = ::write(descriptor, text.data(), text.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return tl::unexpected(std::generic_category().message(errno));
-    text.remove_prefix(static_cast<std::size_t>(count));
-  }
-  return {};
+template <class Record>
+void record_fields(Fields fields, Record& record) {
+  fields("hora_version", record.hora_version);
+  fields("rank", record.rank, -1);
+  fields("size", record.size);
+  fields("node", record.node);
+  fields("local_rank", record.local_rank);
+  fields("host", record.host);
+  fields("pid", record.pid);
+  fields("guard", record.guard);
+  fields("state", record.state);
+  fields("begin", record.begin);
+  fields("begin_wall", record.begin_wall, RecordTime(0), RecordTime::max());
+  fields("last_activity", record.last_activity);
+  fields("taken", record.taken);
+  fields("blocked", record.blocked);
+  fields("phase", record.phase);
+  fields("phase_at", record.phase_at);
+  fields("stopped", record.stopped);
+  fields("submitted", record.submitted);
+  fields("unreadable", record.unreadable);
 }
 
 }  // namespace
-
-void write_arrivals(RecordArrivals& memory, const ArrivalsToRecord& arrivals) noexcept {
-  const std::uint32_t sequence = memory.sequence.load(kRelaxed);
-  // Acquired, so that no store below comes before it; also over what a killed process has left.
-  const std::uint32_t odd = sequence | 1U;
-  memory.sequence.exchange(odd, std::memory_order_acq_rel);
-  memory.at.store(arrivals.at.count(), kRelease);
-  memory.decisions.store(arrivals.decisions, kRelease);
-  memory.steps.store(arrivals.steps, kRelease);
-  for (std::size_t i = 0; i < std::min(arrivals.phases.size(), memory.phases.size()); ++i) {
-    store_text(memory.phases[i], arrivals.phases[i]);
-  }
-  const std::size_t count = std::min(arrivals.rows.size(), memory.rows.size());
-  for (std::size_t i = 0; i < count; ++i) {
-    RecordArrivalsRow& row = memory.rows[i];
-    const RecordedArrivalsRow& from = arrivals.rows[i];
-    row.rank.store(from.rank, kRelease);
-    row.phase.store(from.phase, kRelease);
-    row.last.store(from.last, kRelease);
-    row.median.store(from.median.count(), kRelease);
-    row.p99.store(from.p99.count(), kRelease);
-  }
-  memory.count.store(static_cast<std::uint32_t>(count), kRelease);
-  memory.sequence.store(odd + 1, kRelease);
-}
 
 std::optional<RecordedArrivals> read_arrivals(const RecordArrivals& memory) {
   for (int look = 0; look < kLooks; ++look) {
@@ -365,42 +286,8 @@ std::optional<RecordedArrivals> read_arrivals(const RecordArrivals& memory) {
   return std::nullopt;
 }
 
-RecordTime record_now() {
-  return std::chrono::steady_clock::now().time_since_epoch();
-}
-
-RecordState state_of(const RecordLayout& memory) noexcept {
-  RecordState state = RecordState::starting;
-  take(state, memory.header.state.load(kAcquire));
-  return state;
-}
-
-RecordTime last_activity_of(const RecordLayout& memory) noexcept {
-  const RecordHeader& header = memory.header;
-  return std::max({time_of(header.begin), time_of(header.submitted_at),
-                   time_of(header.progressed_at), time_of(header.phase_at)});
-}
-
-RecordGlance glance_at(const RecordLayout& memory) {
-  const RecordHeader& header = memory.header;
-  RecordGlance glance;
-  glance.has_begun = header.pid.load(kAcquire) > 0;
-  glance.state = state_of(memory);
-  glance.submitted = header.next.load(kAcquire);
-  if (glance.submitted > 0) {
-    const std::uint64_t ticket = glance.submitted - 1;
-    auto last = read_entry(memory.entries[ticket % kRecordedCollectives], ticket);
-    if (last) glance.last_collective = std::move(last->name);
-  }
-  glance.waits = header.blocked.load(kRelaxed) > 0;
-  glance.last_activity = last_activity_of(memory);
-  FlightRecord phase;
-  read_phase(header, phase);
-  glance.phase = std::move(phase.phase);
-  return glance;
-}
-
-tl::expected<FlightRecord, std::string> read_record(const RecordLayout& memory, RecordTime now) {
+tl::expected<FlightRecord, std::string> read_record(const RecordLayout& memory, RecordTime now,
+                                                    std::size_t most) {
   constexpr int kMost = std::numeric_limits<int>::max();
   const RecordHeader& header = memory.header;
   if (header.magic.load(kAcquire) != kRecordMagic) {
@@ -411,7 +298,7 @@ tl::expected<FlightRecord, std::string> read_record(const RecordLayout& memory, 
         fmt::format("this flight record has layout {}, not {}", version, kRecordVersion));
   }
   FlightRecord record;
-  record.state = state_of(memory);
+  take(record.state, header.state.load(kAcquire));
   record.rank = within(header.rank.load(kAcquire), -1, kMost);
   record.size = within(header.size.load(kRelaxed), 0, kMost);
   record.node = within(header.node.load(kRelaxed), 0, kMost);
@@ -422,56 +309,66 @@ tl::expected<FlightRecord, std::string> read_record(const RecordLayout& memory, 
   record.guard = std::max<std::int64_t>(0, header.guard.load(kRelaxed));
   record.begin = time_of(header.begin);
   record.begin_wall = RecordTime(std::max<std::int64_t>(0, header.begin_wall.load(kRelaxed)));
-  record.last_activity = last_activity_of(memory);
   record.taken = now;
   record.blocked = within(header.blocked.load(kRelaxed), 0, kMost);
-  read_cause(header, record);
+  if (header.cause_state.load(kAcquire) == 2) {
+    record.cause = RecordedCause{.text = text_of(header.cause),
+                                 .code = header.cause_code.load(kRelaxed),
+                                 .time = time_of(header.cause_at)};
+  }
   read_phase(header, record);
-  read_collectives(memory, record);
+  record.last_activity = std::max({record.begin, time_of(header.submitted_at),
+                                   time_of(header.progressed_at), time_of(header.phase_at)});
+  read_collectives(memory, most, record);
   return record;
 }
 
 std::string to_json(const FlightRecord& record) {
-  Json header = {{"hora_record", kRecordVersion}};
-  record_fields(FieldWriter(header), record);
-  if (record.cause) cause_fields(FieldWriter(header["cause"]), *record.cause);
-  if (record.ended) end_fields(FieldWriter(header["ended"]), *record.ended);
-  std::string text = line(header);
+  std::string none;
+  const auto written = [&](Json& object) { return Fields(object = Json::object(), none); };
+  Json header;
+  written(header)("hora_record", kRecordVersion);
+  record_fields(Fields(header, none), record);
+  if (record.cause) cause_fields(written(header["cause"]), *record.cause);
+  if (record.ended) end_fields(written(header["ended"]), *record.ended);
+  std::string text = json_line(header);
   text.back() = ',';
   text += "\n\"collectives\":[";
   for (std::size_t i = 0; i < record.collectives.size(); ++i) {
     text += i == 0 ? "\n" : ",\n";
     Json collective;
-    collective_fields(FieldWriter(collective), record.collectives[i]);
-    text += line(collective);
+    collective_fields(written(collective), record.collectives[i]);
+    text += json_line(collective);
   }
   return text + "]}\n";
 }
 
 tl::expected<FlightRecord, std::string> record_from_json(std::string_view text) {
   if (text.size() > kLongestRecordFile) {
-    return tl::unexpected("it is longer than " + std::to_string(kLongestRecordFile) + " bytes");
+    return tl::unexpected(fmt::format("it is longer than {} bytes", kLongestRecordFile));
   }
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return tl::unexpected(std::string("it is no JSON, or cut off"));
   std::string problem;
   FlightRecord record;
-  FieldReader fields(json, problem);
+  Fields fields(json, problem);
   std::uint32_t version = 0;
-  fields.count("hora_record", version);
+  fields("hora_record", version);
   if (problem.empty() && version != kRecordVersion) {
     problem = fmt::format("hora_record is {}, not {}: another version of hora has written it",
                           version, kRecordVersion);
   }
   if (!problem.empty()) return tl::unexpected(problem);
   record_fields(fields, record);
-  if (const Json* const cause = fields.optional("cause")) {
-    cause_fields(FieldReader(*cause, problem), record.cause.emplace());
+  if (json.contains("cause")) cause_fields({json["cause"], problem}, record.cause.emplace());
+  if (json.contains("ended")) end_fields({json["ended"], problem}, record.ended.emplace());
+  Json& list = json["collectives"];
+  if (problem.empty() && (!list.is_array() || list.size() > kRecordedCollectives)) {
+    problem = fmt::format("collectives is no list of at most {}", kRecordedCollectives);
   }
-  if (const Json* const end = fields.optional("ended")) {
-    end_fields(FieldReader(*end, problem), record.ended.emplace());
+  for (std::size_t i = 0; problem.empty() && i < list.size(); ++i) {
+    collective_fields({list[i], problem}, record.collectives.emplace_back());
   }
-  take_collectives(json, record, problem);
   if (!problem.empty()) return tl::unexpected(problem);
   return record;
 }
@@ -503,11 +400,12 @@ tl::expected<std::string, std::string> write_record(const FlightRecord& record,
   if (const auto made = make_record_folder(folder); !made) return tl::unexpected(made.error());
   const std::string path = record_file(folder, record.rank);
   try {
-    const NewFile file(path);
-    const auto written = write_all(file.descriptor(), to_json(record));
-    if (!written) {
-      return tl::unexpected(
-          fmt::format("the file {} cannot be written: {}", in_quotes(path), written.error()));
+    const NewFile made(path);
+    std::ofstream file(made.descriptor_path());
+    file << to_json(record) << std::flush;
+    if (!file) {
+      return tl::unexpected(fmt::format("the file {} cannot be written: {}", in_quotes(path),
+                                        std::generic_category().message(errno)));
     }
   } catch (const Error& error) {
     return tl::unexpected(std::string(error.what()));

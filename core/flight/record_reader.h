@@ -4,53 +4,34 @@
 
 #include <hora/error.h>
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
 #include <vector>
 
-#include "core/flight/record.h"
-#include "core/negotiation/arrivals.h"
-#include "core/negotiation/signature.h"
+#include "core/flight/flight_recorder.h"
 
 namespace hora::internal {
 
-/// `phase`: index of its name.
-using RecordedArrivalsRow = RankArrivals;
+/// "starting", "initialised", "in shutdown", "shut down", "failed".
+std::string_view name_of(RecordState state);
 
 struct RecordedArrivals {
-  std::chrono::nanoseconds at{};  ///< of CLOCK_MONOTONIC
-  std::uint64_t decisions = 0;    ///< on ids (negotiation/arrivals.h)
+  RecordTime at{};
+  std::uint64_t decisions = 0;  ///< on ids (negotiation/arrivals.h)
   std::uint64_t steps = 0;
   std::vector<std::string> phases = {};  ///< names by index; empty: not known
-  std::vector<RecordedArrivalsRow> rows = {};
-  bool operator==(const RecordedArrivals&) const = default;
+  std::vector<RankArrivals> rows = {};
 };
-
-/// Writes all of it, or as much as there is place for. Stores alone. Thread rule: one thread.
-///@{
-struct ArrivalsToRecord {
-  std::chrono::nanoseconds at{};
-  std::uint64_t decisions = 0;
-  std::uint64_t steps = 0;
-  std::span<const std::string_view> phases;
-  std::span<const RecordedArrivalsRow> rows;
-};
-void write_arrivals(RecordArrivals& memory, const ArrivalsToRecord& arrivals) noexcept;
-///@}
 
 /// None where nothing was written, or a writer has died at it. Whatever the memory holds, texts are
 /// printable, counts and phases within their bounds, and nothing negative. Thread rule: any thread.
 std::optional<RecordedArrivals> read_arrivals(const RecordArrivals& memory);
 
-/// CLOCK_MONOTONIC on the rank's host, unless something else is said; 0: has not happened.
-using RecordTime = std::chrono::nanoseconds;
-/// 36 years; later ones are damage.
+/// 36 years; later times are damage.
 inline constexpr RecordTime kLatestRecordTime{std::int64_t{1} << 60};
 
 struct RecordedCollective {
@@ -122,31 +103,10 @@ struct FlightRecord {
 
 /// Reads memory that another process may write to at the same time, or has damaged: texts are
 /// printable, enumerators exist, numbers are within their bounds, entries are whole. An error names
-/// what is no record. `now`: the time. Thread rule: any thread.
-tl::expected<FlightRecord, std::string> read_record(const RecordLayout& memory, RecordTime now);
-
-/// The host's CLOCK_MONOTONIC.
-RecordTime record_now();
-
-/// A rank that lives.
-struct RecordGlance {
-  bool has_begun = false;  ///< has called hora::init
-  RecordState state = RecordState::starting;
-  std::uint64_t submitted = 0;       ///< collectives
-  std::string last_collective = {};  ///< of these; empty: none, or its entry is being written
-  bool waits = false;                ///< a thread waits for a result
-  RecordTime last_activity{};
-  std::string phase = {};
-  bool operator==(const RecordGlance&) const = default;
-};
-
-/// Parts of read_record(), for those who watch a rank that lives: of its collectives the last at
-/// most.
-///@{
-RecordGlance glance_at(const RecordLayout& memory);
-RecordState state_of(const RecordLayout& memory) noexcept;
-RecordTime last_activity_of(const RecordLayout& memory) noexcept;
-///@}
+/// what is no record. `now`: the time. `most`: of the last collectives; those who watch a rank that
+/// lives need not read all. Thread rule: any thread.
+tl::expected<FlightRecord, std::string> read_record(const RecordLayout& memory, RecordTime now,
+                                                    std::size_t most = kRecordedCollectives);
 
 /// No record is longer; longer files are refused unread.
 inline constexpr std::size_t kLongestRecordFile = std::size_t{4} << 20;

@@ -1,11 +1,16 @@
 /// horarun, and the programs that it is on the hosts of a job: the agent, its keeper, a rank's
 /// guard, and the remote shell of mpirun.
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <hora/error.h>
+#include <hora/printable.h>
 #include <signal.h>
+#include <spdlog/fmt/fmt.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -19,13 +24,13 @@
 #include "core/base/process.h"
 #include "core/launch/agent/agent.h"
 #include "core/launch/command/environment.h"
-#include "core/launch/command/remote_shell.h"
-#include "core/launch/control/event_loop.h"
+#include "core/launch/command/mpi.h"
+#include "core/launch/control/channel.h"
 #include "core/launch/control/secret.h"
+#include "core/launch/control/system.h"
 #include "core/launch/diagnose/diagnosis.h"
 #include "core/launch/guard/guard.h"
 #include "core/launch/options/options.h"
-#include "core/launch/program/check_build.h"
 #include "core/launch/program/job.h"
 #include "core/launch/rendezvous/rendezvous.h"
 #include "core/launch/supervisor/launcher.h"
@@ -134,6 +139,137 @@ int run(const LaunchOptions& options) {
   return run_launcher(std::move(job->launcher));
 }
 
+using Answer = tl::expected<std::string, std::string>;
+
+/// Returns the function `name` of the first library that can be loaded; `files` are paths, or names
+/// that the dynamic linker searches for. The error says what was tried and what failed.
+template <class Function>
+tl::expected<Function*, std::string> function_of(const std::vector<std::string>& files,
+                                                 const char* name) {
+  std::vector<std::string> failures;
+  for (const std::string& file : files) {
+    void* const library = ::dlopen(file.c_str(), RTLD_LAZY);
+    if (library == nullptr) {
+      failures.push_back(printable(::dlerror()));
+      continue;
+    }
+    if (void* const found = ::dlsym(library, name)) return reinterpret_cast<Function*>(found);
+    return tl::unexpected(fmt::format("{} has no function {}", file, name));
+  }
+  return tl::unexpected(fmt::format("{}", fmt::join(failures, "; ")));
+}
+
+Answer mpi_version() {
+  constexpr std::size_t kLongest = 8192;  // MPICH's MPI_MAX_LIBRARY_VERSION_STRING is largest
+  // Without the packages for compiling there are the names alone with which programs are linked.
+  std::vector<std::string> files{HORA_BUILT_WITH_MPI_LIBRARY, "libmpi.so.40"};
+  if (!std::string_view(HORA_BUILT_WITH_MPI).starts_with("Open MPI")) {
+    files = {HORA_BUILT_WITH_MPI_LIBRARY, "libmpi.so.12", "libmpich.so.12"};
+  }
+  return function_of<int(char*, int*)>(files, "MPI_Get_library_version").map([](auto* function) {
+    std::array<char, kLongest + 1> text{};
+    int length = 0;
+    function(text.data(), &length);
+    const std::string_view all(text.data());
+    return printable(all.substr(0, all.find_first_of(",\n")));
+  });
+}
+
+/// Calls a function that gives a version as a number.
+tl::expected<int, std::string> version_number(const std::vector<std::string>& files,
+                                              const char* name) {
+  const auto function = function_of<int(int*)>(files, name);
+  if (!function) return tl::unexpected(function.error());
+  int number = 0;
+  const int error = (*function)(&number);
+  if (error == 0) return number;
+  return tl::unexpected(fmt::format("{} has failed with error {}", name, error));
+}
+
+std::string mpirun_text(const std::string& path) {
+  const auto mpi = find_mpi(mpi_search(path));
+  if (!mpi) return fmt::format("built with {}; {}", HORA_BUILT_WITH_MPI, mpi.error());
+  const std::string text = fmt::format("built with {}; started by {} ({} {})", HORA_BUILT_WITH_MPI,
+                                       mpi->mpirun, name_of(mpi->flavour), mpi->version);
+  if (std::string_view(HORA_BUILT_WITH_MPI).starts_with(name_of(mpi->flavour))) return text;
+  return fmt::format("{}, which starts other programs: name the mpirun of {} with --mpirun", text,
+                     HORA_BUILT_WITH_MPI);
+}
+
+/// Returns the widest vector instructions of this processor that hora has kernels for.
+const char* vector_instructions() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") != 0) return "AVX-512";
+  if (__builtin_cpu_supports("avx2") != 0) return "AVX2";
+  return "SSE2";
+#else
+  return "the compiler's";
+#endif
+}
+
+/// Says what this build has, what this host has for it, and how to get what is missing; `mpirun` is
+/// the value of --mpirun.
+std::string check_build(const std::string& mpirun) {
+  const Answer library = mpi_version();
+  std::string cuda = "no: cmake --preset cuda, where CUDA 12 and NCCL 2.19 are installed";
+  std::string nccl = "no: it belongs to a build with CUDA";
+  if (*HORA_BUILT_WITH_CUDA != '\0') {
+    const auto driver = version_number({"libcuda.so.1"}, "cuDriverGetVersion");
+    cuda = fmt::format("built with {}; ", HORA_BUILT_WITH_CUDA) +
+           (driver ? fmt::format("the driver supports {}.{}", *driver / 1000, *driver % 1000 / 10)
+                   : fmt::format("no driver: {}; install NVIDIA's driver (containers: docker run "
+                                 "--gpus all)",
+                                 driver.error()));
+    const auto loaded =
+        version_number({HORA_BUILT_WITH_NCCL_LIBRARY, "libnccl.so.2"}, "ncclGetVersion");
+    nccl = fmt::format("built with {}; ", HORA_BUILT_WITH_NCCL) +
+           (loaded ? fmt::format("loaded is {}.{}.{}", *loaded / 10000, *loaded / 100 % 100,
+                                 *loaded % 100)
+                   : fmt::format("it cannot be loaded: {}; install libnccl2, or set "
+                                 "LD_LIBRARY_PATH to its folder",
+                                 loaded.error()));
+  }
+  const std::string_view torch(HORA_BUILT_WITH_TORCH);
+  return fmt::format(
+      "hora      {}\nMPI       {}\n          its library: {}\nLibTorch  {}\nCUDA      {}\n"
+      "NCCL      {}\nvectors   {}\n",
+      HORA_VERSION, mpirun_text(mpirun),
+      library
+          ? *library
+          : fmt::format("cannot be used: {}; install it (Debian: libopenmpi3 or libmpich12), or "
+                        "set LD_LIBRARY_PATH to its folder",
+                        library.error()),
+      !torch.empty() ? torch
+                     : "no: configure with -DHORA_TORCH=ON, where libtorch-dev or another LibTorch "
+                       "is installed",
+      cuda, nccl, vector_instructions());
+}
+
+/// Stands in the place of ssh: mpirun calls it with [options] host word..., and it asks the
+/// launcher, through this host's agent, to start a daemon there. Returns the exit status at once: 0
+/// where the agent was asked.
+int run_remote_shell(std::span<const std::string> arguments) {
+  ::signal(SIGPIPE, SIG_IGN);
+  const auto pipe = open_report_pipe();
+  if (!pipe) return refuse("--remote-shell: " + pipe.error());
+  const auto host = std::ranges::find_if_not(
+      arguments, [](const std::string& word) { return word.starts_with('-'); });
+  if (host == arguments.end() || host->empty() || host + 1 == arguments.end()) {
+    return refuse(
+        "--remote-shell is for mpirun, which adds a host and a command: give it neither by hand");
+  }
+  const std::string text = fmt::format("{}", fmt::join(host + 1, arguments.end(), " "));
+  for (std::size_t sent = 0; sent < text.size(); sent += kMostOutputBytes) {
+    StartRemote request;
+    request.sender = ::getpid();
+    request.host = *host;
+    request.text = text.substr(sent, kMostOutputBytes);
+    request.complete = sent + kMostOutputBytes >= text.size();
+    if (!send_report(pipe->pipe, request)) return refuse("--remote-shell: the agent has ended");
+  }
+  return 0;
+}
+
 int run_user_command(std::span<const std::string> arguments) {
   ::unsetenv(internal::kHostVariable);  // of a job in which this one is started
   const auto options = parse_command_line(arguments, environment_of_process());
@@ -155,7 +291,7 @@ int run_user_command(std::span<const std::string> arguments) {
       text = bash_completion();
       break;
     case Action::check_build:
-      text = check_build(own_path(), options->mpirun);
+      text = check_build(options->mpirun);
       break;
     case Action::diagnose:
       const auto diagnosis = diagnose(options->diagnose_folder);
@@ -175,7 +311,6 @@ int run_as(std::span<const std::string> arguments) {
   if (mode == "--guard") return run_guard(arguments.subspan(1));
   if (mode == "--keeper") return run_keeper(arguments.subspan(1));
   if (mode == "--remote-shell") return run_remote_shell(arguments.subspan(1));
-  if (mode == "--query-library") return run_library_query(arguments.subspan(1));
   return run_user_command(arguments);
 }
 

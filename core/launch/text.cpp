@@ -11,7 +11,7 @@
 #include <charconv>
 #include <system_error>
 
-#include "core/launch/control/event_loop.h"
+#include "core/launch/control/system.h"
 
 namespace hora::launch {
 namespace {

@@ -447,7 +447,7 @@ tl::expected<Message, std::string> decode(std::span<const std::byte> bytes) {
       reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size(), kMaxDepth,
       static_cast<flatbuffers::uoffset_t>(bytes.size() / kLeastTableBytes));
   if (!wire::VerifyMessageBuffer(verifier)) {
-    return tl::unexpected("not a hora message (" + std::to_string(bytes.size()) + " bytes)");
+    return tl::unexpected(fmt::format("not a hora message ({} bytes)", bytes.size()));
   }
   const wire::Message* message = wire::GetMessage(bytes.data());
   Decoder decoder(bytes.size());

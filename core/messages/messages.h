@@ -66,9 +66,9 @@ struct Expiry {
 /// A rank to its node's leader.
 struct Mail {
   MailKind kind = MailKind::report;
-  std::string name;
-  Signature signature;
-  Location location;
+  std::string name = {};
+  Signature signature = {};
+  Location location = {};
   ProcessSet process_set = kWorld;  ///< of `elsewhere`: the other one
   Expiry expiry = {};               ///< of `expiring`
   bool operator==(const Mail&) const = default;

@@ -182,9 +182,9 @@ void ArrivalLedger::assign(std::size_t slot, std::string_view name) {
 std::optional<SlowRank> ArrivalLedger::add(std::size_t slot, const LastArrival& last,
                                            PhaseIndex noted) {
   if (last.late == LastArrival::kAlone || slot >= steps_of_.size()) return std::nullopt;
-  const auto found = std::lower_bound(ranks_.begin(), ranks_.end(), last.rank);
-  if (found == ranks_.end() || *found != last.rank) return std::nullopt;
-  Row& row = rows_[static_cast<std::size_t>(found - ranks_.begin())];
+  const std::size_t index = index_of(last.rank);
+  if (index == ranks_.size()) return std::nullopt;
+  Row& row = rows_[index];
   const nanoseconds late = std::max(last.late, nanoseconds(0));
   const PhaseIndex phase = phases_of_[slot] == kAsNoted ? noted : phases_of_[slot];
   if (begin_ == nanoseconds(0)) begin_ = last.at - late;
@@ -251,13 +251,19 @@ std::uint64_t ArrivalLedger::count_of(const Row& row) {
   return count;
 }
 
-LatenessHistogram ArrivalLedger::lateness_of(std::size_t index) const {
+std::size_t ArrivalLedger::index_of(int rank) const {
+  const auto found = std::ranges::lower_bound(ranks_, rank);
+  const bool is_member = found != ranks_.end() && *found == rank;
+  return static_cast<std::size_t>((is_member ? found : ranks_.end()) - ranks_.begin());
+}
+
+LatenessHistogram ArrivalLedger::lateness_of(int rank) const {
   LatenessHistogram all;
-  for (const LatenessHistogram& lateness : rows_[index].lateness) all.add(lateness);
+  for (const LatenessHistogram& lateness : rows_[index_of(rank)].lateness) all.add(lateness);
   return all;
 }
 
-std::size_t ArrivalLedger::most_often_last(std::span<RankArrivals> ranks) {
+std::size_t ArrivalLedger::most_often_last(std::span<RankArrivals> ranks) const {
   const std::size_t count = std::min(ranks.size(), ranks_.size());
   std::iota(order_.begin(), order_.end(), 0U);
   // By rank where they are equal.
@@ -269,7 +275,7 @@ std::size_t ArrivalLedger::most_often_last(std::span<RankArrivals> ranks) {
                     order_.end(), is_before);
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t index = order_[i];
-    const LatenessHistogram lateness = lateness_of(index);
+    const LatenessHistogram lateness = lateness_of(ranks_[index]);
     ranks[i] = {.rank = ranks_[index],
                 .last = lateness.count(),
                 .median = lateness.quantile(0.5),
@@ -279,7 +285,7 @@ std::size_t ArrivalLedger::most_often_last(std::span<RankArrivals> ranks) {
   return count;
 }
 
-std::string slow_rank_text(const SlowRank& slow, const ProcessIdentity& process,
+std::string slow_rank_text(const SlowRank& slow, std::span<const ProcessIdentity> processes,
                            const NotedPhases& noted) {
   std::string where;
   // All is one phase in a program that notes none.
@@ -291,7 +297,7 @@ std::string slow_rank_text(const SlowRank& slow, const ProcessIdentity& process,
       "{} came last to {} of the collectives of the last {} s, {} a step after all others{}: "
       "without that the job would take about {} less time. Is its host or GPU slower, does it "
       "share its cores, or has it more to do?",
-      to_string(process), percent_text(slow.share),
+      to_string(identity_of(slow.rank, processes)), percent_text(slow.share),
       std::chrono::duration_cast<std::chrono::seconds>(slow.window).count(),
       milliseconds_text(slow.per_step), where, percent_text(slow.held_up));
 }
@@ -301,29 +307,24 @@ std::string arrivals_text(const ArrivalLedger& ledger, std::span<const ProcessId
   std::string text = fmt::format(
       "ranks that came last to collectives, of {}, and how late after the one before:\n",
       ledger.decisions());
-  std::vector<LatenessHistogram> all;
-  for (std::size_t i = 0; i < ledger.ranks().size(); ++i) all.push_back(ledger.lateness_of(i));
-  std::vector<std::size_t> order(all.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return all[a].count() > all[b].count(); });
+  std::vector<RankArrivals> rows(std::min(ledger.ranks().size(), kRowsShown));
+  ledger.most_often_last(rows);
   std::vector<PhaseIndex> phases;
   for (PhaseIndex phase = 0; phase < kStepPhases; ++phase) {
     if (ledger.decisions(phase) > 0) phases.push_back(phase);
   }
-  for (std::size_t i = 0; i < std::min(order.size(), kRowsShown); ++i) {
-    const std::size_t index = order[i];
-    text += fmt::format("  {}: {}\n", to_string(identity_of(ledger.ranks()[index], processes)),
-                        lateness_text(all[index], ledger.decisions()));
+  for (const RankArrivals& row : rows) {
+    text += fmt::format("  {}: {}\n", to_string(identity_of(row.rank, processes)),
+                        lateness_text(ledger.lateness_of(row.rank), ledger.decisions()));
     for (const PhaseIndex phase : phases) {
-      const LatenessHistogram& lateness = ledger.lateness_of(index, phase);
+      const LatenessHistogram& lateness = ledger.lateness_of(row.rank, phase);
       if (phases.size() == 1 || lateness.count() == 0) continue;
       text += fmt::format("    {}: {}\n", printable(noted.name(phase).text()),
                           lateness_text(lateness, ledger.decisions(phase)));
     }
   }
-  if (order.size() > kRowsShown) {
-    text += "  and " + std::to_string(order.size() - kRowsShown) + " more ranks\n";
+  if (ledger.ranks().size() > rows.size()) {
+    text += fmt::format("  and {} more ranks\n", ledger.ranks().size() - rows.size());
   }
   return text;
 }

@@ -151,15 +151,15 @@ class ArrivalLedger {
   /// That have begun.
   std::uint64_t steps() const { return decisions_ == 0 ? 0 : step_; }
   const std::vector<int>& ranks() const { return ranks_; }
-  /// How late the rank was where it came last, in a phase and in all.
+  /// How late this rank of the set was where it came last, in a phase and in all.
   ///@{
-  const LatenessHistogram& lateness_of(std::size_t index, PhaseIndex phase) const {
-    return rows_[index].lateness[phase];
+  const LatenessHistogram& lateness_of(int rank, PhaseIndex phase) const {
+    return rows_[index_of(rank)].lateness[phase];
   }
-  LatenessHistogram lateness_of(std::size_t index) const;
+  LatenessHistogram lateness_of(int rank) const;
   ///@}
   /// Fills `ranks` with those that came last most often, these first; how many that are.
-  std::size_t most_often_last(std::span<RankArrivals> ranks);
+  std::size_t most_often_last(std::span<RankArrivals> ranks) const;
 
  private:
   static constexpr PhaseIndex kAsNoted = kStepPhases;
@@ -176,16 +176,18 @@ class ArrivalLedger {
     std::uint32_t quiet = 0;
     std::uint32_t interval = 1;
   };
+  /// In `ranks_`; its length for another rank.
+  std::size_t index_of(int rank) const;
   static std::uint64_t count_of(const Row& row);
   /// The phase with the longest time; what that is.
   static std::pair<PhaseIndex, std::chrono::nanoseconds> longest(const Times& times);
   std::optional<SlowRank> end_window(std::chrono::nanoseconds time);
 
   std::vector<int> ranks_;
-  std::vector<Row> rows_;                ///< by index in `ranks_`
-  std::vector<std::uint32_t> steps_of_;  ///< by slot: the last step in which it was
-  std::vector<PhaseIndex> phases_of_;    ///< by slot; kAsNoted: the program's own
-  std::vector<std::uint32_t> order_;     ///< of most_often_last(): indices in `ranks_`
+  std::vector<Row> rows_;                     ///< by index in `ranks_`
+  std::vector<std::uint32_t> steps_of_;       ///< by slot: the last step in which it was
+  std::vector<PhaseIndex> phases_of_;         ///< by slot; kAsNoted: the program's own
+  mutable std::vector<std::uint32_t> order_;  ///< of most_often_last(): indices in `ranks_`
   std::uint32_t step_ = 1;
   std::uint64_t decisions_ = 0;
   std::array<std::uint64_t, kStepPhases> decisions_of_{};
@@ -197,7 +199,7 @@ class ArrivalLedger {
 
 /// Two sentences: the rank, its host, how late it is, in which phase where one explains it, what
 /// that costs, and what to look at.
-std::string slow_rank_text(const SlowRank& slow, const ProcessIdentity& process,
+std::string slow_rank_text(const SlowRank& slow, std::span<const ProcessIdentity> processes,
                            const NotedPhases& noted);
 
 /// The final report's table: a line for each rank, the most frequent last one first, and below it

@@ -1,11 +1,9 @@
 #include "core/negotiation/leader.h"
 
-#include <algorithm>
-#include <iterator>
-#include <set>
-#include <utility>
+#include <fmt/format.h>
+#include <hora/printable.h>
 
-#include "core/negotiation/overdue_names.h"
+#include <iterator>
 
 namespace hora::internal {
 namespace {
@@ -26,7 +24,201 @@ LastReady message_of(const LastArrival& last) {
           static_cast<std::uint32_t>(std::clamp<std::int64_t>(late, 0, LastReady::kAlone - 1))};
 }
 
+void add_value(Report& report, const Signature& signature, const std::vector<int>& ranks) {
+  auto same =
+      std::find_if(report.values.begin(), report.values.end(),
+                   [&](const ReportedSignature& value) { return value.signature == signature; });
+  if (same == report.values.end()) same = report.values.insert(same, {signature, {}});
+  same->ranks.insert(same->ranks.end(), ranks.begin(), ranks.end());
+  std::sort(same->ranks.begin(), same->ranks.end());
+}
+
+/// A rank that has joined can add nothing to a sum, but cannot take part in other operations.
+void add_joined(Report& report, const std::vector<int>& ranks) {
+  const bool allowed = std::all_of(
+      report.values.begin(), report.values.end(),
+      [](const ReportedSignature& value) { return allows_joined(value.signature.kind); });
+  if (ranks.empty() || allowed) return;
+  Signature signature;
+  signature.kind = OperationKind::join;
+  report.values.push_back({signature, ranks});
+}
+
+/// True where all ranks of the subtree have reported the name, none of them by an id of `retired`.
+bool agreed(const ReportedName& reported, const std::set<Id>& retired) {
+  if (!reported.merged) return false;
+  const std::optional<Id>& counted = reported.merged->counted;
+  return !(counted && retired.contains(*counted));
+}
+
 }  // namespace
+
+bool KnownId::complete(const JoinedRanks& joined, const TreePosition& position) const {
+  const auto present = [&](int child) {
+    return ready_below.contains(child) || joined.all_below(child, position);
+  };
+  return (node_ready || joined.of_node(position) == position.whole_node()) &&
+         std::all_of(position.children().begin(), position.children().end(), present);
+}
+
+std::optional<Id> KnownNames::id_of(const std::string& name) const {
+  const Id* const id = find_value(ids_, name);
+  return id ? std::optional(*id) : std::nullopt;
+}
+
+/// All local ranks at once are not ready, until the last has announced it: its arrival would else
+/// be taken for one of the next time.
+ReadyById KnownNames::ready_by(Id id, const IdUse& use, const TreePosition& position) const {
+  const KnownId& known = known_.at(id);
+  const LocalRanks all = position.whole_node();
+  if (known.node_ready) return {id, all, known};
+  const LocalRanks ready = use.ready_ranks(id);
+  return {id, ready == all ? LocalRanks() : ready, known};
+}
+
+std::vector<Id> KnownNames::ready_ids() const {
+  std::vector<Id> ids;
+  for (const auto& [id, known] : known_) {
+    if (known.anyone_ready()) ids.push_back(id);
+  }
+  return ids;
+}
+
+void KnownNames::assign(Id id, const std::string& name, Signature signature) {
+  ids_[name] = id;
+  known_[id] = {.name = name, .signature = std::move(signature)};
+}
+
+void KnownNames::give_up(Id id) {
+  const auto known = known_.extract(id);
+  if (known.empty()) return;
+  const std::string& name = known.mapped().name;
+  ids_.erase(name);
+  ReportedName* const disputed = reported(name);
+  if (!disputed) return;
+  disputed->id.reset();
+  std::erase_if(disputed->below, [&](const auto& report) { return report.second.counted == id; });
+  if (disputed->merged && disputed->merged->counted == id) disputed->merged.reset();
+}
+
+void KnownNames::clear_ready(Id id) {
+  KnownId* const known = find(id);
+  if (!known) return;
+  known->node_ready = false;
+  known->ready_below.clear();
+  known->last = {};
+  known->resized = known->forwarded = false;
+}
+
+LocalRanks ReportedName::local_ranks() const {
+  LocalRanks ranks;
+  for (std::size_t r = 0; r < local.size(); ++r) ranks[r] = local[r].has_value();
+  return ranks;
+}
+
+bool ReportedName::complete(const ReadyById* by_id, const JoinedRanks& joined,
+                            const TreePosition& position) const {
+  LocalRanks here = joined.of_node(position) | local_ranks();
+  if (by_id) here |= by_id->local;
+  const auto present = [&](int child) {
+    return below.contains(child) || joined.all_below(child, position) ||
+           (by_id && by_id->known.ready_below.contains(child));
+  };
+  return here == position.whole_node() &&
+         std::all_of(position.children().begin(), position.children().end(), present);
+}
+
+Report merged_report(const std::string& name, const ReportedName& reported, const ReadyById* by_id,
+                     const TreePosition& position) {
+  Report report{name, {}, std::nullopt};
+  const auto add_ready = [&](const std::vector<int>& ranks_ready) {
+    add_value(report, by_id->known.signature, ranks_ready);
+    report.counted = by_id->id;
+  };
+  const std::vector<int>& ranks = position.local_ranks();
+  const LocalRanks ready = by_id ? by_id->local : LocalRanks();
+  std::vector<int> joined;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    if (reported.local[r]) {
+      add_value(report, *reported.local[r], {ranks[r]});
+    } else if (ready[r]) {
+      add_ready({ranks[r]});
+    } else {
+      joined.push_back(ranks[r]);
+    }
+  }
+  for (const int child : position.children()) {
+    const auto from_child = reported.below.find(child);
+    if (from_child == reported.below.end()) {
+      const auto subtree = position.ranks_in_subtree(child);
+      if (by_id && by_id->known.ready_below.contains(child)) {
+        add_ready(subtree);
+      } else {
+        joined.insert(joined.end(), subtree.begin(), subtree.end());
+      }
+      continue;
+    }
+    for (const ReportedSignature& value : from_child->second.values) {
+      add_value(report, value.signature,
+                value.ranks.empty() ? position.ranks_in_subtree(child) : value.ranks);
+    }
+    if (from_child->second.counted) report.counted = from_child->second.counted;
+  }
+  add_joined(report, joined);
+  // The text of an error depends on which rank reported what, not on the order.
+  std::sort(report.values.begin(), report.values.end(),
+            [](const ReportedSignature& a, const ReportedSignature& b) {
+              return a.ranks.front() < b.ranks.front();
+            });
+  return report;
+}
+
+ReportedName& KnownNames::report(const std::string& name, std::size_t local_size) {
+  ReportedName& reported = reports_[name];
+  reported.local.resize(local_size);
+  reported.locations.assign(local_size, kNowhere);
+  reported.id = id_of(name);
+  return reported;
+}
+
+std::optional<ReportedName> KnownNames::take_reported(const std::string& name) {
+  auto taken = reports_.extract(name);
+  if (taken.empty()) return std::nullopt;
+  return std::move(taken.mapped());
+}
+
+std::vector<std::string> KnownNames::reported_names(bool with_ids_only) const {
+  std::vector<std::string> names;
+  for (const auto& [name, reported] : reports_) {
+    if (reported.id || !with_ids_only) names.push_back(name);
+  }
+  return names;
+}
+
+std::string KnownNames::problem_in(const Decision& decision) const {
+  std::set<Id> retired;
+  for (const Id id : decision.retired) {
+    if (!find(id)) return fmt::format("id {} is given up, which no name has", id);
+    retired.insert(id);
+  }
+  for (const Assigned& assigned : decision.assigned) {
+    const auto problem = [&](const std::string& which) {
+      return fmt::format("id {} for {}, which {}", assigned.id, in_quotes(assigned.name), which);
+    };
+    const auto known = id_of(assigned.name);
+    if (known && !retired.contains(*known)) return problem(fmt::format("has id {}", *known));
+    const KnownId* const owner = find(assigned.id);
+    if (owner && !retired.contains(assigned.id)) return problem(in_quotes(owner->name) + " has");
+    const ReportedName* const reported = this->reported(assigned.name);
+    if (reported && !agreed(*reported, retired) && !assigned.signature) {
+      return problem("not all ranks of this node have reported");
+    }
+  }
+  for (const Id id : decision.run) {
+    if (!find(id)) return fmt::format("id {} is to run, which no name has", id);
+  }
+  return {};
+}
 
 void RootDecisions::depart(const std::vector<int>& ranks) {
   next_.departed.insert(next_.departed.end(), ranks.begin(), ranks.end());
@@ -50,10 +242,10 @@ void RootDecisions::all_joined(int last) {
 
 bool RootDecisions::give_up_for_another(Id id, bool only_idle, KnownNames& names,
                                         const IdUse& use) {
-  const KnownId* const known = names.ids.find(id);
+  const KnownId* const known = names.find(id);
   if (!known) return false;
   if (known->forwarded) return false;  // it runs in this decision
-  const ReportedName* const reported = names.reports.find(known->name);
+  const ReportedName* const reported = names.reported(known->name);
   // Decided already: it fails in this decision, or gives its own id up when its turn comes.
   if (reported && reported->merged) return false;
   const bool idle = !known->anyone_ready() && !reported;
@@ -89,7 +281,7 @@ void RootDecisions::assign_ids(KnownNames& names, const IdUse& use, bool with_si
   bool exhausted = false;
   std::erase_if(waiting_for_id_, [&](const std::string& name) {
     if (bytes >= kDecisionBytes) return false;
-    const ReportedName* const agreed = names.reports.find(name);
+    const ReportedName* const agreed = names.reported(name);
     // Its ranks report again, those that an id given up meanwhile had counted among them.
     const auto is_void = [&] { return !agreed || !agreed->merged; };
     if (is_void()) return true;
@@ -167,7 +359,7 @@ void Leader::on_mail(int local_rank, const Mail& mail, Duration now) {
 }
 
 void Leader::on_node_ready(Id id, const LastArrival& last, bool resized) {
-  KnownId* const known = names_.ids.find(id);
+  KnownId* const known = names_.find(id);
   if (!known) return;  // given up meanwhile: its ranks report again
   known->node_ready = true;
   known->last = later_of(known->last, last);
@@ -178,11 +370,11 @@ void Leader::on_node_ready(Id id, const LastArrival& last, bool resized) {
 void Leader::on_up(int child, const Up& up, Duration now) {
   note_joined(up.joined);
   for (const Id id : up.resized) {
-    if (KnownId* const known = names_.ids.find(id)) known->resized = true;
+    if (KnownId* const known = names_.find(id)) known->resized = true;
   }
   for (std::size_t i = 0; i < up.ready.size(); ++i) {
     const Id id = up.ready[i];
-    KnownId* const known = names_.ids.find(id);
+    KnownId* const known = names_.find(id);
     if (!known) continue;
     known->ready_below.insert(child);
     if (i < up.last.size()) known->last = later_of(known->last, arrival_of(up.last[i], now));
@@ -190,7 +382,7 @@ void Leader::on_up(int child, const Up& up, Duration now) {
   }
   for (const Report& report : up.reports) {
     // Void: the child will see that the id is given up, and report again.
-    if (report.counted && !names_.ids.find(*report.counted)) continue;
+    if (report.counted && !names_.find(*report.counted)) continue;
     reported(report.name).below.insert_or_assign(child, report);
     advance_name(report.name);
   }
@@ -208,24 +400,24 @@ void Leader::on_decision(const Decision& decision) {
 }
 
 void Leader::on_watched_arrivals() {
-  for (const std::string& name : names_.reports.names(/*with_ids_only=*/true)) advance_name(name);
+  for (const std::string& name : names_.reported_names(/*with_ids_only=*/true)) advance_name(name);
 }
 
 /// The name's entry, made where there is none: where the name has an id, its ready bits count from
 /// now on.
 ReportedName& Leader::reported(const std::string& name) {
-  if (ReportedName* const known = names_.reports.find(name)) return *known;
-  const std::optional<Id> id = names_.ids.id_of(name);
-  if (id) output_.watch.push_back(*id);
-  return names_.reports.add(name, position_.local_size(), id);
+  if (ReportedName* const known = names_.reported(name)) return *known;
+  ReportedName& added = names_.report(name, position_.local_size());
+  if (added.id) output_.watch.push_back(*added.id);
+  return added;
 }
 
 void Leader::note_joined(const std::vector<int>& ranks) {
   if (ranks.empty()) return;
   joined_.add(ranks);
   if (!root_) output_.up.joined.insert(output_.up.joined.end(), ranks.begin(), ranks.end());
-  for (const std::string& name : names_.reports.names()) advance_name(name);
-  for (const Id id : names_.ids.ready_ids()) advance_id(id);
+  for (const std::string& name : names_.reported_names()) advance_name(name);
+  for (const Id id : names_.ready_ids()) advance_id(id);
 }
 
 void Leader::note_departed(const std::vector<int>& ranks) {
@@ -249,28 +441,21 @@ void Leader::note_presence(const Presence& presence, Duration now) {
     output_.up.presence.push_back(presence);
     return;
   }
-  expiring_.note_presence(presence);
   overdue_.note_presence(presence, now);
 }
 
 void Leader::note_expiring(const Expiring& expiring, Duration now) {
-  if (!root_) {
+  if (root_) {
+    overdue_.note_expiring(expiring, now);
+  } else {
     output_.up.expiring.push_back(expiring);
-  } else if (expiring_.note(expiring, now)) {
-    overdue_.ask_about(expiring.name);
   }
-}
-
-/// The name waits for no rank, or its subtree is complete.
-void Leader::settle(const std::string& name) {
-  overdue_.settle(name);
-  expiring_.settle(name);
 }
 
 /// Runs the id of a name, or tells the parent, once the whole subtree is ready for it.
 void Leader::advance_id(Id id) {
-  KnownId& known = *names_.ids.find(id);
-  if (names_.reports.find(known.name)) {
+  KnownId& known = *names_.find(id);
+  if (names_.reported(known.name)) {
     advance_name(known.name);
     return;
   }
@@ -282,7 +467,7 @@ void Leader::advance_id(Id id) {
     return;
   }
   known.forwarded = true;
-  settle(known.name);
+  overdue_.settle(known.name);
   if (root_) {
     root_->run(id, known.resized);
     output_.arrivals.emplace_back(id, known.last);
@@ -295,17 +480,17 @@ void Leader::advance_id(Id id) {
 
 /// Decided, or to the parent, once the whole subtree has reported it.
 void Leader::advance_name(const std::string& name) {
-  ReportedName* const entry = names_.reports.find(name);
+  ReportedName* const entry = names_.reported(name);
   if (!entry || entry->merged) return;
   std::optional<ReadyById> ready;
-  if (entry->id) ready.emplace(names_.ids.ready_by(*entry->id, use_, position_));
+  if (entry->id) ready.emplace(names_.ready_by(*entry->id, use_, position_));
   const ReadyById* const by_id = ready ? &*ready : nullptr;
   if (!entry->complete(by_id, joined_, position_)) return;
   Report merged = merged_report(name, *entry, by_id, position_);
   // The ranks that had it have lost the id that counted, and joined without a report: none waits.
   if (merged.values.empty()) return;
   entry->merged = std::move(merged);
-  settle(name);
+  overdue_.settle(name);
   if (root_) {
     root_->decide(*entry->merged, entry->id);
     return;
@@ -319,36 +504,34 @@ void Leader::advance_name(const std::string& name) {
 void Leader::apply(Decision& decision) {
   for (const Id id : decision.retired) names_.give_up(id);
   for (const Failed& failed : decision.failed) {
-    names_.reports.erase(failed.name);
-    settle(failed.name);
-    if (failed.has_id) names_.ids.clear_ready(failed.id);
+    names_.take_reported(failed.name);
+    overdue_.settle(failed.name);
+    if (failed.has_id) names_.clear_ready(failed.id);
   }
   for (Assigned& assigned : decision.assigned) adopt(assigned);
   for (const Id id : decision.run) {
-    if (const KnownId* const known = names_.ids.find(id)) settle(known->name);
-    names_.ids.clear_ready(id);
+    if (const KnownId* const known = names_.find(id)) overdue_.settle(known->name);
+    names_.clear_ready(id);
   }
   if (decision.all_joined) joined_.clear();
 }
 
 /// Fills in the node's locations.
 void Leader::adopt(Assigned& assigned) {
-  std::optional<ReportedName> entry = names_.reports.take(assigned.name);
+  std::optional<ReportedName> entry = names_.take_reported(assigned.name);
   const bool all_joined = !entry;
   if (all_joined && !assigned.signature) return;
-  settle(assigned.name);
+  overdue_.settle(assigned.name);
   assigned.locations = all_joined ? std::vector<Location>(position_.local_size(), kNowhere)
                                   : std::move(entry->locations);
-  names_.ids.assign(
+  names_.assign(
       assigned.id, assigned.name,
       assigned.signature ? *assigned.signature : entry->merged.value().values.front().signature);
 }
 
 LeaderOutput Leader::take(Duration now) {
   if (root_) decide();
-  report_overdue(now);
-  const auto expiring = expiring_.deadline();
-  if (expiring && *expiring <= now) output_.expired = expiring_.take(now, remarking());
+  if (const auto due = overdue_.deadline(); due && *due <= now) report_overdue(now);
   return std::exchange(output_, {});
 }
 
@@ -363,22 +546,15 @@ void Leader::decide() {
   output_.decisions.push_back(std::move(*decision));
 }
 
-std::optional<Duration> Leader::deadline() const {
-  const auto overdue = overdue_.deadline();
-  const auto expiring = expiring_.deadline();
-  if (overdue && expiring) return std::min(*overdue, *expiring);
-  return overdue ? overdue : expiring;
-}
-
 Presence Leader::own_presence_of(const std::string& name) const {
   LocalRanks local = joined_.of_node(position_);
   std::set<int> below;
-  if (const ReportedName* const entry = names_.reports.find(name)) {
+  if (const ReportedName* const entry = names_.reported(name)) {
     local |= entry->local_ranks();
     for (const auto& [child, report] : entry->below) below.insert(child);
   }
-  if (const auto id = names_.ids.id_of(name)) {
-    const KnownId& known = names_.ids.at(*id);
+  if (const auto id = names_.id_of(name)) {
+    const KnownId& known = *names_.find(*id);
     local |= known.node_ready ? position_.whole_node() : use_.ready_ranks(*id);
     below.insert(known.ready_below.begin(), known.ready_below.end());
   }
@@ -410,15 +586,13 @@ OverdueNames::Seen Leader::remarking() const {
 }
 
 void Leader::report_overdue(Duration now) {
-  const auto due = overdue_.deadline();
-  if (!due || *due > now) return;
   if (root_) {
     auto warning = overdue_.take_warning(now, position_.ranks_in_subtree(), remarking());
     if (warning) output_.warnings.push_back(std::move(*warning));
-    return;
+    output_.expired = overdue_.take_expired(now, remarking());
+  } else {
+    std::ranges::move(overdue_.take_presence(remarking()), std::back_inserter(output_.up.presence));
   }
-  auto reports = overdue_.take_presence(remarking());
-  std::ranges::move(reports, std::back_inserter(output_.up.presence));
 }
 
 /// The root has asked about these names.

@@ -3,22 +3,176 @@
 /// no shared memory.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "core/control_block/tensor_id.h"
 #include "core/messages/messages.h"
-#include "core/negotiation/known_names.h"
+#include "core/negotiation/arrivals.h"
 #include "core/negotiation/overdue_names.h"
+#include "core/negotiation/signature.h"
 #include "core/negotiation/topology.h"
 
 namespace hora::internal {
+
+/// The ranks of a leader's subtree that have joined, until all ranks have. A rank joins with
+/// nothing in flight, so a node all of whose ranks have joined is present for every id and name
+/// without messages. Pure. Thread rule: one thread at a time.
+class JoinedRanks {
+ public:
+  /// World ranks, at least one, in the order in which they have joined.
+  void add(const std::vector<int>& ranks) {
+    ranks_.insert(ranks.begin(), ranks.end());
+    last_ = ranks.back();
+  }
+  /// All ranks have joined: from now on none has.
+  void clear() { ranks_.clear(); }
+
+  bool contains(int rank) const { return ranks_.contains(rank); }
+  bool empty() const { return ranks_.empty(); }
+  std::size_t size() const { return ranks_.size(); }
+  /// The one that joined last of all that were added.
+  int last() const { return last_; }
+  /// The local ranks that have joined.
+  LocalRanks of_node(const TreePosition& position) const {
+    LocalRanks joined;
+    if (ranks_.empty()) return joined;
+    const std::vector<int>& ranks = position.local_ranks();
+    for (std::size_t r = 0; r < ranks.size(); ++r) joined[r] = ranks_.contains(ranks[r]);
+    return joined;
+  }
+  /// True where all ranks of a child's subtree have.
+  bool all_below(int child, const TreePosition& position) const {
+    if (ranks_.empty()) return false;
+    const auto ranks = position.ranks_in_subtree(child);
+    return std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return ranks_.contains(rank); });
+  }
+
+ private:
+  std::set<int> ranks_;
+  int last_ = 0;
+};
+
+/// Questions of a leader to its own node's control block.
+struct IdUse {
+  /// NodeControlBlock::retire.
+  std::function<bool(Id, bool only_idle)> retire;
+  /// NodeControlBlock::last_run.
+  std::function<std::uint64_t(Id)> last_run;
+  /// NodeControlBlock::ready_ranks.
+  std::function<LocalRanks(Id)> ready_ranks;
+  /// Remark on a local rank that lacks what others wait for; may be null.
+  std::function<std::string(int local_rank)> remark = {};
+};
+
+/// The tensor behind an id.
+struct KnownId {
+  std::string name;
+  Signature signature;
+  // Until the id's run is decided:
+  bool node_ready = false;         ///< every local rank has announced it
+  std::set<int> ready_below = {};  ///< children
+  LastArrival last = {};           ///< of those that are ready
+  bool resized = false;            ///< see Up::resized
+  bool forwarded = false;          ///< sent to the parent; by the root: its run is decided
+
+  bool anyone_ready() const { return node_ready || !ready_below.empty(); }
+  /// All ranks of the subtree are ready or have joined.
+  bool complete(const JoinedRanks& joined, const TreePosition& position) const;
+  /// All ranks of the subtree are ready.
+  bool all_came(const TreePosition& position) const {
+    return node_ready && ready_below.size() == position.children().size();
+  }
+};
+
+/// Those of a leader's subtree that are ready for an id while others report its name.
+struct ReadyById {
+  Id id;
+  LocalRanks local;
+  const KnownId& known;  ///< of the table
+};
+
+/// Null for a key that the map does not have.
+template <class Map, class Key>
+auto* find_value(Map& map, const Key& key) {
+  const auto found = map.find(key);
+  return found == map.end() ? nullptr : &found->second;
+}
+
+/// The reports of one name in a leader's subtree. Where the name has an id, ready bits of that id
+/// count as reports of the id's signature, until the id is given up.
+struct ReportedName {
+  std::vector<std::optional<Signature>> local;  ///< by local rank
+  std::vector<Location> locations;              ///< likewise
+  std::map<int, Report> below = {};             ///< by child
+  std::optional<Id> id = std::nullopt;          ///< the name's id where it has one
+  std::optional<Report> merged = std::nullopt;  ///< what went up, or was decided by the root
+
+  /// Local ranks that have reported it.
+  LocalRanks local_ranks() const;
+  /// Every rank of the subtree has reported it, is ready for its id (`by_id`: of a name that has
+  /// one) or has joined.
+  bool complete(const ReadyById* by_id, const JoinedRanks& joined,
+                const TreePosition& position) const;
+};
+
+/// All signatures of a name that is complete(), with their ranks; a rank that has neither reported
+/// it nor is ready for its id has joined.
+Report merged_report(const std::string& name, const ReportedName& reported, const ReadyById* by_id,
+                     const TreePosition& position);
+
+/// The names that a leader knows: those that have ids, and those that are reported because they
+/// have none, or have it with another signature. A name may be both: some ranks report it, others
+/// are ready for its id. Pure. Thread rule: one thread at a time.
+class KnownNames {
+ public:
+  /// The name's id where it has one.
+  std::optional<Id> id_of(const std::string& name) const;
+  /// Null for an id that no name has.
+  ///@{
+  KnownId* find(Id id) { return find_value(known_, id); }
+  const KnownId* find(Id id) const { return find_value(known_, id); }
+  ///@}
+  /// The ranks that are ready for an id of a name.
+  ReadyById ready_by(Id id, const IdUse& use, const TreePosition& position) const;
+  /// Ids for which a node or a child is ready.
+  std::vector<Id> ready_ids() const;
+  void assign(Id id, const std::string& name, Signature signature);
+  /// Ranks that were ready for the id report by name once they read this, so whatever counted them
+  /// as ready is void. Does nothing for an id that no name has.
+  void give_up(Id id);
+  /// No rank is ready for the id any more: it has run, or failed.
+  void clear_ready(Id id);
+
+  /// Null for a name that no rank has reported, or that is decided.
+  ///@{
+  ReportedName* reported(const std::string& name) { return find_value(reports_, name); }
+  const ReportedName* reported(const std::string& name) const { return find_value(reports_, name); }
+  ///@}
+  /// A name that is not reported yet.
+  ReportedName& report(const std::string& name, std::size_t local_size);
+  /// Erases it, too.
+  std::optional<ReportedName> take_reported(const std::string& name);
+  std::vector<std::string> reported_names(bool with_ids_only = false) const;
+
+  /// Why this cannot be the next decision, given those before; empty where it can.
+  std::string problem_in(const Decision& decision) const;
+
+ private:
+  std::unordered_map<std::string, Id> ids_;
+  std::unordered_map<Id, KnownId> known_;
+  std::map<std::string, ReportedName> reports_;
+};
 
 /// Chooses the id that is given up for a new name when all are in use, by the clock, or
 /// second-chance, algorithm (F. J. Corbato, A Paging Experiment with the Multics System, 1968): a
@@ -156,11 +310,11 @@ class Leader {
   /// Everything that has happened before the last take() is decided.
   bool is_idle() const { return !root_ || root_->empty(); }
   /// When take() wants to be called even if nothing happens.
-  std::optional<Duration> deadline() const;
+  std::optional<Duration> deadline() const { return overdue_.deadline(); }
   /// Who has submitted the name, and who has not, as far as this leader knows: of its own node and
   /// of complete subtrees; the root, of a name that is about to run out of time, what it has heard.
   Presence presence_of(const std::string& name) const {
-    return expiring_.completed(own_presence_of(name));
+    return overdue_.completed(own_presence_of(name));
   }
 
  private:
@@ -170,7 +324,6 @@ class Leader {
   void note_elsewhere(const Elsewhere& elsewhere);
   void note_presence(const Presence& presence, Duration now);
   void note_expiring(const Expiring& expiring, Duration now);
-  void settle(const std::string& name);
   void advance_id(Id id);
   void advance_name(const std::string& name);
   void apply(Decision& decision);
@@ -186,7 +339,6 @@ class Leader {
   KnownNames names_;
   JoinedRanks joined_;
   OverdueNames overdue_;
-  ExpiringNames expiring_;
   std::optional<RootDecisions> root_;  ///< where this leader is the root
   LeaderOutput output_;
 };

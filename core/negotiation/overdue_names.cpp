@@ -63,7 +63,7 @@ std::string names_text(const OverdueGroup& group) {
   std::string text = "tensors ";
   const std::size_t shown = std::min(group.size(), kNamesShown);
   for (std::size_t i = 0; i < shown; ++i) text += (i == 0 ? "" : ", ") + in_quotes(group[i]->name);
-  if (shown < group.size()) text += " and " + std::to_string(group.size() - shown) + " more";
+  if (shown < group.size()) text += fmt::format(" and {} more", group.size() - shown);
   return text;
 }
 
@@ -90,26 +90,6 @@ std::string group_text(ProcessSet set, const OverdueGroup& group) {
 /// Ranks report overdue names within a tick of one another; the rest is for the reports, and the
 /// answers to the root's question, to arrive before it prints.
 constexpr Duration kGatherTime = kOverdueTick + std::chrono::milliseconds(250);
-
-OverdueTensor overdue_tensor(Presence presence, std::span<const int> ranks,
-                             const std::map<ProcessSet, std::set<int>>& elsewhere) {
-  OverdueTensor tensor{.name = std::move(presence.name),
-                       .ready = std::move(presence.ready),
-                       .missing = std::move(presence.missing),
-                       .silent = {}};
-  for (const int rank : ranks) {
-    const bool is_known = std::ranges::binary_search(tensor.ready, rank) ||
-                          std::ranges::binary_search(tensor.missing, rank);
-    if (!is_known) tensor.silent.push_back(rank);
-  }
-  for (const auto& [set, there] : elsewhere) {
-    std::vector<int> waiting;
-    std::set_difference(there.begin(), there.end(), tensor.ready.begin(), tensor.ready.end(),
-                        std::back_inserter(waiting));
-    if (!waiting.empty()) tensor.elsewhere.emplace(set, std::move(waiting));
-  }
-  return tensor;
-}
 
 }  // namespace
 
@@ -149,96 +129,148 @@ std::string overdue_text(ProcessSet set, std::span<const OverdueTensor> tensors,
     text += (text.empty() ? "" : "; ") + group_text(set, group);
     left -= group.size();
   }
-  if (left > 0) text += "; and " + std::to_string(left) + " more tensors wait for other ranks";
+  if (left > 0) text += fmt::format("; and {} more tensors wait for other ranks", left);
   text += ". Do all ranks call the same collectives? Is one of them slow, stopped or gone?";
   std::size_t said = 0;
   for (const auto& [rank, remark] : remarks) {
     if (said == kRemarksShown) {
-      return text + "; and " + std::to_string(remarks.size() - said) + " more ranks";
+      return text + fmt::format("; and {} more ranks", remarks.size() - said);
     }
     text += (said++ == 0 ? " " : "; ") + remark;
   }
   return text;
 }
 
+void OverdueNames::Heard::add(const Presence& presence) {
+  for (const int rank : presence.ready) ready[rank] = true;
+  for (std::size_t i = 0; i < presence.missing.size(); ++i) {
+    const int rank = presence.missing[i];
+    ready[rank] = false;
+    if (i < presence.remarks.size() && !presence.remarks[i].empty()) {
+      remarks[rank] = presence.remarks[i];
+    }
+  }
+}
+
+Presence OverdueNames::Heard::with(const Presence& seen) const {
+  Heard all = *this;
+  all.add(seen);
+  Presence presence{seen.name, {}, {}};
+  for (const auto& [rank, is_ready] : all.ready) {
+    (is_ready ? presence.ready : presence.missing).push_back(rank);
+    if (!is_ready && !all.remarks.empty()) presence.remarks.push_back(all.remarks[rank]);
+  }
+  return presence;
+}
+
 void OverdueNames::note(const std::string& name, Duration now) {
-  const bool first = names_.empty();
-  if (!names_.try_emplace(name).second) return;
+  const bool is_first =
+      std::ranges::none_of(names_, [](const auto& entry) { return entry.second.is_overdue; });
+  if (std::exchange(names_[name].is_overdue, true)) return;
   if (at_root_) to_ask_.push_back(name);
-  if (first) report_at_ = at_root_ ? std::max(now + kGatherTime, quiet_until_) : now;
+  if (is_first) report_at_ = at_root_ ? std::max(now + kGatherTime, quiet_until_) : now;
+}
+
+void OverdueNames::note_expiring(const Expiring& expiring, Duration now) {
+  const Duration at = now + expiring.expiry.left;
+  Heard& heard = names_[expiring.name];
+  // All leaders are asked about it.
+  if (!heard.expiring) to_ask_.push_back(expiring.name);
+  if (!heard.expiring || at < heard.expires_at) {
+    heard.expiring = expiring;
+    heard.expires_at = at;
+  }
+  heard.ready[expiring.rank] = true;
 }
 
 void OverdueNames::note_presence(const Presence& presence, Duration now) {
   if (!presence.is_answer) note(presence.name, now);
-  const auto overdue = names_.find(presence.name);
-  if (overdue == names_.end()) return;
-  Heard& heard = overdue->second;
-  heard.ready.insert(presence.ready.begin(), presence.ready.end());
-  heard.missing.insert(presence.missing.begin(), presence.missing.end());
-  note_remarks(presence);
-}
-
-void OverdueNames::note_remarks(const Presence& presence) {
-  const std::size_t count = std::min(presence.remarks.size(), presence.missing.size());
-  for (std::size_t i = 0; i < count; ++i) {
-    if (presence.remarks[i].empty()) continue;
-    remarks_.insert_or_assign(presence.missing[i], presence.remarks[i]);
-  }
+  const auto entry = names_.find(presence.name);
+  if (entry != names_.end()) entry->second.add(presence);
 }
 
 void OverdueNames::note_elsewhere(const Elsewhere& elsewhere) {
-  if (const auto overdue = names_.find(elsewhere.name); overdue != names_.end()) {
-    overdue->second.elsewhere[elsewhere.process_set].insert(elsewhere.rank);
-  }
+  const auto entry = names_.find(elsewhere.name);
+  if (entry != names_.end()) entry->second.elsewhere[elsewhere.process_set].insert(elsewhere.rank);
 }
 
 std::optional<Duration> OverdueNames::deadline() const {
-  return names_.empty() ? std::nullopt : std::optional(report_at_);
+  std::optional<Duration> first;
+  const auto consider = [&](Duration at) { first = std::min(first.value_or(at), at); };
+  for (const auto& [name, heard] : names_) {
+    if (heard.is_overdue) consider(report_at_);
+    if (heard.expiring) consider(heard.expires_at);
+  }
+  return first;
 }
 
-/// Gives what is seen and heard of each name, and forgets it. Both lists ascending; a rank that is
-/// ready by either is not missing.
+/// Gives what is seen and heard of each overdue name, and forgets it.
 template <class Take>
-void OverdueNames::take_each(const Seen& seen, const Take& take) {
-  for (const auto& [name, heard] : names_) {
-    const Presence own = seen(name);
-    note_remarks(own);
-    std::set<int> ready = heard.ready;
-    std::set<int> missing = heard.missing;
-    ready.insert(own.ready.begin(), own.ready.end());
-    missing.insert(own.missing.begin(), own.missing.end());
-    for (const int rank : ready) missing.erase(rank);
-    if (ready.empty()) continue;  // decided meanwhile
-    take(Presence{name, {ready.begin(), ready.end()}, {missing.begin(), missing.end()}}, heard);
+void OverdueNames::take_overdue(const Seen& seen, const Take& take) {
+  for (auto& [name, heard] : names_) {
+    if (!std::exchange(heard.is_overdue, false)) continue;
+    Presence presence = heard.with(seen(name));
+    // Else it was decided meanwhile.
+    if (!presence.ready.empty()) take(std::move(presence), heard);
+    heard.elsewhere.clear();
   }
-  names_.clear();
-  remarks_.clear();
+  forget_told();
+}
+
+void OverdueNames::forget_told() {
+  std::erase_if(
+      names_, [](const auto& entry) { return !entry.second.is_overdue && !entry.second.expiring; });
 }
 
 std::vector<Presence> OverdueNames::take_presence(const Seen& seen) {
   std::vector<Presence> reports;
-  take_each(seen, [&](Presence presence, const Heard&) {
-    if (!remarks_.empty()) {
-      for (const int rank : presence.missing) presence.remarks.push_back(remarks_[rank]);
-    }
-    reports.push_back(std::move(presence));
-  });
+  take_overdue(seen,
+               [&](Presence presence, const Heard&) { reports.push_back(std::move(presence)); });
   return reports;
 }
 
 std::optional<std::string> OverdueNames::take_warning(Duration now, std::span<const int> ranks,
                                                       const Seen& seen) {
+  if (report_at_ > now) return std::nullopt;
   std::vector<OverdueTensor> tensors;
   std::map<int, std::string> remarks;
-  take_each(seen, [&](Presence presence, const Heard& heard) {
-    for (const int rank : presence.missing) {
-      if (const std::string& remark = remarks_[rank]; !remark.empty()) remarks[rank] = remark;
+  take_overdue(seen, [&](Presence presence, const Heard& heard) {
+    for (std::size_t i = 0; i < presence.remarks.size(); ++i) {
+      if (!presence.remarks[i].empty()) remarks[presence.missing[i]] = presence.remarks[i];
     }
-    tensors.push_back(overdue_tensor(std::move(presence), ranks, heard.elsewhere));
+    OverdueTensor& tensor = tensors.emplace_back();
+    tensor.name = std::move(presence.name);
+    tensor.ready = std::move(presence.ready);
+    tensor.missing = std::move(presence.missing);
+    for (const int rank : ranks) {
+      const bool is_known = std::ranges::binary_search(tensor.ready, rank) ||
+                            std::ranges::binary_search(tensor.missing, rank);
+      if (!is_known) tensor.silent.push_back(rank);
+    }
+    for (const auto& [set, there] : heard.elsewhere) {
+      std::vector<int> waiting;
+      std::ranges::set_difference(there, tensor.ready, std::back_inserter(waiting));
+      if (!waiting.empty()) tensor.elsewhere.emplace(set, std::move(waiting));
+    }
   });
   if (tensors.empty()) return std::nullopt;
   quiet_until_ = now + warning_interval_;
   return overdue_text(set_, tensors, remarks);
+}
+
+std::vector<Expired> OverdueNames::take_expired(Duration now, const Seen& seen) {
+  std::vector<Expired> expired;
+  for (auto& [name, heard] : names_) {
+    if (!heard.expiring || heard.expires_at > now) continue;
+    Presence presence = heard.with(seen(name));
+    // Where the rank does not wait for others any more, it has been decided meanwhile.
+    if (std::ranges::binary_search(presence.ready, heard.expiring->rank)) {
+      expired.push_back({*heard.expiring, std::move(presence)});
+    }
+    heard.expiring.reset();
+  }
+  forget_told();
+  return expired;
 }
 
 std::vector<std::string> OverdueNames::take_questions(std::size_t bytes) {
@@ -250,75 +282,10 @@ std::vector<std::string> OverdueNames::take_questions(std::size_t bytes) {
   return names;
 }
 
-bool ExpiringNames::note(const Expiring& expiring, Duration now) {
-  const Duration at = now + expiring.expiry.left;
-  const auto [entry, is_new] = names_.try_emplace(expiring.name, Heard{expiring, at});
-  Heard& heard = entry->second;
-  if (at < heard.at) {
-    heard.expiring = expiring;
-    heard.at = at;
-  }
-  heard.ready[expiring.rank] = true;
-  return is_new;
-}
-
-void ExpiringNames::note_presence(const Presence& presence) {
-  const auto entry = names_.find(presence.name);
-  if (entry == names_.end()) return;
-  Heard& heard = entry->second;
-  for (const int rank : presence.ready) heard.ready[rank] = true;
-  for (std::size_t i = 0; i < presence.missing.size(); ++i) {
-    const int rank = presence.missing[i];
-    heard.ready[rank] = false;
-    if (i < presence.remarks.size() && !presence.remarks[i].empty()) {
-      heard.remarks[rank] = presence.remarks[i];
-    }
-  }
-}
-
-std::optional<Duration> ExpiringNames::deadline() const {
-  if (names_.empty()) return std::nullopt;
-  return std::ranges::min_element(names_, {}, [](const auto& entry) { return entry.second.at; })
-      ->second.at;
-}
-
-std::vector<Expired> ExpiringNames::take(Duration now, const OverdueNames::Seen& own) {
-  std::vector<Expired> expired;
-  for (auto entry = names_.begin(); entry != names_.end();) {
-    const Heard& heard = entry->second;
-    if (heard.at > now) {
-      ++entry;
-      continue;
-    }
-    Presence presence = completed(own(entry->first), heard);
-    // Where the rank does not wait for others any more, it has been decided meanwhile.
-    if (std::ranges::find(presence.ready, heard.expiring.rank) != presence.ready.end()) {
-      expired.push_back({heard.expiring, std::move(presence)});
-    }
-    entry = names_.erase(entry);
-  }
-  return expired;
-}
-
-Presence ExpiringNames::completed(Presence own) const {
+Presence OverdueNames::completed(Presence own) const {
   const auto entry = names_.find(own.name);
-  return entry == names_.end() ? std::move(own) : completed(std::move(own), entry->second);
-}
-
-Presence ExpiringNames::completed(Presence own, const Heard& heard) {
-  std::map<int, bool> ready = heard.ready;
-  std::map<int, std::string> remarks = heard.remarks;
-  for (const int rank : own.ready) ready[rank] = true;
-  for (std::size_t i = 0; i < own.missing.size(); ++i) {
-    ready[own.missing[i]] = false;
-    if (i < own.remarks.size()) remarks[own.missing[i]] = own.remarks[i];
-  }
-  Presence all{std::move(own.name), {}, {}};
-  for (const auto& [rank, is_ready] : ready) {
-    (is_ready ? all.ready : all.missing).push_back(rank);
-    if (!is_ready) all.remarks.push_back(remarks[rank]);
-  }
-  return all;
+  const bool expires = entry != names_.end() && entry->second.expiring;
+  return expires ? entry->second.with(own) : std::move(own);
 }
 
 }  // namespace hora::internal

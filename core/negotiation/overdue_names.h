@@ -45,9 +45,17 @@ using Duration = std::chrono::nanoseconds;
 /// A rank notices at the latest this long after its deadline that a tensor waits for others.
 inline constexpr Duration kOverdueTick = std::chrono::milliseconds(500);
 
-/// Overdue names until the next report about them: to the parent at once, by the root in a warning
-/// for the log once the others may have said what they know. Pure. Thread rule: one thread at a
-/// time.
+/// A tensor that has run out of time on a rank, and what the root knows of all ranks.
+struct Expired {
+  Expiring expiring;
+  Presence presence;
+};
+
+/// Names that wait too long, until the next report about them: to the parent at once, by the root
+/// in a warning for the log once the others may have said what they know. The root's besides: names
+/// that run out of time; ranks report their limits to it a little before these end, so that the
+/// answers of all nodes are there when it reports for the whole job. Pure. Thread rule: one thread
+/// at a time.
 class OverdueNames {
  public:
   /// Which ranks are ready for a name, and which local ranks are not, by the leader's own records.
@@ -59,82 +67,55 @@ class OverdueNames {
 
   /// A rank has waited too long for this name.
   void note(const std::string& name, Duration now);
-  /// A child reports that, and what it knows; an answer is ignored for names that are not overdue.
+  /// The root's. The rank that runs out of time first stands for a name.
+  void note_expiring(const Expiring& expiring, Duration now);
+  /// A leader reports that, and what it knows, whose last word holds; an answer is ignored for
+  /// names that are neither overdue nor expire.
   void note_presence(const Presence& presence, Duration now);
-  /// On the root: about an overdue name; ignored for others.
+  /// On the root: about a name that is overdue or expires; ignored for others.
   void note_elsewhere(const Elsewhere& elsewhere);
   /// The name waits for no rank, or its subtree is complete.
   void settle(const std::string& name) { names_.erase(name); }
 
-  /// When there is something to report.
+  /// When there is something to report, or a name runs out of time.
   std::optional<Duration> deadline() const;
   /// A leader's report, at the deadline. Forgets the names.
   std::vector<Presence> take_presence(const Seen& seen);
   /// The root's, at the deadline, where a name still waits. `ranks`: all, ascending. Forgets the
-  /// names.
+  /// overdue names.
   std::optional<std::string> take_warning(Duration now, std::span<const int> ranks,
                                           const Seen& seen);
-  /// The root's: this name is to be asked about once more.
-  void ask_about(const std::string& name) { to_ask_.push_back(name); }
+  /// The root's: names that have run out of time by now, and their ranks; forgotten here.
+  std::vector<Expired> take_expired(Duration now, const Seen& seen);
   /// The root's: names, of about `bytes` bytes, to ask all ranks about.
   std::vector<std::string> take_questions(std::size_t bytes);
+  /// `own`; of a name that expires with what has been heard of the ranks that it does not name.
+  Presence completed(Presence own) const;
 
  private:
   struct Heard {
-    std::set<int> ready = {};
-    std::set<int> missing = {};
+    void add(const Presence& presence);
+    /// With what is seen besides.
+    Presence with(const Presence& seen) const;
+
+    bool is_overdue = false;
+    std::optional<Expiring> expiring = {};
+    Duration expires_at{};
+    std::map<int, bool> ready = {};  ///< by rank
+    std::map<int, std::string> remarks = {};
     std::map<ProcessSet, std::set<int>> elsewhere = {};  ///< ranks that wait there under this name
   };
   template <class Take>
-  void take_each(const Seen& seen, const Take& take);
-  void note_remarks(const Presence& presence);
+  void take_overdue(const Seen& seen, const Take& take);
+  void forget_told();
 
   bool at_root_;
   ProcessSet set_;
   Duration warning_interval_;
   std::map<std::string, Heard> names_;
-  std::map<int, std::string> remarks_;  ///< by rank; until the next report
-  Duration report_at_{};                ///< where there are names
-  Duration quiet_until_{};              ///< the root's: no warning before
-  std::deque<std::string> to_ask_;      ///< the root's
-};
-
-/// A tensor that has run out of time on a rank, and what the root knows of all ranks.
-struct Expired {
-  Expiring expiring;
-  Presence presence;
-};
-
-/// The root's: ranks report their limits to it a little before these end, so that the answers of
-/// all nodes are there when it reports for the whole job. Pure. Thread rule: one thread at a time.
-class ExpiringNames {
- public:
-  /// The rank that runs out of time first stands for a name. True for a name that is new here: all
-  /// leaders are to be asked about it.
-  bool note(const Expiring& expiring, Duration now);
-  /// A leader reports about its node; the last word holds. Ignored for other names.
-  void note_presence(const Presence& presence);
-  /// The name waits for no rank.
-  void settle(const std::string& name) { names_.erase(name); }
-
-  /// When the first one runs out of time.
-  std::optional<Duration> deadline() const;
-  /// Names that have run out of time by now, and their ranks; forgotten here. `own`: by the
-  /// leader's own records.
-  std::vector<Expired> take(Duration now, const OverdueNames::Seen& own);
-  /// `own`, with what has been heard of the ranks that it does not name.
-  Presence completed(Presence own) const;
-
- private:
-  struct Heard {
-    Expiring expiring;
-    Duration at{};
-    std::map<int, bool> ready = {};  ///< by rank
-    std::map<int, std::string> remarks = {};
-  };
-  static Presence completed(Presence own, const Heard& heard);
-
-  std::map<std::string, Heard> names_;
+  Duration report_at_{};            ///< where there are overdue names
+  Duration quiet_until_{};          ///< the root's: no warning before
+  std::deque<std::string> to_ask_;  ///< the root's
 };
 
 }  // namespace hora::internal

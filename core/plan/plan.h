@@ -263,8 +263,8 @@ struct BoundUnit {
   int local_size = 1;
   /// [position in unit.tensors * local_size + local rank]; on a device this rank's alone are set.
   std::vector<std::byte*> memory;
-  /// Likewise, of units in place on a device: what the ranks of the node have said of their
-  /// tensors (BegunOnDevice::place); kNowhere of one that has joined.
+  /// The same index, for units in place on a device: each rank's tensor (BegunOnDevice::place);
+  /// kNowhere for a rank that has joined.
   std::vector<Location> places;
   std::vector<std::shared_ptr<DeviceWork>> work;  ///< by position; on a device only
   /// Some of this rank's memory is a caller's, who has it back when the unit has completed or
@@ -277,7 +277,7 @@ struct BoundUnit {
     std::byte* target;
   };
   std::vector<Fetch> fetches;
-  /// Likewise, as its root: those whose bytes are not in `memory` yet, but in `source`.
+  /// Tensors of such a broadcast whose root is this rank: their bytes are still in `source`.
   struct Publish {
     std::size_t position;
     const std::byte* source;

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <system_error>
@@ -20,38 +21,6 @@
 #include "core/base/log.h"
 
 namespace hora::internal {
-
-EventBuffer::EventBuffer(std::size_t events, std::size_t rows)
-    : capacity_(events), most_rows_(rows) {
-  events_.reserve(capacity_);
-}
-
-std::optional<RowIndex> EventBuffer::row(RowGroup group, std::string_view name) {
-  std::string key;
-  key.reserve(name.size() + 1);
-  key.push_back(static_cast<char>(group));
-  key.append(name);
-  if (const auto found = rows_.find(key); found != rows_.end()) return found->second;
-  if (rows_.size() == most_rows_) return std::nullopt;
-  const auto index = static_cast<RowIndex>(rows_.size());
-  rows_.emplace(std::move(key), index);
-  new_rows_.push_back({group, printable(name, kLongestQuotation)});
-  return index;
-}
-
-void EventBuffer::push(const TraceEvent& event) {
-  if (events_.size() == capacity_) return drop(1);
-  events_.push_back(event);
-}
-
-void EventBuffer::take(EventBatch& batch) {
-  batch.events.clear();
-  batch.events.reserve(capacity_);
-  batch.rows.clear();
-  std::swap(batch.events, events_);
-  std::swap(batch.rows, new_rows_);
-  batch.dropped = dropped_;
-}
 
 namespace {
 
@@ -78,64 +47,6 @@ TraceEvent span(std::string_view name, TraceTime begin, TraceTime end) {
 
 using Json = nlohmann::ordered_json;
 
-/// ASCII without control characters, so that a file can be looked at in a terminal.
-std::string line(const Json& json) {
-  return json.dump(-1, ' ', true, Json::error_handler_t::replace);
-}
-
-double microseconds(std::chrono::nanoseconds time) {
-  return static_cast<double>(time.count()) / 1000.0;
-}
-
-/// Rows of a group lie together: viewers sort by tid, too. 0 stands for the process.
-std::uint64_t tid(RowGroup group, RowIndex index) {
-  constexpr std::uint64_t kRowsOfGroup = 100'000;
-  return static_cast<std::uint64_t>(group) * kRowsOfGroup + index + 1;
-}
-
-Json metadata(std::string_view name, int rank, std::uint64_t thread, Json arguments) {
-  return {
-      {"name", name}, {"ph", "M"}, {"pid", rank}, {"tid", thread}, {"args", std::move(arguments)}};
-}
-
-std::string_view category(RowGroup group) {
-  constexpr std::array<std::string_view, 4> kNames{"thread", "device", "chunk", "tensor"};
-  return kNames[static_cast<std::size_t>(group)];
-}
-
-Json arguments_of(const TraceEvent& event, std::span<const TraceRow> rows) {
-  Json arguments = Json::object();
-  if (event.subject != kNoRow) arguments["tensor"] = rows[event.subject].name;
-  if (event.unit.number > 0) arguments["unit"] = event.unit.number;
-  if (event.unit.set != kWorld) arguments["set"] = event.unit.set.number();
-  if (event.bytes) arguments["bytes"] = *event.bytes;
-  if (event.offset) arguments["offset"] = *event.offset;
-  if (event.facts) {
-    const UnitFacts& facts = *event.facts;
-    arguments["type"] = facts.type;
-    if (!facts.op.empty()) arguments["op"] = facts.op;
-    arguments["unit_bytes"] = facts.bytes;
-    arguments["unit_tensors"] = facts.tensors;
-    arguments["unit_chunks"] = facts.chunks;
-  }
-  if (event.last.rank >= 0) {
-    arguments["last_rank"] = event.last.rank;
-    arguments["late_us"] = microseconds(event.last.late);
-  }
-  return arguments;
-}
-
-constexpr std::string_view kRank = "%r";
-
-NewFile new_file(const std::string& path, int rank) {
-  try {
-    return NewFile(path);
-  } catch (const Error& error) {
-    throw Error(error.code(), "the timeline of rank " + std::to_string(rank) + ": " + error.what(),
-                rank);
-  }
-}
-
 /// errno is 0 before the first call that may fail.
 std::string reason() {
   return errno == 0 ? std::string("unknown error") : std::generic_category().message(errno);
@@ -144,30 +55,51 @@ std::string reason() {
 /// Interval at which stop() polls a device.
 constexpr auto kSourcePause = std::chrono::milliseconds(1);
 
-ClockPair both_clocks() {
-  return {trace_now(), std::chrono::system_clock::now().time_since_epoch()};
-}
-
 }  // namespace
 
-void Recording::push(RowGroup group, std::string_view name, TraceEvent event) {
-  const auto row = buffer_.row(group, name);
-  if (!row) return buffer_.drop(1);
-  event.row = *row;
-  buffer_.push(event);
+Recording::Recording(std::size_t events, std::size_t rows) : capacity_(events), most_rows_(rows) {
+  events_.reserve(capacity_);
+}
+
+RowIndex Recording::row(RowGroup group, std::string_view name) {
+  std::string key;
+  key.reserve(name.size() + 1);
+  key.push_back(static_cast<char>(group));
+  key.append(name);
+  if (const auto found = rows_.find(key); found != rows_.end()) return found->second;
+  if (rows_.size() == most_rows_) return kNoRow;
+  const auto index = static_cast<RowIndex>(rows_.size());
+  rows_.emplace(std::move(key), index);
+  new_rows_.push_back({group, printable(name, kLongestQuotation)});
+  return index;
+}
+
+void Recording::push(RowIndex row, TraceEvent event) {
+  if (row == kNoRow || events_.size() == capacity_) return drop(1);
+  event.row = row;
+  events_.push_back(event);
+}
+
+void Recording::take(EventBatch& batch) {
+  batch.events.clear();
+  batch.events.reserve(capacity_);
+  batch.rows.clear();
+  std::swap(batch.events, events_);
+  std::swap(batch.rows, new_rows_);
+  batch.dropped = dropped_;
 }
 
 void Recording::marked(const TensorKey& tensor, std::string_view mark, TraceTime time) {
   TraceEvent event = span(mark, time, time);
-  event.kind = TraceEvent::Kind::mark;
-  push(RowGroup::tensors, beside_set(tensor.name, tensor.set), event);
+  event.is_mark = true;
+  push(row(RowGroup::tensors, beside_set(tensor.name, tensor.set)), event);
 }
 
 void Recording::negotiated(const TensorKey& tensor, TraceTime submitted, TraceTime decided,
                            const LastRank& last) {
   TraceEvent event = span("negotiate", submitted, decided);
   event.last = last;
-  push(RowGroup::tensors, beside_set(tensor.name, tensor.set), event);
+  push(row(RowGroup::tensors, beside_set(tensor.name, tensor.set)), event);
 }
 
 void Recording::planned(UnitKey key, const UnitFacts& facts,
@@ -175,12 +107,8 @@ void Recording::planned(UnitKey key, const UnitFacts& facts,
   OpenUnit& unit = units_[key];
   unit.facts = facts;
   for (const TensorFacts& tensor : tensors) {
-    const auto row = buffer_.row(RowGroup::tensors, beside_set(tensor.name, key.set));
-    if (row) {
-      unit.tensors.push_back({*row, tensor.bytes, tensor.decided});
-    } else {
-      buffer_.drop(2);
-    }
+    unit.tensors.push_back(
+        {row(RowGroup::tensors, beside_set(tensor.name, key.set)), tensor.bytes, tensor.decided});
   }
 }
 
@@ -190,9 +118,8 @@ void Recording::started(UnitKey key, TraceTime time) {
   found->second.started = time;
   for (const OpenTensor& tensor : found->second.tensors) {
     TraceEvent event = span("queue", tensor.decided, time);
-    event.row = tensor.row;
     event.unit = key;
-    buffer_.push(event);
+    push(tensor.row, event);
   }
 }
 
@@ -203,11 +130,10 @@ void Recording::completed(UnitKey key, TraceTime time) {
   const OpenUnit& unit = found->second;
   for (const OpenTensor& tensor : unit.tensors) {
     TraceEvent event = span(unit.facts.operation, *unit.started, time);
-    event.row = tensor.row;
     event.unit = key;
     event.bytes = tensor.bytes;
     event.facts = unit.facts;
-    buffer_.push(event);
+    push(tensor.row, event);
   }
   units_.erase(found);
 }
@@ -221,8 +147,9 @@ void Recording::chunk(const ChunkFacts& chunk, ChunkStage stage, TraceTime time)
     event.unit = chunk.unit;
     event.bytes = chunk.bytes;
     event.offset = chunk.offset;
-    push(RowGroup::chunks, beside_set("chunk slot " + std::to_string(chunk.slot), chunk.unit.set),
-         event);
+    push(
+        row(RowGroup::chunks, beside_set(fmt::format("chunk slot {}", chunk.slot), chunk.unit.set)),
+        event);
     stages_.erase(former);
   }
   const bool is_work = !name_of(stage).empty();
@@ -232,9 +159,8 @@ void Recording::chunk(const ChunkFacts& chunk, ChunkStage stage, TraceTime time)
 void Recording::waited(std::string_view thread, const TensorKey& tensor, TraceTime begin,
                        TraceTime end) {
   TraceEvent event = span("wait", begin, end);
-  event.subject =
-      buffer_.row(RowGroup::tensors, beside_set(tensor.name, tensor.set)).value_or(kNoRow);
-  push(RowGroup::threads, thread, event);
+  event.subject = row(RowGroup::tensors, beside_set(tensor.name, tensor.set));
+  push(row(RowGroup::threads, thread), event);
 }
 
 RowIndex Recording::subject(UnitKey unit) const {
@@ -248,65 +174,11 @@ void Recording::device(const DevicePhase& phase, RowIndex subject, TraceTime beg
   event.subject = subject;
   event.unit = phase.unit;
   event.bytes = phase.bytes;
-  push(RowGroup::device, phase.row, event);
-}
-
-std::vector<std::string> header_json(const TraceIdentity& identity, const ClockPair& start) {
-  const int rank = identity.rank;
-  const std::string name = "rank " + std::to_string(rank) + " (" + identity.host + ")";
-  return {line(metadata("process_name", rank, 0, {{"name", name}})),
-          line(metadata("process_sort_index", rank, 0, {{"sort_index", rank}})),
-          line(metadata("hora_timeline", rank, 0,
-                        {{"rank", rank},
-                         {"size", identity.size},
-                         {"node", identity.node},
-                         {"host", identity.host},
-                         {"steady_clock_us", microseconds(start.steady)},
-                         {"wall_clock_us", microseconds(start.wall)}}))};
-}
-
-std::vector<std::string> row_json(const TraceRow& row, RowIndex index, int rank) {
-  const std::uint64_t thread = tid(row.group, index);
-  return {line(metadata("thread_name", rank, thread, {{"name", row.name}})),
-          line(metadata("thread_sort_index", rank, thread, {{"sort_index", thread}}))};
-}
-
-std::string event_json(const TraceEvent& event, std::span<const TraceRow> rows, int rank) {
-  const RowGroup group = rows[event.row].group;
-  const bool is_span = event.kind == TraceEvent::Kind::span;
-  Json json{{"name", event.name},
-            {"cat", category(group)},
-            {"ph", is_span ? "X" : "i"},
-            {"ts", microseconds(event.begin)}};
-  if (is_span) {
-    json["dur"] = microseconds(event.duration);
-  } else {
-    json["s"] = "t";
-  }
-  json["pid"] = rank;
-  json["tid"] = tid(group, event.row);
-  Json arguments = arguments_of(event, rows);
-  if (!arguments.empty()) json["args"] = std::move(arguments);
-  return line(json);
-}
-
-std::string dropped_json(std::uint64_t dropped, TraceTime time, int rank) {
-  return line({{"name", "events dropped"},
-               {"cat", "hora"},
-               {"ph", "i"},
-               {"ts", microseconds(time)},
-               {"s", "p"},
-               {"pid", rank},
-               {"tid", 0},
-               {"args", {{"dropped_events", dropped}}}});
-}
-
-std::string end_json(std::uint64_t dropped, TraceTime time, int rank) {
-  return line(metadata("hora_timeline_end", rank, 0,
-                       {{"steady_clock_us", microseconds(time)}, {"dropped_events", dropped}}));
+  push(row(RowGroup::device, phase.row), event);
 }
 
 std::string timeline_file(std::string_view path, int rank) {
+  constexpr std::string_view kRank = "%r";
   const std::string number = std::to_string(rank);
   if (path.find(kRank) == path.npos) {
     std::filesystem::path file(path);
@@ -320,52 +192,163 @@ std::string timeline_file(std::string_view path, int rank) {
   return file;
 }
 
-TimelineFile::TimelineFile(std::string path, const TraceIdentity& identity, const ClockPair& start)
-    : path_(std::move(path)), rank_(identity.rank) {
-  const NewFile made = new_file(path_, rank_);
-  errno = 0;
-  file_.open(made.descriptor_path(), std::ios::trunc);
-  file_ << '[';
-  for (const std::string& json : header_json(identity, start)) add(json);
-  if (file_.flush()) return;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("the timeline of rank {} cannot be written to {}: {}", rank_,
-                          in_quotes(path_), reason()),
-              rank_);
-}
-
-void TimelineFile::add(const std::string& json) {
-  file_ << (std::exchange(empty_, false) ? "\n" : ",\n") << json;
-}
-
-void TimelineFile::flush() {
-  if (!problem_.empty()) return;
-  file_.flush();
-  if (!file_) problem_ = "writing the timeline " + in_quotes(path_) + " has failed: " + reason();
-}
-
-void TimelineFile::write(const EventBatch& batch, TraceTime time) {
-  if (!problem_.empty()) return;
-  errno = 0;
-  for (const TraceRow& row : batch.rows) {
-    const auto index = static_cast<RowIndex>(rows_.size());
-    for (const std::string& json : row_json(row, index, rank_)) add(json);
-    rows_.push_back(row);
+/// An array of the Trace Event Format. After each write() all of it but the closing bracket is with
+/// the operating system; viewers take files without it, such as a crash leaves.
+/// Thread rule: one thread at a time.
+class Trace::File {
+ public:
+  /// Replaces a file of that name. Throws Error(invalid_argument) where it cannot be written.
+  File(std::string path, const TraceIdentity& identity)
+      : path_(std::move(path)), identity_(identity) {
+    const NewFile made = new_file();
+    errno = 0;
+    file_.open(made.descriptor_path(), std::ios::trunc);
+    file_ << '[';
+    const int rank = identity.rank;
+    add_metadata("process_name", 0, {{"name", fmt::format("rank {} ({})", rank, identity.host)}});
+    add_metadata("process_sort_index", 0, {{"sort_index", rank}});
+    // ts + (wall - steady) is the wall-clock time of an event.
+    const auto wall = std::chrono::system_clock::now().time_since_epoch();
+    add_metadata("hora_timeline", 0,
+                 {{"rank", rank},
+                  {"size", identity.size},
+                  {"node", identity.node},
+                  {"host", identity.host},
+                  {"steady_clock_us", microseconds(trace_now())},
+                  {"wall_clock_us", microseconds(wall)}});
+    if (file_.flush()) return;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("the timeline of rank {} cannot be written to {}: {}", rank,
+                            in_quotes(path_), reason()),
+                rank);
   }
-  for (const TraceEvent& event : batch.events) add(event_json(event, rows_, rank_));
-  if (batch.dropped > dropped_) {
-    dropped_ = batch.dropped;
-    add(dropped_json(dropped_, time, rank_));
-  }
-  flush();
-}
 
-void TimelineFile::end(std::uint64_t dropped, TraceTime time) {
-  errno = 0;
-  add(end_json(dropped, time, rank_));
-  file_ << "\n]\n";
-  flush();
-  file_.close();
+  void write(const EventBatch& batch, TraceTime time) {
+    if (!problem_.empty()) return;
+    errno = 0;
+    for (const TraceRow& row : batch.rows) {
+      const std::uint64_t thread = tid(row.group, static_cast<RowIndex>(rows_.size()));
+      add_metadata("thread_name", thread, {{"name", row.name}});
+      add_metadata("thread_sort_index", thread, {{"sort_index", thread}});
+      rows_.push_back(row);
+    }
+    for (const TraceEvent& event : batch.events) add(event);
+    if (batch.dropped > dropped_) {
+      dropped_ = batch.dropped;
+      // Over all rows: events were lost up to here.
+      add({{"name", "events dropped"},
+           {"cat", "hora"},
+           {"ph", "i"},
+           {"ts", microseconds(time)},
+           {"s", "p"},
+           {"pid", identity_.rank},
+           {"tid", 0},
+           {"args", {{"dropped_events", dropped_}}}});
+    }
+    flush();
+  }
+  void end(TraceTime time) {
+    errno = 0;
+    add_metadata("hora_timeline_end", 0,
+                 {{"steady_clock_us", microseconds(time)}, {"dropped_events", dropped_}});
+    file_ << "\n]\n";
+    flush();
+    file_.close();
+  }
+
+  const std::string& path() const { return path_; }
+  /// Why not all could be written; empty where it could.
+  const std::string& problem() const { return problem_; }
+
+ private:
+  NewFile new_file() const {
+    try {
+      return NewFile(path_);
+    } catch (const Error& error) {
+      throw Error(error.code(),
+                  fmt::format("the timeline of rank {}: {}", identity_.rank, error.what()),
+                  identity_.rank);
+    }
+  }
+  static double microseconds(std::chrono::nanoseconds time) {
+    return static_cast<double>(time.count()) / 1000.0;
+  }
+  /// Rows of a group lie together: viewers sort by tid, too. 0 stands for the process.
+  static std::uint64_t tid(RowGroup group, RowIndex index) {
+    constexpr std::uint64_t kRowsOfGroup = 100'000;
+    return static_cast<std::uint64_t>(group) * kRowsOfGroup + index + 1;
+  }
+
+  /// ASCII without control characters, so that a file can be looked at in a terminal.
+  void add(const Json& json) {
+    file_ << (std::exchange(empty_, false) ? "\n" : ",\n")
+          << json.dump(-1, ' ', true, Json::error_handler_t::replace);
+  }
+  void add_metadata(std::string_view name, std::uint64_t thread, Json arguments) {
+    add({{"name", name},
+         {"ph", "M"},
+         {"pid", identity_.rank},
+         {"tid", thread},
+         {"args", std::move(arguments)}});
+  }
+  void add(const TraceEvent& event) {
+    constexpr std::array<std::string_view, 4> kCategories{"thread", "device", "chunk", "tensor"};
+    const RowGroup group = rows_[event.row].group;
+    Json json{{"name", event.name},
+              {"cat", kCategories[static_cast<std::size_t>(group)]},
+              {"ph", event.is_mark ? "i" : "X"},
+              {"ts", microseconds(event.begin)}};
+    if (event.is_mark) {
+      json["s"] = "t";
+    } else {
+      json["dur"] = microseconds(event.duration);
+    }
+    json["pid"] = identity_.rank;
+    json["tid"] = tid(group, event.row);
+    Json arguments = arguments_of(event);
+    if (!arguments.empty()) json["args"] = std::move(arguments);
+    add(json);
+  }
+  Json arguments_of(const TraceEvent& event) const {
+    Json arguments = Json::object();
+    if (event.subject != kNoRow) arguments["tensor"] = rows_[event.subject].name;
+    if (event.unit.number > 0) arguments["unit"] = event.unit.number;
+    if (event.unit.set != kWorld) arguments["set"] = event.unit.set.number();
+    if (event.bytes) arguments["bytes"] = *event.bytes;
+    if (event.offset) arguments["offset"] = *event.offset;
+    if (event.facts) {
+      const UnitFacts& facts = *event.facts;
+      arguments["type"] = facts.type;
+      if (!facts.op.empty()) arguments["op"] = facts.op;
+      arguments["unit_bytes"] = facts.bytes;
+      arguments["unit_tensors"] = facts.tensors;
+      arguments["unit_chunks"] = facts.chunks;
+    }
+    if (event.last.rank >= 0) {
+      arguments["last_rank"] = event.last.rank;
+      arguments["late_us"] = microseconds(event.last.late);
+    }
+    return arguments;
+  }
+  void flush() {
+    if (!problem_.empty()) return;
+    file_.flush();
+    if (!file_) problem_ = "writing the timeline " + in_quotes(path_) + " has failed: " + reason();
+  }
+
+  std::string path_;
+  TraceIdentity identity_;
+  std::ofstream file_;
+  std::vector<TraceRow> rows_;
+  std::uint64_t dropped_ = 0;
+  bool empty_ = true;
+  std::string problem_;
+};
+
+Trace::Trace(const TraceOptions& options) : options_(options) {}
+
+Trace::~Trace() {
+  close();
 }
 
 TraceTime trace_now() {
@@ -380,7 +363,7 @@ void Trace::start(const std::string& file, const TraceIdentity& identity) {
                     " already: stop it before another is started",
                 identity.rank);
   }
-  file_.emplace(file, identity, both_clocks());
+  file_ = std::make_unique<File>(file, identity);
   {
     const LockGuard lock(mutex_);
     recording_.emplace(options_.events, options_.rows);
@@ -439,7 +422,7 @@ void Trace::run_writer() {
     {
       const LockGuard lock(mutex_);
       wake_.wait_for(mutex_, options_.write_interval, [this]() HORA_REQUIRES(mutex_) {
-        return stopping_ || recording_->buffer().half_full();
+        return stopping_ || recording_->half_full();
       });
       stopping = stopping_;
     }
@@ -453,13 +436,13 @@ void Trace::run_writer() {
     const LockGuard lock(mutex_);
     recording_.reset();
   }
-  file_->end(batch.dropped, trace_now());
+  file_->end(trace_now());
 }
 
 void Trace::write(EventBatch& batch) {
   {
     const LockGuard lock(mutex_);
-    recording_->buffer().take(batch);
+    recording_->take(batch);
   }
   file_->write(batch, trace_now());
 }
@@ -481,7 +464,7 @@ void Trace::finish_sources() {
     const LockGuard lock(sources_mutex_);
     for (TraceSource* source : sources_) lost += source->drop();
   }
-  record([lost](Recording& recording) { recording.buffer().drop(lost); });
+  record([lost](Recording& recording) { recording.drop(lost); });
 }
 
 std::string this_thread_name() {
@@ -489,7 +472,7 @@ std::string this_thread_name() {
   if (number == ::getpid()) return "main thread";
   std::array<char, 16> name{};  // the kernel's limit
   ::pthread_getname_np(::pthread_self(), name.data(), name.size());
-  return "thread " + std::string(name.data()) + " " + std::to_string(number);
+  return fmt::format("thread {} {}", name.data(), number);
 }
 
 }  // namespace hora::internal

@@ -4,8 +4,8 @@
 ///
 /// Events are written as in the Trace Event Format (Chrome's about:tracing; Perfetto):
 ///   https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
-/// Functions that end in `_json` are pure and give one JSON object on one line. pid is the rank,
-/// tid the row. Times ("ts", "dur") are microseconds of the host's steady clock, to the nanosecond.
+/// pid is the rank, tid the row. Times ("ts", "dur") are microseconds of the host's steady clock,
+/// to the nanosecond.
 #pragma once
 
 #include <hora/collectives.h>
@@ -16,10 +16,9 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <map>
+#include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -81,13 +80,12 @@ struct LastRank {
 };
 
 struct TraceEvent {
-  enum class Kind : std::uint8_t { span, mark };
-  Kind kind = Kind::span;
+  bool is_mark = false;
   std::string_view name;  ///< static storage
   RowIndex row = 0;
   RowIndex subject = kNoRow;  ///< the row of the tensor that it is about, where that is another
   TraceTime begin{};
-  TraceTime duration{};  ///< of spans
+  TraceTime duration{};
   UnitKey unit;
   std::optional<std::uint64_t> bytes;   ///< of the tensor, or the chunk
   std::optional<std::uint64_t> offset;  ///< of the chunk in its unit
@@ -95,7 +93,7 @@ struct TraceEvent {
   LastRank last;
 };
 
-/// Whose timeline it is.
+/// The rank that writes a timeline, and its job.
 struct TraceIdentity {
   int rank = 0;
   int size = 1;
@@ -109,34 +107,11 @@ inline constexpr std::size_t kTraceEvents = std::size_t{1} << 15;
 inline constexpr std::size_t kTraceRows = std::size_t{1} << 13;
 static_assert(2 * kTraceEvents * sizeof(TraceEvent) <= std::size_t{12} << 20);
 
-/// The result of take(), in order.
+/// The result of Recording::take(), in order.
 struct EventBatch {
   std::vector<TraceRow> rows;  ///< new since the last batch
   std::vector<TraceEvent> events;
   std::uint64_t dropped = 0;  ///< in all, so far
-};
-
-/// Drops and counts what does not fit. Thread rule: one thread at a time.
-class EventBuffer {
- public:
-  EventBuffer(std::size_t events, std::size_t rows);
-
-  /// The row of this name, made where it is new; none where there are too many.
-  std::optional<RowIndex> row(RowGroup group, std::string_view name);
-  void push(const TraceEvent& event);
-  void drop(std::uint64_t count) { dropped_ += count; }
-
-  bool half_full() const { return 2 * events_.size() >= capacity_; }
-  /// Empties the buffer into `batch`, whose memory is used further.
-  void take(EventBatch& batch);
-
- private:
-  std::size_t capacity_;
-  std::size_t most_rows_;
-  std::vector<TraceEvent> events_;
-  std::vector<TraceRow> new_rows_;
-  std::unordered_map<std::string, RowIndex> rows_;  ///< by group and name
-  std::uint64_t dropped_ = 0;
 };
 
 /// A tensor of a unit.
@@ -164,12 +139,11 @@ struct DevicePhase {
   std::uint64_t bytes = 0;
 };
 
-/// One recording, from start to stop. What began before it and is not known to it is left out.
-/// Thread rule: one thread at a time.
+/// One recording, from start to stop. Leaves out what began before it and is not known to it; drops
+/// and counts what does not fit. Thread rule: one thread at a time.
 class Recording {
  public:
-  explicit Recording(std::size_t events = kTraceEvents, std::size_t rows = kTraceRows)
-      : buffer_(events, rows) {}
+  explicit Recording(std::size_t events = kTraceEvents, std::size_t rows = kTraceRows);
 
   /// Something that happens to a tensor while it is negotiated; `mark` has static storage.
   void marked(const TensorKey& tensor, std::string_view mark, TraceTime time);
@@ -186,8 +160,12 @@ class Recording {
   /// The row of the unit's first tensor, kNoRow where the unit is not known.
   RowIndex subject(UnitKey unit) const;
   void device(const DevicePhase& phase, RowIndex subject, TraceTime begin, TraceTime end);
+  /// So many events are lost.
+  void drop(std::uint64_t count) { dropped_ += count; }
 
-  EventBuffer& buffer() { return buffer_; }
+  bool half_full() const { return 2 * events_.size() >= capacity_; }
+  /// Moves what was recorded into `batch`, whose memory is used further.
+  void take(EventBatch& batch);
 
  private:
   struct OpenTensor {
@@ -204,62 +182,24 @@ class Recording {
     ChunkStage stage;
     TraceTime begin;
   };
-  /// Pushes `event` onto that row; without one it is dropped.
-  void push(RowGroup group, std::string_view row, TraceEvent event);
+  /// The row of this name, made where it is new; kNoRow where there are too many.
+  RowIndex row(RowGroup group, std::string_view name);
+  /// On that row; without one it is dropped.
+  void push(RowIndex row, TraceEvent event);
 
-  EventBuffer buffer_;
+  std::size_t capacity_;
+  std::size_t most_rows_;
+  std::vector<TraceEvent> events_;
+  std::vector<TraceRow> new_rows_;
+  std::unordered_map<std::string, RowIndex> rows_;  ///< by group and name
+  std::uint64_t dropped_ = 0;
   std::map<UnitKey, OpenUnit> units_;
   std::map<std::pair<ProcessSet, std::uint64_t>, OpenStage> stages_;  ///< by set and slot
 };
 
-/// Both clocks at one moment: ts + (wall - steady) is the wall-clock time of an event.
-struct ClockPair {
-  TraceTime steady{};
-  std::chrono::nanoseconds wall{};  ///< since 1970-01-01 UTC
-};
-
-/// The beginning of a file: the process's name and place, and the clocks.
-std::vector<std::string> header_json(const TraceIdentity& identity, const ClockPair& start);
-/// The names of row number `index`.
-std::vector<std::string> row_json(const TraceRow& row, RowIndex index, int rank);
-/// `rows`: all up to the event's and its subject's.
-std::string event_json(const TraceEvent& event, std::span<const TraceRow> rows, int rank);
-/// A mark over all rows: events were lost up to here.
-std::string dropped_json(std::uint64_t dropped, TraceTime time, int rank);
-/// The end of a file that was stopped properly.
-std::string end_json(std::uint64_t dropped, TraceTime time, int rank);
-
 /// `path` with each "%r" replaced by the rank. Where it has none, ".<rank>" is put before the file
 /// name's extension, so that ranks never share a file: "a/t.json" -> "a/t.3.json".
 std::string timeline_file(std::string_view path, int rank);
-
-/// An array of the Trace Event Format. After each write() all of it but the closing bracket is with
-/// the operating system; viewers take files without it, such as a crash leaves.
-/// Thread rule: one thread at a time.
-class TimelineFile {
- public:
-  /// Replaces a file of that name. Throws Error(invalid_argument) where it cannot be written.
-  TimelineFile(std::string path, const TraceIdentity& identity, const ClockPair& start);
-
-  void write(const EventBatch& batch, TraceTime time);
-  void end(std::uint64_t dropped, TraceTime time);
-
-  const std::string& path() const { return path_; }
-  /// Why not all could be written; empty where it could.
-  const std::string& problem() const { return problem_; }
-
- private:
-  void add(const std::string& json);
-  void flush();
-
-  std::string path_;
-  int rank_;
-  std::ofstream file_;
-  std::vector<TraceRow> rows_;
-  std::uint64_t dropped_ = 0;
-  bool empty_ = true;
-  std::string problem_;
-};
 
 /// A source of events whose times are known only later, such as a device. Thread rule: both by the
 /// writer's thread, one call at a time; after drop() nothing comes until the trace is on again.
@@ -285,9 +225,9 @@ struct TraceOptions {
 /// output; the lock is a leaf: it may be taken under any other. Thread rule: any thread.
 class Trace {
  public:
-  explicit Trace(const TraceOptions& options = {}) : options_(options) {}
+  explicit Trace(const TraceOptions& options = {});
   /// Stops.
-  ~Trace() { close(); }
+  ~Trace();
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
@@ -308,9 +248,9 @@ class Trace {
     {
       const LockGuard lock(mutex_);
       if (!recording_) return;
-      const bool before = recording_->buffer().half_full();
+      const bool before = recording_->half_full();
       body(*recording_);
-      wake = !before && recording_->buffer().half_full();
+      wake = !before && recording_->half_full();
     }
     if (wake) wake_.notify_one();
   }
@@ -320,6 +260,7 @@ class Trace {
   void detach(TraceSource& source) noexcept;
 
  private:
+  class File;
   void run_writer();
   void write(EventBatch& batch);
   bool collect();
@@ -328,8 +269,8 @@ class Trace {
   const TraceOptions options_;
   std::atomic<bool> on_{false};
 
-  Mutex control_mutex_;               ///< start and stop
-  std::optional<TimelineFile> file_;  ///< under control_mutex_, or the writer's
+  Mutex control_mutex_;         ///< start and stop
+  std::unique_ptr<File> file_;  ///< under control_mutex_, or the writer's
   std::thread writer_ HORA_GUARDED_BY(control_mutex_);
 
   Mutex mutex_;

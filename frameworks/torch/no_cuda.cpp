@@ -1,7 +1,7 @@
 /// Takes the place of cuda/ where hora or LibTorch is built without CUDA.
 #include <hora/error.h>
 
-#include "frameworks/torch/optim/device_updates.h"
+#include "frameworks/torch/optim/optim.h"
 #include "frameworks/torch/optimizer/bucket.h"
 #include "frameworks/torch/tensor_view.h"
 

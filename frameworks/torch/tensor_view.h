@@ -7,6 +7,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 #include <c10/core/Storage.h>
+#include <hora/context.h>
 #include <hora/hora.h>
 #include <hora/types.h>
 #include <torch/types.h>
@@ -63,7 +64,22 @@ void note_written(const torch::Tensor& tensor);
 /// Where there is no memory for that, there is nothing to be saved.
 void never_free(const c10::Storage& memory) noexcept;
 
-// LibTorch's streams, where it has CUDA: CMake selects cuda/device_stream.cpp or no_cuda.cpp.
+/// The tensor's own device where hora works there: the CPU, and this rank's GPU. For a tensor on
+/// another one this rank's device, to which LibTorch copies its values, and back. A device of which
+/// nothing can be copied to this rank's (GPUs where the job is one on CPUs, meta) stays as it is:
+/// the collective refuses it.
+at::Device working_device(const Context& context, const at::Device& device);
+
+/// Itself where it is there already, without a call of LibTorch.
+inline at::Tensor on_device(const at::Tensor& tensor, const at::Device& device) {
+  return tensor.device() == device ? tensor : tensor.to(device);
+}
+
+/// Returns the device to work on these tensors together: theirs, or this rank's where they have
+/// several. No tensors: the CPU.
+at::Device working_device(const Context& context, at::TensorList tensors);
+
+// LibTorch's streams, where it has CUDA: CMake selects cuda/cuda.cpp or no_cuda.cpp.
 
 /// The stream that this thread gives work for `device` to; null for the CPU.
 void* current_stream(const at::Device& device);

@@ -8,10 +8,8 @@
 #include "ops/context/gpu.h"
 #include "ops/context/gpu/node_gpus.h"
 #include "ops/cuda/functions.h"
-#include "ops/nccl/device_space.h"
 #include "ops/nccl/functions.h"
 #include "ops/nccl/nccl_group.h"
-#include "ops/nccl/nccl_set.h"
 
 namespace hora::internal {
 namespace {

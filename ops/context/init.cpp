@@ -35,7 +35,6 @@
 #include "ops/hierarchy/memory_group.h"
 #include "ops/hierarchy/pipeline.h"
 #include "ops/local/kernels.h"
-#include "ops/mpi/check.h"
 #include "ops/mpi/communicator.h"
 #include "ops/mpi/environment.h"
 #include "ops/mpi/mpi_point_to_point.h"
@@ -92,105 +91,39 @@ PipelineOptions pipeline_options(const Topology& topology, const SetContext& con
           .job_memory = context.node_memory * static_cast<std::uint64_t>(topology.nodes())};
 }
 
-/// The data path and the negotiation's link of one set, for a member.
-class SetPath {
- public:
-  /// The communicators hold all ranks of the world, carry no other messages, and outlive this; they
-  /// are not used in a set of one node.
-  SetPath(const SetContext& context, const SetPlan& plan, NodeMemory& memory,
-          NodeControlBlock control_block, const Communicator& negotiation, const Communicator& data)
-      : topology_(plan.topology),
-        memory_(memory),
-        control_block_(std::move(control_block)),
-        local_(control_block_.local_rank(), control_block_.local_size()) {
-    const PipelineOptions options = pipeline_options(topology_, context, plan.id);
-    memory_nodes_ = options.memory_nodes;
-    if (options.nodes > 1 && options.local_rank < options.slices) {
-      messages_.emplace(data, options.node, rank_in_each_node(options.local_rank),
-                        message_limit(context.settings->message_size, context.over_sockets));
-      cross_.emplace(*messages_, cross_options(*context.settings));
-    }
-    if (options.nodes > 1 && options.local_rank == 0) {
-      tree_.emplace(negotiation, rank_in_each_node(0), options.node);
-    }
-    GpuGroups gpu;
-    if (context.gpu) {
-      gpu_ = context.gpu->make_set(plan.id, options, control_block_,
-                                   messages_ ? &*messages_ : nullptr);
-      gpu = gpu_->groups();
-    }
-    device_spans_nodes_ = gpu.spans_nodes;
-    const LocalGroups locals{.memory = &local_,
-                             .device = gpu.local,
-                             .device_exchange = gpu.exchange,
-                             .device_spans_nodes = gpu.spans_nodes};
-    const CrossGroups crosses{.memory = cross_ ? &*cross_ : nullptr, .device = gpu.cross};
-    pipeline_.emplace(options, control_block_, memory_, locals, crosses);
-  }
-
-  SetParts parts() {
-    return {.topology = topology_,
-            .control_block = &control_block_,
-            .memory = &memory_,
-            .data_path = &*pipeline_,
-            .tree = tree_ ? &*tree_ : nullptr,
-            .memory_nodes = memory_nodes_,
-            .device_spans_nodes = device_spans_nodes_};
-  }
-
-  /// Before the communicators are freed.
-  void disconnect() {
-    tree_.reset();
-    if (gpu_) gpu_->disconnect();
-  }
-
- private:
-  std::vector<int> rank_in_each_node(int local_rank) const {
-    std::vector<int> ranks;
-    for (const auto& of_node : topology_.ranks_of_node) {
-      ranks.push_back(of_node[static_cast<std::size_t>(local_rank)]);
-    }
-    return ranks;
-  }
-
-  Topology topology_;
-  NodeMemory& memory_;
-  NodeControlBlock control_block_;
-  MemoryGroup local_;
-  std::optional<MpiPointToPoint> messages_;
-  std::optional<MessageCrossGroup> cross_;
-  std::optional<MpiTreeLink> tree_;
-  std::unique_ptr<GpuSet> gpu_;  ///< null where there is none; uses the messages
-  MemoryNodes memory_nodes_;
-  bool device_spans_nodes_ = false;
-  std::optional<Pipeline> pipeline_;
-};
-
-/// Communicators first, where the set has several nodes, then a member's data path over them.
+/// Communicators first, where the set has several nodes, then a member's data path and
+/// negotiation's link over them.
 class MpiSet final : public SetTransport {
  public:
-  /// `memory`: by local rank in the set. `control_block`: a member's.
+  /// `memory`: by local rank in the set; none: numbered as the node's. `control_block`: a member's.
+  /// The world's communicator outlives this.
   MpiSet(const SetContext& context, const SetPlan& plan, std::optional<MemberMemory> memory,
          std::optional<NodeControlBlock> control_block, const Communicator& world)
       : context_(context),
         plan_(plan),
-        memory_(std::move(memory)),
+        member_memory_(std::move(memory)),
         control_block_(std::move(control_block)),
         world_(world) {}
 
   bool poll() override {
     if (plan_.topology.nodes() > 1 && !make_communicators()) return false;
-    if (control_block_) {
-      path_.emplace(context_, plan_, memory_ ? *memory_ : *context_.memory,
-                    std::move(*control_block_), communicators_[0], communicators_[1]);
-    }
+    if (control_block_) connect();
     return true;
   }
 
-  SetParts parts() override { return path_->parts(); }
+  SetParts parts() override {
+    return {.topology = plan_.topology,
+            .control_block = &*control_block_,
+            .memory = &memory(),
+            .data_path = &*pipeline_,
+            .tree = tree_ ? &*tree_ : nullptr,
+            .memory_nodes = memory_nodes_,
+            .device_spans_nodes = gpu_groups_.spans_nodes};
+  }
 
   void disconnect() override {
-    if (path_) path_->disconnect();
+    tree_.reset();
+    if (gpu_) gpu_->disconnect();
     for (Communicator& communicator : communicators_) communicator = Communicator();
   }
 
@@ -206,15 +139,58 @@ class MpiSet final : public SetTransport {
     return true;
   }
 
+  void connect() {
+    const PipelineOptions options = pipeline_options(plan_.topology, context_, plan_.id);
+    const auto& [negotiation, data] = communicators_;
+    memory_nodes_ = options.memory_nodes;
+    local_.emplace(control_block_->local_rank(), control_block_->local_size());
+    if (options.nodes > 1 && options.local_rank < options.slices) {
+      messages_.emplace(data, options.node, rank_in_each_node(options.local_rank),
+                        message_limit(context_.settings->message_size, context_.over_sockets));
+      cross_.emplace(*messages_, cross_options(*context_.settings));
+    }
+    if (options.nodes > 1 && options.local_rank == 0) {
+      tree_.emplace(negotiation, rank_in_each_node(0), options.node);
+    }
+    if (context_.gpu) {
+      gpu_ = context_.gpu->make_set(plan_.id, options, *control_block_,
+                                    messages_ ? &*messages_ : nullptr);
+      gpu_groups_ = gpu_->groups();
+    }
+    const LocalGroups locals{.memory = &*local_,
+                             .device = gpu_groups_.local,
+                             .device_exchange = gpu_groups_.exchange,
+                             .device_spans_nodes = gpu_groups_.spans_nodes};
+    const CrossGroups crosses{.memory = cross_ ? &*cross_ : nullptr, .device = gpu_groups_.cross};
+    pipeline_.emplace(options, *control_block_, memory(), locals, crosses);
+  }
+  std::vector<int> rank_in_each_node(int local_rank) const {
+    std::vector<int> ranks;
+    for (const auto& of_node : plan_.topology.ranks_of_node) {
+      ranks.push_back(of_node[static_cast<std::size_t>(local_rank)]);
+    }
+    return ranks;
+  }
+  NodeMemory& memory() { return member_memory_ ? *member_memory_ : *context_.memory; }
+
   SetContext context_;
   SetPlan plan_;
-  std::optional<MemberMemory> memory_;             ///< none: numbered as the node's
-  std::optional<NodeControlBlock> control_block_;  ///< until the path has it
+  std::optional<MemberMemory> member_memory_;
+  std::optional<NodeControlBlock> control_block_;
   const Communicator& world_;
   std::optional<PendingDuplicate> pending_;
   std::size_t made_ = 0;
-  std::array<Communicator, 2> communicators_;  ///< of negotiation, of data
-  std::optional<SetPath> path_;
+  std::array<Communicator, 2> communicators_;  ///< of negotiation, of data; carry nothing else
+  MemoryNodes memory_nodes_;
+
+  // A member's, in the order in which they are needed.
+  std::optional<MemoryGroup> local_;
+  std::optional<MpiPointToPoint> messages_;
+  std::optional<MessageCrossGroup> cross_;
+  std::optional<MpiTreeLink> tree_;
+  std::unique_ptr<GpuSet> gpu_;  ///< null where there is none; uses the messages
+  GpuGroups gpu_groups_;
+  std::optional<Pipeline> pipeline_;
 };
 
 /// A set of one node needs no communicator. One of several nodes has two of its own, of negotiation
@@ -475,25 +451,26 @@ class MpiTransport final : public Transport {
                                 .node = topology.node_of(rank),
                                 .local_rank = topology.local_rank_of(rank)});
     if (settings_.record_directory.empty()) return;
+    obey_setting("", [&] { flight_->write_failures_to(settings_.record_directory); });
+  }
+  /// An error of one rank's is the same on all. Collective.
+  template <class F>
+  void obey_setting(const std::string& name, const F& obey) {
     std::string problem;
     try {
-      flight_->write_failures_to(settings_.record_directory);
+      obey();
     } catch (const Error& error) {
-      problem = error.what();
+      problem = name + error.what();
     }
     throw_together(*bootstrap_, problem, ErrorCode::invalid_setting);
   }
   /// HORA_TIMELINE. Collective: a rank whose file cannot be written is an error on all.
   void start_timeline() {
     if (settings_.timeline.empty()) return;
-    std::string problem;
-    try {
+    obey_setting("HORA_TIMELINE: ", [&] {
       trace_.start(timeline_file(settings_.timeline, bootstrap_->rank()),
                    identity_of(node_.topology, bootstrap_->rank()));
-    } catch (const Error& error) {
-      problem = std::string("HORA_TIMELINE: ") + error.what();
-    }
-    throw_together(*bootstrap_, problem, ErrorCode::invalid_setting);
+    });
   }
 
   // In the order in which they are needed; destroyed in reverse.

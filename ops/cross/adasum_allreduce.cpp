@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "ops/cross/cross_work.h"
+#include "ops/cross/cross_group.h"
 #include "ops/local/kernels.h"
 
 namespace hora::internal {

@@ -1,19 +1,184 @@
-/// The cross group over messages: which algorithm runs.
+/// The cross group over messages: which algorithm runs; and the algorithms' common parts: messages
+/// by phase, and memory to work in, how it is summed there. Each algorithm is a class of its own
+/// source, where its comment says steps, bytes and messages a node.
 #pragma once
 
 #include <hora/settings.h>
 #include <hora/types.h>
 
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
-#include "ops/cross/cross_work.h"
+#include "core/plan/plan.h"
 #include "ops/cross/point_to_point.h"
 #include "ops/hierarchy/groups.h"
 
 namespace hora::internal {
+
+/// The host's memory, or a GPU's. Thread rule: the thread that holds the engine's lock.
+class StagingSpace {
+ public:
+  virtual ~StagingSpace() = default;
+  /// 64-byte aligned, not initialised. May wait for all that the device does: call it when no
+  /// operation is under way. Throws Error(out_of_memory).
+  virtual std::byte* allocate(std::size_t bytes) = 0;
+  virtual void release(std::byte* data) noexcept = 0;
+  /// Starts output = the inputs taken together in their order, with the bits of ops/local's
+  /// reduce(), of which one input without scale is a copy. The memory, not the list, is in use
+  /// until completion; then it holds the result, ready to be read by MPI and by the device's
+  /// streams.
+  virtual Completion reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
+                            std::byte* output, std::size_t count) = 0;
+  /// Starts output = the input's values in another floating-point type, with the bits of
+  /// ops/local's convert(). Completes as reduce() does. The two do not overlap.
+  virtual Completion convert(DataType source, const std::byte* input, DataType target,
+                             std::byte* output, std::size_t count) = 0;
+};
+
+/// Everything is complete when the call returns. Thread rule: any thread.
+class HostSpace final : public StagingSpace {
+ public:
+  std::byte* allocate(std::size_t bytes) override;
+  void release(std::byte* data) noexcept override;
+  Completion reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
+                    std::byte* output, std::size_t count) override;
+  Completion convert(DataType source, const std::byte* input, DataType target, std::byte* output,
+                     std::size_t count) override;
+};
+
+/// One for all: it has no state.
+HostSpace& host_space() noexcept;
+
+/// 64-byte aligned memory of a staging space, which grows and is not initialised.
+class WorkBuffer {
+ public:
+  /// `space` outlives it.
+  explicit WorkBuffer(StagingSpace& space) : space_(space), data_(nullptr, Free{space}) {}
+  /// At least this many bytes; what was in it before is lost.
+  std::byte* reserve(std::size_t bytes);
+
+ private:
+  struct Free {
+    StagingSpace& space;
+    void operator()(std::byte* data) const noexcept { space.release(data); }
+  };
+  StagingSpace& space_;
+  std::unique_ptr<std::byte, Free> data_;
+  std::size_t capacity_ = 0;
+};
+
+/// The memory of one operation under way; reused, so that the steady state allocates nothing in it.
+struct Workspace {
+  explicit Workspace(StagingSpace& space) : buffer(space) {}
+  WorkBuffer buffer;
+  RequestQueue sends, receives, gather_sends, gather_receives;
+  std::vector<const std::byte*> inputs;
+};
+
+/// Shared by the operations of one cross group.
+///
+/// A message's tag is made of (sequence modulo kWindow) and the phase of its algorithm, at most
+/// 32767, MPI's guaranteed bound. Within one operation a pair of members exchanges, in one
+/// direction and phase, either one message, or several whose sends and receives are both started in
+/// one order. Operations with equal tags are kWindow apart, and no member starts the later one
+/// before the earlier one is complete on it (begin() sees to it); messages of one pair and tag
+/// match in the order in which they were started, so none is taken for another, however far ahead
+/// the other member is.
+class CrossResources {
+ public:
+  static constexpr std::uint64_t kWindow = 4096;
+  static constexpr int kPhases = 8;
+
+  /// Both outlive it.
+  CrossResources(PointToPoint& link, StagingSpace& space) : link_(link), space_(space) {}
+
+  PointToPoint& link() noexcept { return link_; }
+  StagingSpace& space() noexcept { return space_; }
+  /// Workspaces for `operations` at once, with `bytes` of memory each.
+  void reserve(std::size_t operations, std::size_t bytes);
+  /// Throws Error(invalid_use) where operation `sequence - kWindow` (or a multiple) is under way.
+  Workspace& begin(std::uint64_t sequence);
+  void end(std::uint64_t sequence, Workspace& workspace);
+
+ private:
+  Workspace& take_workspace();
+
+  PointToPoint& link_;
+  StagingSpace& space_;
+  std::bitset<kWindow> under_way_;
+  std::vector<std::unique_ptr<Workspace>> workspaces_;
+  std::vector<Workspace*> free_;
+};
+
+/// An operation of the cross group under way. Dropped before it is complete it leaves messages
+/// under way and keeps its workspace: only before the job is aborted.
+class CrossWork : public PendingWork {
+ public:
+  CrossWork(CrossResources& resources, std::uint64_t sequence);
+  MemoryUse cancel() final;
+
+ protected:
+  Workspace& workspace() noexcept { return *workspace_; }
+  PointToPoint& link() noexcept { return resources_.link(); }
+  StagingSpace& space() noexcept { return resources_.space(); }
+  /// Empty spans are not sent: both ends know the lengths.
+  void send(RequestQueue& queue, int to, int phase, std::span<const std::byte> bytes);
+  void receive(RequestQueue& queue, int from, int phase, std::span<std::byte> bytes);
+  /// Releases what the operation used. For poll's last line: always true.
+  bool finish();
+
+ private:
+  int tag(int phase) const;
+
+  CrossResources& resources_;
+  std::uint64_t sequence_;
+  Workspace* workspace_;
+};
+
+/// An operation that sums the members' stagings.
+class AllreduceWork : public CrossWork {
+ protected:
+  AllreduceWork(CrossResources& resources, const Reduction& reduction, std::span<std::byte> staging,
+                std::uint64_t sequence)
+      : CrossWork(resources, sequence), reduction_(reduction), staging_(staging) {}
+
+  const Reduction reduction_;
+  const std::span<std::byte> staging_;
+  const int index_ = link().index();
+  const int members_ = link().size();
+};
+
+/// A way to add up the members' stagings: of at least 2 members, not empty, whole elements.
+struct AllreduceAlgorithm {
+  std::string_view name;
+  /// Memory that one operation works in, beside its staging; of any type.
+  std::size_t (*work_bytes)(std::size_t staging_bytes, int members);
+  Completion (*start)(CrossResources& resources, const Reduction& reduction,
+                      std::span<std::byte> staging, std::uint64_t sequence);
+};
+
+extern const AllreduceAlgorithm kDirectAllreduce;         ///< direct_allreduce.cpp
+extern const AllreduceAlgorithm kDisseminationAllreduce;  ///< direct_allreduce.cpp
+extern const AllreduceAlgorithm kRingAllreduce;           ///< ring_allreduce.cpp
+
+/// `start` of an algorithm that is this CrossWork.
+template <class Work>
+Completion start_allreduce(CrossResources& resources, const Reduction& reduction,
+                           std::span<std::byte> staging, std::uint64_t sequence) {
+  return Completion(std::make_unique<Work>(resources, reduction, staging, sequence));
+}
+
+/// Adasum of the members' stagings, tensor by tensor (ops/local/kernels.h). `tensors`: the bytes of
+/// each in the staging, whole tensors, equal on all members. Throws Error(invalid_argument) for a
+/// type that is not floating-point, and for a range that is not in the staging or no whole number
+/// of elements.
+Completion start_adasum(CrossResources& resources, DataType type, std::span<std::byte> staging,
+                        std::vector<Range> tensors, std::uint64_t sequence);
 
 /// Equal on all members.
 struct CrossOptions {

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "core/plan/plan.h"
-#include "ops/cross/cross_work.h"
+#include "ops/cross/cross_group.h"
 
 namespace hora::internal {
 namespace {
@@ -22,15 +22,11 @@ constexpr int kDirectGather = 1;
 /// sends the sum to all. 2 (n-1)/n of the staging leaves and enters each node, the least that is
 /// possible, in two steps; 2 (n-1) messages a node, each 1/n long. Every element is summed in one
 /// and the same order, wherever it lies. Thread rule: as CrossGroup.
-class DirectAllreduce : public CrossWork {
+class DirectAllreduce : public AllreduceWork {
  public:
   DirectAllreduce(CrossResources& resources, const Reduction& reduction,
                   std::span<std::byte> staging, std::uint64_t sequence)
-      : CrossWork(resources, sequence),
-        reduction_(reduction),
-        staging_(staging),
-        index_(link().index()),
-        members_(link().size()) {
+      : AllreduceWork(resources, reduction, staging, sequence) {
     Workspace& work = workspace();
     const std::span<std::byte> own = segment(index_);
     std::byte* incoming = work.buffer.reserve(work_bytes(staging_.size(), members_));
@@ -96,10 +92,6 @@ class DirectAllreduce : public CrossWork {
     }
   }
 
-  Reduction reduction_;
-  std::span<std::byte> staging_;
-  int index_;
-  int members_;
   bool summing_ = false;
   bool summed_ = false;
   Completion sum_;
@@ -117,15 +109,11 @@ constexpr int kDissemination = 0;
 /// Collective Communication Operations in MPICH, IJHPCA 19(1), 2005): as many rounds and less data,
 /// but it adds in the order of its tree. This one gives the bits of DirectAllreduce, so that a
 /// result does not depend on how much was fused. Thread rule: as CrossGroup.
-class DisseminationAllreduce : public CrossWork {
+class DisseminationAllreduce : public AllreduceWork {
  public:
   DisseminationAllreduce(CrossResources& resources, const Reduction& reduction,
                          std::span<std::byte> staging, std::uint64_t sequence)
-      : CrossWork(resources, sequence),
-        reduction_(reduction),
-        staging_(staging),
-        index_(link().index()),
-        members_(link().size()),
+      : AllreduceWork(resources, reduction, staging, sequence),
         gathered_(workspace().buffer.reserve(work_bytes(staging.size(), members_))) {
     for (int distance = 1; distance < members_; distance *= 2) {
       receive(workspace().receives, (index_ + distance) % members_, kDissemination,
@@ -188,10 +176,6 @@ class DisseminationAllreduce : public CrossWork {
                           staging_.size() / size_of(reduction_.type));
   }
 
-  Reduction reduction_;
-  std::span<std::byte> staging_;
-  int index_;
-  int members_;
   std::byte* gathered_;
   Completion copy_;  // of this member's staging into its block
   bool copied_ = false;

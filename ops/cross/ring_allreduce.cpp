@@ -8,7 +8,7 @@
 #include <span>
 
 #include "core/plan/plan.h"
-#include "ops/cross/cross_work.h"
+#include "ops/cross/cross_group.h"
 
 namespace hora::internal {
 namespace {
@@ -47,17 +47,13 @@ bool is_half(DataType type) {
 /// With k segments 2 (n-1) + k - 1 steps. At most twice the staging leaves and enters each node,
 /// the least that is possible being 2 (n-1)/n of it. float16 and bfloat16 travel to the last member
 /// as float32, for they are rounded once: three times the staging. Thread rule: as CrossGroup.
-class RingAllreduce : public CrossWork {
+class RingAllreduce : public AllreduceWork {
  public:
   RingAllreduce(CrossResources& resources, const Reduction& reduction, std::span<std::byte> staging,
                 std::uint64_t sequence)
-      : CrossWork(resources, sequence),
-        reduction_(reduction),
+      : AllreduceWork(resources, reduction, staging, sequence),
         sum_type_(is_half(reduction.type) ? DataType::float32 : reduction.type),
         element_(size_of(reduction.type)),
-        staging_(staging),
-        index_(link().index()),
-        members_(link().size()),
         left_((index_ + members_ - 1) % members_),
         right_((index_ + 1) % members_),
         segments_(segments_of(staging.size())),
@@ -180,12 +176,8 @@ class RingAllreduce : public CrossWork {
     return true;
   }
 
-  Reduction reduction_;
   DataType sum_type_;
   std::size_t element_;  // bytes of one in the staging
-  std::span<std::byte> staging_;
-  int index_;
-  int members_;
   int left_;
   int right_;
   int segments_;

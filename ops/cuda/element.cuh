@@ -1,7 +1,7 @@
 /// Elements on the device: words that move several at once, and conversions to and from the type
 /// that they are computed in.
 ///
-/// What a reduction on the device does with elements, with the bits of ops/local.
+/// Elements in reductions on the device, with the bits of ops/local.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -156,7 +156,7 @@ struct Product {
   }
 };
 
-/// Whether `b` is taken though no less and no more than `a`, as in ops/local (reduce_kernels.h):
+/// Whether `b` is taken though no less and no more than `a`, as in ops/local (kernel_code.h):
 /// NaN where one is, and -0 below +0.
 template <class Value>
 __device__ bool is_chosen_last(Value a, Value b, bool negative_wins) {

@@ -23,7 +23,7 @@
 #include <variant>
 #include <vector>
 
-#include "ops/local/update_table.h"
+#include "ops/local/kernel_table.h"
 
 namespace hora::internal {
 

@@ -119,6 +119,46 @@ const std::byte* source_of(const BoundUnit& unit, const Transfer& transfer) {
   return unit.tensor(0, transfer.source) + transfer.source_offset;
 }
 
+bool comes_to(const Transfer& transfer, int local_rank) {
+  return transfer.destination == local_rank || transfer.destination == Transfer::kAll;
+}
+
+/// From the node's inputs to `out`, where the layout's bytes lie one after the other. Sums are not
+/// scaled.
+void gather(const BoundUnit& unit, const ByteLayout& layout, std::byte* out) {
+  for (const Transfer& transfer : layout) {
+    if (transfer.source == Transfer::kAll) {
+      sum_transfer(unit, transfer, 1.0, out + transfer.range.begin);
+    } else {
+      std::memcpy(out + transfer.range.begin, source_of(unit, transfer), transfer.range.bytes);
+    }
+  }
+}
+
+/// From `in`, where the layout's bytes lie one after the other, those that come to `local_rank`
+/// into its result.
+void scatter(const ByteLayout& layout, int local_rank, const std::byte* in,
+             const ExchangeTarget& result) {
+  for (const Transfer& transfer : layout) {
+    if (!comes_to(transfer, local_rank)) continue;
+    result.copy(transfer.destination_offset, in + transfer.range.begin, transfer.range.bytes);
+  }
+}
+
+/// Straight from the node's inputs into this rank's result what comes to `local_rank`, this one, in
+/// local rank order; sums are scaled.
+void copy_to_result(const BoundUnit& unit, const ByteLayout& layout, int local_rank,
+                    const ExchangeTarget& result) {
+  for (const Transfer& transfer : layout) {
+    if (!comes_to(transfer, local_rank)) continue;
+    if (transfer.source == Transfer::kAll) {
+      sum_transfer(unit, transfer, unit.scale, result.at(transfer.destination_offset));
+    } else {
+      result.copy(transfer.destination_offset, source_of(unit, transfer), transfer.range.bytes);
+    }
+  }
+}
+
 /// Bytes copied between two polls of the network.
 constexpr std::size_t kOwnStep = std::size_t{1} << 20;
 
@@ -129,6 +169,12 @@ bool has_told(const ResultRoom& room) {
 }
 bool lacks(const ResultRoom& room) {
   return room.answer() == ResultRoom::Answer::lacking;
+}
+/// Place in the node, or kNoRank.
+int first_lacking(const BoundUnit& unit) {
+  const auto& room = unit.exchange.room;
+  const auto first = std::ranges::find_if(room, lacks);
+  return first == room.end() ? ExchangeAgreement::kNoRank : static_cast<int>(first - room.begin());
 }
 void tell_in_node(const BoundUnit& unit, int local_rank, bool has_memory) {
   unit.exchange.room[static_cast<std::size_t>(local_rank)].tell(
@@ -149,36 +195,6 @@ void ExchangeTarget::copy(std::size_t offset, const std::byte* in, std::size_t b
     stream_copy(data_ + offset, in, bytes);
   } else {
     std::memcpy(data_ + offset, in, bytes);
-  }
-}
-
-void gather(const BoundUnit& unit, const ByteLayout& layout, std::byte* out) {
-  for (const Transfer& transfer : layout) {
-    if (transfer.source == Transfer::kAll) {
-      sum_transfer(unit, transfer, 1.0, out + transfer.range.begin);
-    } else {
-      std::memcpy(out + transfer.range.begin, source_of(unit, transfer), transfer.range.bytes);
-    }
-  }
-}
-
-void scatter(const ByteLayout& layout, int local_rank, const std::byte* in,
-             const ExchangeTarget& result) {
-  for (const Transfer& transfer : layout) {
-    if (transfer.destination != local_rank && transfer.destination != Transfer::kAll) continue;
-    result.copy(transfer.destination_offset, in + transfer.range.begin, transfer.range.bytes);
-  }
-}
-
-void copy_to_result(const BoundUnit& unit, const ByteLayout& layout, int local_rank,
-                    const ExchangeTarget& result) {
-  for (const Transfer& transfer : layout) {
-    if (transfer.destination != local_rank && transfer.destination != Transfer::kAll) continue;
-    if (transfer.source == Transfer::kAll) {
-      sum_transfer(unit, transfer, unit.scale, result.at(transfer.destination_offset));
-    } else {
-      result.copy(transfer.destination_offset, source_of(unit, transfer), transfer.range.bytes);
-    }
   }
 }
 
@@ -243,10 +259,7 @@ void ExchangePush::push(const ByteLayout& transfers) const {
   for (const Transfer& transfer : transfers) {
     if (transfer.source != context_.local_rank) continue;
     for (int r = 0; r < unit_.local_size; ++r) {
-      if (r == context_.local_rank ||
-          (transfer.destination != r && transfer.destination != Transfer::kAll)) {
-        continue;
-      }
+      if (r == context_.local_rank || !comes_to(transfer, r)) continue;
       publish_copy(results_[static_cast<std::size_t>(r)] + transfer.destination_offset,
                    input + transfer.source_offset, transfer.range.bytes);
     }
@@ -260,8 +273,14 @@ ExchangeRun::ExchangeRun(const BoundUnit& unit, ExchangeContext& context,
       first_sequence_(first_sequence),
       sizes_(unit, context.topology, context.node),
       nodes_(context.topology.ranks_of_node.size()),
-      rounds_(sizes_.must_be_exchanged() ? 1 : 0) {
-  if (!sizes_.must_be_exchanged()) prepare();
+      rounds_(sizes_.must_be_exchanged() ? 1 : 0),
+      next_start_(rounds_),
+      next_copy_(rounds_) {
+  if (rounds_ == 0) {
+    prepare();
+  } else {
+    sizes_round_.emplace(context, context.rounds_done, first_sequence, sizes_);
+  }
 }
 
 void ExchangeRun::prepare() {
@@ -309,6 +328,15 @@ bool ExchangeRun::complete() const {
 
 bool ExchangeRun::advance() {
   bool any = false;
+  if (sizes_round_) {
+    const std::byte* const all = sizes_round_->poll();
+    if (!all) return false;
+    sizes_.read(all);
+    sizes_round_->leave();
+    sizes_round_.reset();
+    prepare();
+    any = true;
+  }
   if (context_.cross) {
     any |= start_rounds();
     any |= finish_crossings();
@@ -324,27 +352,10 @@ bool ExchangeRun::start_rounds() {
        ++next_start_) {
     Crossing& crossing = crossings_.emplace_back();
     crossing.round = next_start_;
-    crossing.work = is_sizes(next_start_) ? start_sizes(next_start_)
-                                          : start_data(next_start_, crossing.summands);
+    crossing.work = start_data(next_start_, crossing.summands);
     any = true;
   }
   return any;
-}
-
-Completion ExchangeRun::start_sizes(std::uint64_t round) {
-  if (context_.local_rank != 0) return {};
-  const std::uint64_t exchange_round = exchange_round_of(round);
-  const std::size_t own_bytes = sizes_.bytes_of(context_.node);
-  std::byte* const published = context_.memory.scratch(exchange_round).reserve(own_bytes);
-  sizes_.write(published);
-  const std::size_t stride = sizes_.stride();
-  std::byte* const staging = context_.memory.staging(exchange_round).reserve(nodes_ * stride);
-  const std::vector<std::span<const std::byte>> sends(nodes_, {published, own_bytes});
-  std::vector<std::span<std::byte>> receives;
-  for (std::size_t node = 0; node < nodes_; ++node) {
-    receives.emplace_back(staging + node * stride, sizes_.bytes_of(static_cast<int>(node)));
-  }
-  return context_.cross->exchange(sends, receives, first_sequence_ + round);
 }
 
 Range ExchangeRun::slice(const ByteLayout& layout, std::uint64_t round, int owner) const {
@@ -442,15 +453,8 @@ bool ExchangeRun::copy_rounds() {
   for (; next_copy_ < rounds_ &&
          context_.rounds.published(exchange_round_of(next_copy_), context_.slices);
        ++next_copy_) {
-    const std::uint64_t exchange_round = exchange_round_of(next_copy_);
-    if (is_sizes(next_copy_)) {
-      sizes_.read(context_.memory.at(0, context_.rounds.staging(0, exchange_round),
-                                     nodes_ * sizes_.stride()));
-      prepare();
-    } else {
-      copy_data(next_copy_);
-    }
-    context_.rounds.copied(exchange_round);
+    copy_data(next_copy_);
+    context_.rounds.copied(exchange_round_of(next_copy_));
     any = true;
   }
   return any;
@@ -494,10 +498,8 @@ void AgreementInNode::tell(bool has_memory) {
 }
 
 std::optional<int> AgreementInNode::lacking() {
-  const auto& room = unit_.exchange.room;
-  if (!std::ranges::all_of(room, has_told)) return std::nullopt;
-  const auto first = std::ranges::find_if(room, lacks);
-  return first == room.end() ? kNoRank : static_cast<int>(first - room.begin());
+  if (!std::ranges::all_of(unit_.exchange.room, has_told)) return std::nullopt;
+  return first_lacking(unit_);
 }
 
 LeadersRound::LeadersRound(ExchangeContext& context, std::uint64_t round, std::uint64_t sequence,
@@ -507,6 +509,15 @@ LeadersRound::LeadersRound(ExchangeContext& context, std::uint64_t round, std::u
       sequence_(sequence),
       lengths_(std::move(lengths)),
       stride_(align_up(*std::ranges::max_element(lengths_))) {}
+
+LeadersRound::LeadersRound(ExchangeContext& context, std::uint64_t round, std::uint64_t sequence,
+                           const ExchangeSizes& sizes)
+    : LeadersRound(context, round, sequence, lengths_of_extents(sizes, context.topology.nodes())) {
+  if (!leads()) return;
+  own_.resize(sizes.bytes_of(context.node));
+  sizes.write(own_.data());
+  brought_ = true;
+}
 
 void LeadersRound::bring(std::span<const std::byte> bytes) {
   own_.assign(bytes.begin(), bytes.end());
@@ -554,12 +565,7 @@ AgreementOverNodes::AgreementOverNodes(const BoundUnit& unit, ExchangeContext& c
     extents_ = sizes_.extents();
     return;
   }
-  extents_round_.emplace(context, context.rounds_done, first_sequence,
-                         lengths_of_extents(sizes_, context.topology.nodes()));
-  if (!extents_round_->leads()) return;
-  std::vector<std::byte> own(sizes_.bytes_of(context.node));
-  sizes_.write(own.data());
-  extents_round_->bring(own);
+  extents_round_.emplace(context, context.rounds_done, first_sequence, sizes_);
 }
 
 const ExchangeExtents* AgreementOverNodes::extents() {
@@ -579,7 +585,8 @@ void AgreementOverNodes::tell(bool has_memory) {
 
 std::optional<int> AgreementOverNodes::lacking() {
   if (memory_round_.leads() && !asked_ && std::ranges::all_of(unit_.exchange.room, has_told)) {
-    const Verdict verdict = lacking_of_node();
+    const int first = first_lacking(unit_);
+    const Verdict verdict = first == kNoRank ? kNoRank : context_.rank_of(first);
     memory_round_.bring(std::as_bytes(std::span(&verdict, 1)));
     asked_ = true;
   }
@@ -588,12 +595,6 @@ std::optional<int> AgreementOverNodes::lacking() {
   const int first = first_of(all);
   memory_round_.leave();
   return first;
-}
-
-int AgreementOverNodes::lacking_of_node() const {
-  const auto& room = unit_.exchange.room;
-  const auto first = std::ranges::find_if(room, lacks);
-  return first == room.end() ? kNoRank : context_.rank_of(static_cast<int>(first - room.begin()));
 }
 
 /// The first of the verdicts, in places that are numbered as the set's ranks.

@@ -137,20 +137,6 @@ class ExchangeTarget {
   std::size_t bytes_ = 0;
 };
 
-/// From the node's inputs to `out`, where the layout's bytes lie one after the other. Sums are not
-/// scaled.
-void gather(const BoundUnit& unit, const ByteLayout& layout, std::byte* out);
-
-/// From `in`, where the layout's bytes lie one after the other, those that come to `local_rank`
-/// into its result.
-void scatter(const ByteLayout& layout, int local_rank, const std::byte* in,
-             const ExchangeTarget& result);
-
-/// Straight from the node's inputs into this rank's result what comes to `local_rank`, this one, in
-/// local rank order; sums are scaled.
-void copy_to_result(const BoundUnit& unit, const ByteLayout& layout, int local_rank,
-                    const ExchangeTarget& result);
-
 /// Direct writes of a node's ranks into one another's results. Results that are as their ranks
 /// expected have known places; if one is not, every rank publishes its own in one round of
 /// ExchangeRounds. All ranks of the node decide that alike, from the same headers. Thread rule: the
@@ -188,9 +174,45 @@ class ExchangePush {
   std::vector<std::byte*> results_;  ///< likewise; null: this rank's own, and empty ones
 };
 
+/// A round (ExchangeRounds) in which each node's leader sends some bytes to all the others, and
+/// every rank reads what has come. Thread rule: the thread that holds the engine's lock.
+class LeadersRound {
+ public:
+  /// `lengths`: of what each node brings, by node. The context outlives it.
+  LeadersRound(ExchangeContext& context, std::uint64_t round, std::uint64_t sequence,
+               std::vector<std::size_t> lengths);
+  /// The leaders bring the extents of their nodes.
+  LeadersRound(ExchangeContext& context, std::uint64_t round, std::uint64_t sequence,
+               const ExchangeSizes& sizes);
+
+  bool leads() const { return context_.local_rank == 0; }
+  /// The leader's, once: what this node brings.
+  void bring(std::span<const std::byte> bytes);
+  /// Polled: what all nodes have brought, that of node n at n * stride(); null: not there yet.
+  const std::byte* poll();
+  std::size_t stride() const { return stride_; }
+  /// It has been read, on this rank.
+  void leave() { context_.rounds.copied(round_); }
+
+ private:
+  bool publish();
+  std::size_t bytes() const { return lengths_.size() * stride_; }
+
+  ExchangeContext& context_;
+  std::uint64_t round_;
+  std::uint64_t sequence_;
+  std::vector<std::size_t> lengths_;
+  std::size_t stride_;
+  std::vector<std::byte> own_;  ///< of a leader, until its message has left
+  bool brought_ = false;
+  bool crossing_ = false;
+  bool published_ = false;
+  Completion crossed_;
+};
+
 /// In the node every rank copies its own part straight from its peers' inputs, or gets it from
 /// peers whose input it cannot read (ExchangePush): one pass. Between nodes in rounds: round 0
-/// sends the sizes (by the leaders; not of a reduce-scatter, nor where the unit repeats), then each
+/// sends the sizes (LeadersRound; not of a reduce-scatter, nor where the unit repeats), then each
 /// round a chunk of every layout. Owner l gathers slice l of what its node gives to each other node
 /// (one transfer is sent from where it lies), exchanges with its peers, and publishes what it got,
 /// or, of a reduce-scatter, the sum over nodes in node order with the scale: the bits of allreduce.
@@ -222,7 +244,6 @@ class ExchangeRun {
   void prepare();
   void prepare(const ExchangeMap& map);
   bool start_rounds();
-  Completion start_sizes(std::uint64_t round);
   Completion start_data(std::uint64_t round, std::vector<const std::byte*>& summands);
   bool finish_crossings();
   void sum(const Crossing& crossing);
@@ -231,7 +252,6 @@ class ExchangeRun {
   bool copy_own();
 
   bool sums() const { return unit_.unit.kind == OperationKind::reduce_scatter; }
-  bool is_sizes(std::uint64_t round) const { return round == 0 && sizes_.must_be_exchanged(); }
   std::uint64_t exchange_round_of(std::uint64_t round) const {
     return context_.rounds_done + round;
   }
@@ -245,6 +265,7 @@ class ExchangeRun {
   ExchangeContext& context_;
   std::uint64_t first_sequence_;
   ExchangeSizes sizes_;
+  std::optional<LeadersRound> sizes_round_;  ///< until the sizes are known
   std::size_t nodes_;
   std::uint64_t rounds_;  ///< known so far
 
@@ -258,8 +279,8 @@ class ExchangeRun {
   std::size_t own_done_ = 0;
   std::optional<ExchangePush> push_;  ///< where a rank pushes; its round is counted by itself
 
-  std::uint64_t next_start_ = 0;  ///< rounds
-  std::uint64_t next_copy_ = 0;
+  std::uint64_t next_start_;  ///< rounds
+  std::uint64_t next_copy_;
   std::deque<Crossing> crossings_;
 };
 
@@ -279,39 +300,6 @@ class AgreementInNode final : public ExchangeAgreement {
   ExchangeExtents extents_;
 };
 
-/// A round (ExchangeRounds) in which each node's leader sends some bytes to all the others, and
-/// every rank reads what has come. Thread rule: the thread that holds the engine's lock.
-class LeadersRound {
- public:
-  /// `lengths`: of what each node brings, by node. The context outlives it.
-  LeadersRound(ExchangeContext& context, std::uint64_t round, std::uint64_t sequence,
-               std::vector<std::size_t> lengths);
-
-  bool leads() const { return context_.local_rank == 0; }
-  /// The leader's, once: what this node brings.
-  void bring(std::span<const std::byte> bytes);
-  /// Polled: what all nodes have brought, that of node n at n * stride(); null: not there yet.
-  const std::byte* poll();
-  std::size_t stride() const { return stride_; }
-  /// It has been read, on this rank.
-  void leave() { context_.rounds.copied(round_); }
-
- private:
-  bool publish();
-  std::size_t bytes() const { return lengths_.size() * stride_; }
-
-  ExchangeContext& context_;
-  std::uint64_t round_;
-  std::uint64_t sequence_;
-  std::vector<std::size_t> lengths_;
-  std::size_t stride_;
-  std::vector<std::byte> own_;  ///< of a leader, until its message has left
-  bool brought_ = false;
-  bool crossing_ = false;
-  bool published_ = false;
-  Completion crossed_;
-};
-
 /// For a set of several nodes, by the memory's cross group: one round of extents, where they may
 /// differ, and one of who lacks memory. It always makes progress, as ExchangeRun does.
 class AgreementOverNodes final : public ExchangeAgreement {
@@ -327,7 +315,6 @@ class AgreementOverNodes final : public ExchangeAgreement {
   std::optional<int> lacking() override;
 
  private:
-  int lacking_of_node() const;
   int first_of(const std::byte* verdicts) const;
 
   const BoundUnit& unit_;

@@ -12,24 +12,30 @@
 namespace hora::internal {
 namespace {
 
-/// Addresses of one run of a tensor on the local ranks that have it, which joined ranks do not.
-class Addresses {
+/// The same bytes of a tensor on several ranks.
+class Places {
  public:
-  Addresses(const BoundUnit& unit, const Run& run) : unit_(unit), run_(run) {
-    for (int r = 0; r < unit.local_size; ++r) {
-      if (unit.tensor(run.tensor, r)) data_[count_++] = of(r);
-    }
-  }
-  std::byte* of(int r) const { return unit_.tensor(run_.tensor, r) + run_.range.begin; }
-  std::span<std::byte* const> outputs() const { return {data_.data(), count_}; }
-  std::span<const std::byte* const> inputs() const { return {data_.data(), count_}; }
+  void add(std::byte* place) { places_[count_++] = place; }
+  std::span<std::byte* const> outputs() const { return {places_.data(), count_}; }
+  std::span<const std::byte* const> inputs() const { return {places_.data(), count_}; }
 
  private:
-  const BoundUnit& unit_;
-  const Run& run_;
-  std::array<std::byte*, kMaxLocalSize> data_;
+  std::array<std::byte*, kMaxLocalSize> places_;
   std::size_t count_ = 0;
 };
+
+std::byte* place_of(const BoundUnit& unit, const Run& run, int rank) {
+  return unit.tensor(run.tensor, rank) + run.range.begin;
+}
+
+/// One run on the local ranks that have the tensor, which joined ranks do not.
+Places all_places(const BoundUnit& unit, const Run& run) {
+  Places places;
+  for (int r = 0; r < unit.local_size; ++r) {
+    if (unit.tensor(run.tensor, r)) places.add(place_of(unit, run, r));
+  }
+  return places;
+}
 
 /// The sum of one rank, whose memory it stays in.
 bool is_sum_already(std::span<const std::byte* const> inputs, const std::byte* sum,
@@ -67,18 +73,6 @@ void spread_to_others(const std::byte* input, std::span<std::byte* const> output
 /// long enough that its announcement costs nothing beside it.
 constexpr std::size_t kStep = 4 * UnitProgress::kStep;
 
-/// The same bytes of a tensor on several ranks.
-class Places {
- public:
-  void add(std::byte* place) { places_[count_++] = place; }
-  std::span<std::byte* const> outputs() const { return {places_.data(), count_}; }
-  std::span<const std::byte* const> inputs() const { return {places_.data(), count_}; }
-
- private:
-  std::array<std::byte*, kMaxLocalSize> places_;
-  std::size_t count_ = 0;
-};
-
 }  // namespace
 
 ReduceOp op_in_node(const Unit& unit) {
@@ -104,9 +98,9 @@ std::byte* MemoryGroup::in_slot(std::size_t slot, std::size_t bytes) {
 Completion MemoryGroup::run(const BoundUnit& unit) {
   const Range own = slice_range({0, unit.unit.bytes}, local_rank_, local_size_);
   for_each_run(unit.unit, own, [&](const Run& run) {
-    const Addresses memory(unit, run);
+    const Places memory = all_places(unit, run);
     if (unit.unit.kind == OperationKind::broadcast) {
-      spread_to_others(memory.of(unit.root_local), memory.outputs(), run.range.bytes);
+      spread_to_others(place_of(unit, run, unit.root_local), memory.outputs(), run.range.bytes);
     } else {
       reduce(unit.unit.type, op_in_node(unit.unit), memory.inputs(), memory.outputs(),
              elements(unit, run), {.pre = unit.unit.prescale, .post = unit.scale});
@@ -120,10 +114,10 @@ Completion MemoryGroup::reduce_scatter(const ChunkPart& part) {
   const BoundUnit& unit = part.unit;
   std::byte* const staged = staging(part);
   for (const Run& run : runs(unit.unit, part.slice)) {
-    const Addresses memory(unit, run);
+    const Places memory = all_places(unit, run);
     std::byte* const out = staged + run.offset;
     if (unit.unit.kind == OperationKind::broadcast) {
-      const std::byte* const in = memory.of(unit.root_local);
+      const std::byte* const in = place_of(unit, run, unit.root_local);
       if (in != out) copy_to_all(in, {&out, 1}, run.range.bytes);
     } else if (is_sum_already(memory.inputs(), out, unit.unit.prescale)) {
       continue;
@@ -140,7 +134,7 @@ Completion MemoryGroup::reduce_scatter(const ChunkPart& part) {
 Completion MemoryGroup::all_gather(const ChunkPart& part) {
   const std::byte* const staged = staging(part);
   for (const Run& run : runs(part.unit.unit, part.slice)) {
-    spread_to_others(staged + run.offset, Addresses(part.unit, run).outputs(), run.range.bytes);
+    spread_to_others(staged + run.offset, all_places(part.unit, run).outputs(), run.range.bytes);
   }
   return {};
 }
@@ -214,11 +208,10 @@ bool MemoryNodeSum::sum_step() {
   const std::size_t end = summed_ + step.bytes;
   if (own_ > 0 && progress_.readable(rank_of(own_ - 1), unit_.number) < end) return false;
   for_each_run(unit_.unit, step, [&](const Run& run) {
-    const auto place = [&](int rank) { return unit_.tensor(run.tensor, rank) + run.range.begin; };
     Places inputs, outputs;
-    if (own_ > 0) inputs.add(place(rank_of(own_ - 1)));
+    if (own_ > 0) inputs.add(place_of(unit_, run, rank_of(own_ - 1)));
     for (int i = 0; i < nodes_.ranks; ++i) {
-      std::byte* const of_rank = place(own_ * nodes_.ranks + i);
+      std::byte* const of_rank = place_of(unit_, run, own_ * nodes_.ranks + i);
       inputs.add(of_rank);
       if (is_last() || i == index_) outputs.add(of_rank);
     }
@@ -244,10 +237,9 @@ bool MemoryNodeSum::take_step() {
   for_each_run(unit_.unit, step, [&](const Run& run) {
     Places outputs;
     for (int i = 0; i < nodes_.ranks; ++i) {
-      outputs.add(unit_.tensor(run.tensor, own_ * nodes_.ranks + i) + run.range.begin);
+      outputs.add(place_of(unit_, run, own_ * nodes_.ranks + i));
     }
-    copy_to_all(unit_.tensor(run.tensor, source) + run.range.begin, outputs.outputs(),
-                run.range.bytes);
+    copy_to_all(place_of(unit_, run, source), outputs.outputs(), run.range.bytes);
   });
   taken_ += step.bytes;
   return true;

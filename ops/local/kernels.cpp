@@ -7,10 +7,11 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <string>
 
-#include "ops/local/half.h"
+#include "ops/local/element.h"
 #include "ops/local/kernel_table.h"
 
 namespace hora::internal {
@@ -148,6 +149,35 @@ bool convert_float64(DataType source, const std::byte* in, DataType target, std:
       out, in, count, conversion);
 }
 
+std::size_t update_number_of(DataType type) {
+  if (type == DataType::float32) return 0;
+  if (type == DataType::float64) return 1;
+  throw Error(ErrorCode::invalid_argument,
+              "hora::update takes float32 and float64; got " + std::string(name_of(type)));
+}
+
+/// Shorter runs leave the copies in a cache, from which the others read them.
+constexpr std::size_t kUpdateStreamBytes = std::size_t{32} << 10;
+
+template <class Step, class Kernel>
+void run_update(const Kernel (&kernels)[2], DataType type, const Step& step,
+                const UpdateMemory& memory, std::size_t begin, std::size_t end) {
+  const Kernel kernel = kernels[update_number_of(type)];
+  if (memory.gradients.empty()) {
+    throw Error(ErrorCode::invalid_argument, "hora::update needs at least one gradient; got none");
+  }
+  if (begin == end) return;
+  UpdateArrays arrays{.parameter = memory.parameter,
+                      .gradients = memory.gradients.data(),
+                      .gradient_count = memory.gradients.size(),
+                      .scales = memory.scales,
+                      .copies = memory.copies.data(),
+                      .copy_count = memory.copies.size(),
+                      .streams = (end - begin) * size_of(type) >= kUpdateStreamBytes};
+  std::copy(std::begin(memory.state), std::end(memory.state), arrays.state);
+  kernel(step, arrays, begin, end);
+}
+
 }  // namespace
 
 const KernelTable* const* runnable_kernels() noexcept {
@@ -157,11 +187,13 @@ const KernelTable* const* runnable_kernels() noexcept {
       std::size_t count = 0;
 #ifdef HORA_LOCAL_X86
       if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+          __builtin_cpu_supports("fma")) {
         if (__builtin_cpu_supports("avx512bf16")) tables[count++] = &kAvx512Bf16Kernels;
         tables[count++] = &kAvx512Kernels;
       }
-      if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
+      if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") &&
+          __builtin_cpu_supports("fma")) {
         tables[count++] = &kAvx2Kernels;
       }
 #endif
@@ -285,6 +317,16 @@ bool convert(DataType source, const std::byte* in, DataType target, std::byte* o
   const bool past_caches = count * size_of(target) >= kStreamBytes && out != in &&
                            reinterpret_cast<std::uintptr_t>(out) % 64 == 0;
   return kernel(out, in, count, checked.scale, checked.limit, past_caches);
+}
+
+void update(DataType type, const SgdStep& step, const UpdateMemory& memory, std::size_t begin,
+            std::size_t end) {
+  run_update(kernels().sgd, type, step, memory, begin, end);
+}
+
+void update(DataType type, const AdamStep& step, const UpdateMemory& memory, std::size_t begin,
+            std::size_t end) {
+  run_update(kernels().adam, type, step, memory, begin, end);
 }
 
 }  // namespace hora::internal

@@ -5,10 +5,12 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -21,10 +23,45 @@
 
 #include "core/base/process.h"
 #include "core/base/text.h"
-#include "ops/mpi/check.h"
 #include "ops/mpi/environment.h"
 
 namespace hora::internal {
+
+#if !defined(HORA_MPI_HAS_ULFM)
+std::vector<int> failed_ranks(int) {
+  return {};
+}
+#endif
+
+bool mpi_is_finalized() noexcept {
+  int finalized = 0;
+  return MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0;
+}
+
+void throw_mpi_error(int result, std::string_view call, int peer) {
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  std::string what(call);
+  if (peer != kNoPeer) what += fmt::format(" rank {}", peer);
+  if (MPI_Error_string(result, text.data(), &length) == MPI_SUCCESS) {
+    what +=
+        fmt::format(" failed: {}", std::string_view(text.data(), static_cast<std::size_t>(length)));
+  } else {
+    what += fmt::format(" failed: error code {}", result);
+  }
+  if (const auto failed = failed_ranks(result); !failed.empty()) {
+    what += fmt::format("; {} ended (of MPI_COMM_WORLD)", ranks_have(failed));
+  }
+  throw Error(ErrorCode::transport, what, peer);
+}
+
+int mpi_count(std::size_t bytes, std::string_view what) {
+  if (std::in_range<int>(bytes)) return static_cast<int>(bytes);
+  throw Error(ErrorCode::transport,
+              fmt::format("{} is {} bytes long; one MPI call moves at most {}", what, bytes,
+                          std::numeric_limits<int>::max()));
+}
+
 namespace {
 
 constexpr int kComeTag = 32741;  ///< to the lowest rank of a list
@@ -53,10 +90,6 @@ template <class Values>
 BarrierBytes bytes_of(const Values& values) {
   const auto bytes = std::as_bytes(std::span(values));
   return {bytes.begin(), bytes.end()};
-}
-
-std::string text_of(const BarrierBytes& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 /// Those that are ranks of `comm`.
@@ -116,6 +149,17 @@ std::uint64_t next_serial() {
   return ++serial;
 }
 
+struct OwnedGroup {
+  OwnedGroup() = default;
+  explicit OwnedGroup(MPI_Comm comm) { mpi_check(MPI_Comm_group(comm, &handle), "MPI_Comm_group"); }
+  OwnedGroup(const OwnedGroup&) = delete;
+  OwnedGroup& operator=(const OwnedGroup&) = delete;
+  ~OwnedGroup() {
+    if (handle != MPI_GROUP_NULL) MPI_Group_free(&handle);
+  }
+  MPI_Group handle = MPI_GROUP_NULL;
+};
+
 class StartupBarrier {
  public:
   StartupBarrier(MPI_Comm comm, const std::vector<int>& ranks, const std::string& what,
@@ -137,16 +181,12 @@ class StartupBarrier {
 
   /// As ranks of MPI_COMM_WORLD: "ranks 0, 2-4".
   std::string text_of_ranks(const std::vector<int>& ranks) const {
-    MPI_Group own_group = MPI_GROUP_NULL;
-    MPI_Group world = MPI_GROUP_NULL;
+    const OwnedGroup own(comm_);
+    const OwnedGroup world(MPI_COMM_WORLD);
     std::vector<int> global(ranks.size());
-    mpi_check(MPI_Comm_group(comm_, &own_group), "MPI_Comm_group");
-    mpi_check(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
-    mpi_check(MPI_Group_translate_ranks(own_group, static_cast<int>(ranks.size()), ranks.data(),
-                                        world, global.data()),
+    mpi_check(MPI_Group_translate_ranks(own.handle, static_cast<int>(ranks.size()), ranks.data(),
+                                        world.handle, global.data()),
               "MPI_Group_translate_ranks");
-    MPI_Group_free(&own_group);
-    MPI_Group_free(&world);
     return ranks_text(global);
   }
 
@@ -344,16 +384,6 @@ class StartupBarrier {
   std::chrono::milliseconds warned_{0};
 };
 
-struct OwnedGroup {
-  OwnedGroup() = default;
-  OwnedGroup(const OwnedGroup&) = delete;
-  OwnedGroup& operator=(const OwnedGroup&) = delete;
-  ~OwnedGroup() {
-    if (handle != MPI_GROUP_NULL) MPI_Group_free(&handle);
-  }
-  MPI_Group handle = MPI_GROUP_NULL;
-};
-
 std::vector<int> all_ranks_of(MPI_Comm comm) {
   int size = 0;
   mpi_check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
@@ -369,16 +399,13 @@ void startup_barrier(MPI_Comm comm, const std::vector<int>& ranks, const std::st
   if (ranks.size() > 1) StartupBarrier(comm, ranks, what, patience).run();
 }
 
-Communicator::Communicator(MPI_Comm comm) : comm_(comm) {
+// Where the constructor fails, the destructor frees it.
+Communicator::Communicator(MPI_Comm comm) : Communicator() {
+  comm_ = comm;
   if (comm_ == MPI_COMM_NULL) return;
-  try {
-    mpi_check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-    mpi_check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
-    mpi_check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
-  } catch (...) {
-    release();
-    throw;
-  }
+  mpi_check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  mpi_check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+  mpi_check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
 }
 
 Communicator::Communicator(Communicator&& other) noexcept
@@ -406,12 +433,6 @@ void Communicator::release() noexcept {
   comm_ = MPI_COMM_NULL;
 }
 
-Communicator Communicator::duplicate_of(MPI_Comm original, const char* call) {
-  MPI_Comm comm = MPI_COMM_NULL;
-  mpi_check(MPI_Comm_dup(original, &comm), call);
-  return Communicator(comm);
-}
-
 Communicator Communicator::of(MPI_Comm application, const Patience& patience) {
   if (application == MPI_COMM_NULL) {
     throw Error(ErrorCode::invalid_argument,
@@ -426,7 +447,9 @@ Communicator Communicator::of(MPI_Comm application, const Patience& patience) {
                 "(MPI_Intercomm_merge)");
   }
   startup_barrier(application, all_ranks_of(application), "hora::init", patience);
-  return duplicate_of(application, "MPI_Comm_dup of the application's communicator");
+  MPI_Comm comm = MPI_COMM_NULL;
+  mpi_check(MPI_Comm_dup(application, &comm), "MPI_Comm_dup of the application's communicator");
+  return Communicator(comm);
 }
 
 Communicator Communicator::of(const std::vector<int>& ranks, const Patience& patience) {
@@ -452,9 +475,8 @@ Communicator Communicator::of(const std::vector<int>& ranks, const Patience& pat
     return world(patience);  // as where none is named
   }
   startup_barrier(MPI_COMM_WORLD, ranks, "hora::init", patience);
-  OwnedGroup world;
+  const OwnedGroup world(MPI_COMM_WORLD);
   OwnedGroup group;
-  mpi_check(MPI_Comm_group(MPI_COMM_WORLD, &world.handle), "MPI_Comm_group");
   mpi_check(
       MPI_Group_incl(world.handle, static_cast<int>(ranks.size()), ranks.data(), &group.handle),
       "MPI_Group_incl");
@@ -462,12 +484,6 @@ Communicator Communicator::of(const std::vector<int>& ranks, const Patience& pat
   constexpr int kTag = 4711;  // of the group's own agreement
   mpi_check(MPI_Comm_create_group(MPI_COMM_WORLD, group.handle, kTag, &comm),
             "MPI_Comm_create_group");
-  return Communicator(comm);
-}
-
-Communicator Communicator::split(int color, int key) const {
-  MPI_Comm comm = MPI_COMM_NULL;
-  mpi_check(MPI_Comm_split(comm_, color < 0 ? MPI_UNDEFINED : color, key, &comm), "MPI_Comm_split");
   return Communicator(comm);
 }
 
@@ -500,9 +516,8 @@ MpiBootstrap::MpiBootstrap(Communicator communicator, Patience patience)
       patience_(std::move(patience)) {}
 
 void MpiBootstrap::meet(const char* call) const {
-  std::vector<int> all(static_cast<std::size_t>(size()));
-  std::iota(all.begin(), all.end(), 0);
-  startup_barrier(communicator_.get(), all, std::string("hora::init (") + call + ")", patience_);
+  startup_barrier(communicator_.get(), all_ranks_of(communicator_.get()),
+                  fmt::format("hora::init ({})", call), patience_);
 }
 
 std::unique_ptr<Bootstrap> MpiBootstrap::of_host() {

@@ -1,5 +1,6 @@
-/// Owned MPI communicators, how they are made, start-up's collectives on them, and the startup
-/// barrier, by which ranks that wait for one another report which are missing, and time out.
+/// The one place where results of MPI calls are checked; owned communicators, how they are made,
+/// start-up's collectives on them, and the startup barrier, by which ranks that wait for one
+/// another report which are missing, and time out.
 #pragma once
 
 #include <mpi.h>
@@ -11,11 +12,37 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ops/cross/point_to_point.h"
 
 namespace hora::internal {
+
+/// Failed ranks of MPI_COMM_WORLD, ascending, where `result`, returned by an MPI call, says that a
+/// process has failed; else empty, as with an MPI without ULFM. Local, calls no error handler of
+/// the application's. Elsewhere than in communicator.cpp where MPI's headers have ULFM.
+std::vector<int> failed_ranks(int result);
+
+inline constexpr int kNoPeer = -1;
+
+/// Throws Error(transport): "<call> to/from rank <peer> failed: <MPI's text>", and which ranks have
+/// ended where MPI knows.
+[[noreturn]] void throw_mpi_error(int result, std::string_view call, int peer);
+
+/// `call` as in "MPI_Isend to"; `peer` is the rank in the communicator that it went to, if any. The
+/// text is put together only where the call has failed.
+inline void mpi_check(int result, std::string_view call, int peer = kNoPeer) {
+  if (result != MPI_SUCCESS) [[unlikely]] {
+    throw_mpi_error(result, call, peer);
+  }
+}
+
+/// MPI's counts are int. Throws Error(transport) naming `what` where `bytes` is more than 2^31 - 1.
+int mpi_count(std::size_t bytes, std::string_view what);
+
+/// MPI has ended in this process, or cannot say.
+bool mpi_is_finalized() noexcept;
 
 /// How long ranks wait for one another; 0: without limit, and without a warning.
 struct Patience {
@@ -57,14 +84,9 @@ class Communicator {
   /// These ranks of MPI_COMM_WORLD, this one among them: collective over them alone. Throws
   /// Error(invalid_argument) where they are not ascending, do not exist or leave this one out.
   static Communicator of(const std::vector<int>& ranks, const Patience& patience = {});
-  Communicator duplicate() const { return duplicate_of(comm_, "MPI_Comm_dup"); }
-  /// The ranks that give the same `color`, ordered by `key`, then by rank; a negative color gives
-  /// an empty communicator.
-  Communicator split(int color, int key) const;
   /// The ranks that MPI says can share memory with this one, in rank order.
   Communicator split_by_shared_memory() const;
 
-  bool empty() const noexcept { return comm_ == MPI_COMM_NULL; }
   MPI_Comm get() const noexcept { return comm_; }
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
@@ -72,7 +94,6 @@ class Communicator {
  private:
   friend class PendingDuplicate;
   explicit Communicator(MPI_Comm comm);  // takes ownership
-  static Communicator duplicate_of(MPI_Comm original, const char* call);
   void release() noexcept;
 
   MPI_Comm comm_ = MPI_COMM_NULL;

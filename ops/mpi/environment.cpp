@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <hora/error.h>
 #include <mpi.h>
+#if defined(HORA_MPI_HAS_MPIX_QUERY_CUDA_SUPPORT)
+#include <mpi-ext.h>
+#endif
 #include <poll.h>
 #include <unistd.h>
 
@@ -18,7 +21,7 @@
 
 #include "core/base/log.h"
 #include "core/base/process.h"
-#include "ops/mpi/check.h"
+#include "ops/mpi/communicator.h"
 
 namespace hora::internal {
 namespace {
@@ -232,6 +235,19 @@ std::string running_mpi() {
 
 bool is_open_mpi_from(int major_version, std::string_view running) {
   return family_of(running) == Family::open_mpi && major_version_of(running) >= major_version;
+}
+
+// CMake says by which call this MPI reports it, if by any.
+CudaSupport mpi_cuda_support() {
+#if defined(HORA_MPI_HAS_MPIX_QUERY_CUDA_SUPPORT)  // Open MPI, and libraries with its extension
+  return MPIX_Query_cuda_support() == 1 ? CudaSupport::yes : CudaSupport::no;
+#elif defined(HORA_MPI_HAS_MPIX_GPU_QUERY_SUPPORT)  // MPICH 4, and libraries made from it
+  int yes = 0;
+  if (MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &yes) == MPI_SUCCESS) {
+    return yes != 0 ? CudaSupport::yes : CudaSupport::no;
+  }
+#endif
+  return CudaSupport::unknown;
 }
 
 std::optional<std::string> library_mismatch(std::string_view compiled, std::string_view running) {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "ops/mpi/check.h"
+#include "ops/mpi/communicator.h"
 
 namespace hora::internal {
 namespace {

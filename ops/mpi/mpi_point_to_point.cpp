@@ -10,8 +10,6 @@
 #include <string>
 #include <utility>
 
-#include "ops/mpi/check.h"
-
 namespace hora::internal {
 
 MpiPointToPoint::MpiPointToPoint(const Communicator& communicator, int index,

@@ -7,9 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/log.h"
+#include "core/engine/interfaces.h"
 #include "ops/cuda/functions.h"
 #include "ops/local/kernels.h"
-#include "ops/nccl/functions.h"
 
 namespace hora::internal {
 namespace {
@@ -479,6 +480,39 @@ BatchedCopy preparation(const Unit& unit) {
   if (unit.type == DataType::boolean) copy.source_type = DataType::uint8;
   copy.scale = unit.prescale;
   return copy;
+}
+
+namespace {
+
+std::string describe(const NcclFunctions& functions, ncclResult_t result, std::string_view call,
+                     ncclComm_t comm) {
+  const char* text = functions.get_error_string(result);
+  std::string what = std::string(call) + " failed: " + (text != nullptr ? text : "unknown error") +
+                     " (error " + std::to_string(static_cast<int>(result)) + ")";
+  if (comm != nullptr) {
+    const char* last = functions.get_last_error(comm);
+    if (last != nullptr && *last != '\0') what += std::string("; NCCL's last error: ") + last;
+  }
+  return what;
+}
+
+}  // namespace
+
+void throw_nccl_error(const NcclFunctions& functions, ncclResult_t result, std::string_view call,
+                      ncclComm_t comm) {
+  const std::string text = describe(functions, result, call, comm);
+  if (result == ncclRemoteError) throw PeerFailure(ErrorCode::transport, text);
+  throw Error(ErrorCode::transport, text);
+}
+
+void nccl_check_release(const NcclFunctions& functions, ncclResult_t result,
+                        std::string_view call) noexcept {
+  if (result == ncclSuccess || result == ncclInProgress) return;
+  try {
+    log().debug(describe(functions, result, call, nullptr));
+  } catch (...) {
+    // Without memory for its text the failure is not reported.
+  }
 }
 
 }  // namespace hora::internal

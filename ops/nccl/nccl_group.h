@@ -1,17 +1,24 @@
-/// The transfer of this rank's slice of a chunk from the GPU to the cross group and back.
-///
-/// LocalGroup on the GPUs of a node, by NCCL.
+/// LocalGroup on the GPUs of a node, by NCCL; the transfer of this rank's slice of a chunk from the
+/// GPU to the cross group and back, or the cross group on slices that stay in GPU memory; and what
+/// of all that a process set has.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "ops/cuda/device_trace.h"
+#include "core/control_block/launch_ticket_lock.h"
+#include "core/plan/exchange.h"
+#include "ops/cross/cross_group.h"
+#include "ops/cross/point_to_point.h"
 #include "ops/cuda/stream.h"
 #include "ops/hierarchy/groups.h"
+#include "ops/nccl/communicator.h"
+#include "ops/nccl/functions.h"
 #include "ops/nccl/launches.h"
 
 namespace hora::internal {
@@ -170,6 +177,148 @@ class NcclGroup final : public LocalGroup {
   /// Stands for tensors of the launch under way, one after the other. NCCL may put the collective
   /// on the stream only when it has accepted it.
   std::shared_ptr<std::byte> proxy_;
+};
+
+/// Straight from the inputs into the results: an allgather and a reduce-scatter whose parts are all
+/// of one length by NCCL's own, others by a broadcast or a reduce for each part, an alltoall by
+/// sends and receives, all in one group. Inputs stay as they are: where values must be prepared
+/// (communicator.h), a copy of them is, which also stands for an input in a window (NcclBuffers)
+/// whose result lies in one: other ranks' may lie elsewhere. Thread rule: the thread that holds the
+/// engine's lock.
+class NcclExchange final : public ExchangeGroup {
+ public:
+  /// `place`: among the ranks of the launches' communicator, which are those of the set. References
+  /// outlive it.
+  NcclExchange(int local_rank, PlaceInSet place, NcclLaunches& launches, DeviceHeap& heap);
+
+  /// Memory for the result is taken as soon as extents are known. Nothing is launched before every
+  /// rank has said whether it has that memory: where one lacks it, this exchange alone fails, on
+  /// every rank with the same Error(out_of_memory).
+  Completion run(const BoundUnit& unit, ExchangeAgreement& agreement) override;
+
+ private:
+  struct Work;
+  class Run;
+
+  bool take_memory(Work& work, const ExchangeExtents& extents);
+  void refuse(const Work& work, const ExchangeExtents& extents, int lacking) const;
+  Completion launch(const std::shared_ptr<Work>& work);
+  void enqueue(Work& work);
+  void gather(const Work& work);
+  void send_and_receive(const Work& work);
+  void prepare(const Work& work);
+  std::size_t input_bytes(const Work& work) const;
+  void reduce(const Work& work);
+  void scale(const Work& work);
+  void copy(const BatchedCopy& kind, const std::byte* source, std::byte* target, std::size_t bytes);
+
+  int local_rank_;
+  int rank_;           ///< of the communicator
+  Topology topology_;  ///< its ranks, as of one node
+  NcclLaunches& launches_;
+  DeviceHeap& heap_;
+};
+
+/// The world's communicator is made at start-up, by connect(). That of another set is made with its
+/// first collective on GPUs, from an id that the leader of its ranks of this node leaves in their
+/// shared memory; so is its memory for chunks.
+/// Thread rule: the thread that holds the engine's lock.
+class NcclSet {
+ public:
+  enum class Connects : std::uint8_t { at_start, when_used };
+
+  /// The world's comes first. The context outlives it.
+  NcclSet(NcclContext& context, NcclGroupOptions options, LaunchTicketLock ticket_lock,
+          Connects connects);
+  /// Aborts before memory is freed: freeing waits for collectives that may never complete.
+  ~NcclSet();
+  NcclSet(const NcclSet&) = delete;
+  NcclSet& operator=(const NcclSet&) = delete;
+
+  /// Begins to make the communicator of the world. Throws Error(transport).
+  void connect(const ncclUniqueId& id);
+  NcclCommunicator& communicator() { return communicator_; }
+  LocalGroup& group() { return group_; }
+  ExchangeGroup& exchange() { return exchange_; }
+  /// The set is removed: see NcclCommunicators::retire.
+  void disconnect();
+
+ private:
+  NcclLaunches::Connection connection(LaunchTicketLock ticket_lock);
+
+  NcclContext& context_;
+  NcclGroupOptions options_;
+  NcclCommunicator& communicator_;
+  NcclLaunches launches_;
+  NcclGroup group_;
+  NcclExchange exchange_;
+};
+
+/// Sums run on a stream of their own and end by an event that is polled; the host never waits.
+/// Memory comes from cudaMalloc, for MPI libraries cannot share that of ncclMemAlloc between
+/// processes. Thread rule: as StagingSpace.
+class DeviceSpace final : public StagingSpace {
+ public:
+  /// References outlive it.
+  DeviceSpace(const CudaFunctions& cuda, int device, EventPool& events);
+
+  std::byte* allocate(std::size_t bytes) override;
+  void release(std::byte* data) noexcept override;
+  Completion reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
+                    std::byte* output, std::size_t count) override;
+  Completion convert(DataType source, const std::byte* input, DataType target, std::byte* output,
+                     std::size_t count) override;
+
+ private:
+  Completion reached();
+
+  const CudaFunctions& cuda_;
+  int device_;
+  EventPool& events_;
+  CudaStream stream_;
+  std::map<std::byte*, DeviceMemory> blocks_;
+};
+
+/// Makes the device the calling thread's current one before each call, and leaves it so: MPI's
+/// copies of GPU memory go to the thread's current device (Open MPI's issue 627), also those that
+/// it makes while the same thread asks for other messages. Thread rule: as PointToPoint.
+class DeviceLink final : public PointToPoint {
+ public:
+  /// References outlive it.
+  DeviceLink(const CudaFunctions& cuda, int device, PointToPoint& link)
+      : PointToPoint(link.index(), link.size()), cuda_(cuda), device_(device), link_(link) {}
+
+  Request send(int to, int tag, std::span<const std::byte> bytes) override;
+  Request receive(int from, int tag, std::span<std::byte> bytes) override;
+  bool test(Request request) override;
+  bool cancel(Request receive) override;
+
+ private:
+  const CudaFunctions& cuda_;
+  int device_;
+  PointToPoint& link_;
+};
+
+/// The cross group of slices that stay in GPU memory, with what it is made of. Takes all its memory
+/// when it is made. Thread rule: as CrossGroup.
+class DeviceCross {
+ public:
+  /// `local`: the options of the NcclGroup beside it. References outlive it; `link` takes memory of
+  /// the GPU.
+  DeviceCross(const CudaFunctions& cuda, EventPool& events, const NcclGroupOptions& local,
+              PointToPoint& link, const CrossOptions& options)
+      : space_(cuda, local.device, events),
+        link_(cuda, local.device, link),
+        group_(link_, options, space_) {
+    group_.reserve(local.slots, local.slice_bytes());
+  }
+
+  CrossGroup& group() { return group_; }
+
+ private:
+  DeviceSpace space_;
+  DeviceLink link_;
+  MessageCrossGroup group_;
 };
 
 }  // namespace hora::internal

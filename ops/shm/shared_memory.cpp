@@ -1,16 +1,319 @@
 #include "ops/shm/shared_memory.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <hora/error.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/base/checked.h"
 
 namespace hora::internal {
+
+void BlockAllocator::insert_free(Place place, std::uint64_t bytes) {
+  free_.emplace(place, bytes);
+  by_size_.emplace(bytes, place);
+}
+
+void BlockAllocator::erase_free(std::map<Place, std::uint64_t>::iterator block) {
+  by_size_.erase({block->second, block->first});
+  free_.erase(block);
+}
+
+void BlockAllocator::add_segment(std::uint64_t begin, std::uint64_t bytes) {
+  insert_free({segments_++, begin}, bytes);
+}
+
+std::optional<BlockAllocator::SegmentBlock> BlockAllocator::allocate(std::size_t bytes) {
+  const std::uint64_t wanted = align_up(std::max<std::size_t>(bytes, 1));
+  const auto fit = by_size_.lower_bound({wanted, Place{0, 0}});
+  if (fit == by_size_.end()) return std::nullopt;
+  const auto [length, place] = *fit;
+  erase_free(free_.find(place));
+  if (length > wanted) insert_free({place.first, place.second + wanted}, length - wanted);
+  used_.emplace(place, wanted);
+  return SegmentBlock{place.first, place.second};
+}
+
+void BlockAllocator::release(SegmentBlock block) {
+  const auto used = used_.find({block.segment, block.offset});
+  if (used == used_.end()) return;
+  Place place = used->first;
+  std::uint64_t length = used->second;
+  used_.erase(used);
+  const auto after = free_.lower_bound(place);
+  if (after != free_.end() && after->first == Place{place.first, place.second + length}) {
+    length += after->second;
+    erase_free(after);
+  }
+  const auto next = free_.lower_bound(place);
+  if (next != free_.begin()) {
+    const auto before = std::prev(next);
+    if (before->first.first == place.first &&
+        before->first.second + before->second == place.second) {
+      place = before->first;
+      length += before->second;
+      erase_free(before);
+    }
+  }
+  insert_free(place, length);
+}
+
+namespace {
+
+constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
+
+std::uint64_t read_number(const std::string& path) {
+  std::ifstream file(path);
+  std::uint64_t value = 0;
+  return file >> value ? value : kUnlimited;  // "max", or no such file
+}
+
+std::uint64_t left_of(const std::string& limit_path, const std::string& usage_path) {
+  const std::uint64_t limit = read_number(limit_path);
+  const std::uint64_t usage = read_number(usage_path);
+  if (limit == kUnlimited || usage == kUnlimited) return kUnlimited;
+  return limit > usage ? limit - usage : 0;
+}
+
+std::uint64_t limit_of(const std::string& limit_path, const std::string&) {
+  return read_number(limit_path);
+}
+
+/// Bytes; of what /proc/meminfo does not name: kUnlimited.
+std::uint64_t meminfo(std::string_view wanted) {
+  std::ifstream file("/proc/meminfo");
+  std::string key;
+  std::uint64_t kibibytes = 0;
+  for (std::string rest; file >> key >> kibibytes; std::getline(file, rest)) {
+    if (key == wanted) return kibibytes << 10;
+  }
+  return kUnlimited;
+}
+
+/// The least that `of(path of the limit, path of what is used)` gives over this process's control
+/// group and its parents, version 2 and version 1.
+template <class F>
+std::uint64_t least_in_control_groups(F&& of) {
+  std::uint64_t least = kUnlimited;
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    std::string path = line.substr(second + 1);
+    const bool unified = controllers.empty();
+    if (!unified && controllers != "memory") continue;
+    for (;; path.resize(path.find_last_of('/'))) {
+      if (path == "/") path.clear();
+      least =
+          std::min(least, unified ? of("/sys/fs/cgroup" + path + "/memory.max",
+                                       "/sys/fs/cgroup" + path + "/memory.current")
+                                  : of("/sys/fs/cgroup/memory" + path + "/memory.limit_in_bytes",
+                                       "/sys/fs/cgroup/memory" + path + "/memory.usage_in_bytes"));
+      if (path.empty()) break;
+    }
+  }
+  return least;
+}
+
+/// Shorter windows would take a good part more memory in huge pages than they are long.
+constexpr std::size_t kLeastForHugePages = std::size_t{16} << 20;
+
+constexpr std::uint64_t kMagic = 0x31776e69'61726f68;  // "horainw1"
+
+struct WindowHeader {
+  std::uint64_t magic;
+  std::uint64_t nonce;
+};
+static_assert(sizeof(WindowHeader) <= Window::kHeaderBytes);
+
+[[noreturn]] void fail(const std::string& what, int error) {
+  throw Error(ErrorCode::transport,
+              "shared memory: " + what + (error ? std::string(": ") + std::strerror(error) : ""));
+}
+
+std::uint64_t random_nonce() {
+  std::uint64_t nonce = 0;
+  if (::getrandom(&nonce, sizeof nonce, 0) != sizeof nonce) fail("getrandom", errno);
+  return nonce;
+}
+
+/// MFD_NOEXEC_SEAL (Linux 6.3): no mode bits for execution, and none to come. C libraries older
+/// than that do not name it.
+constexpr unsigned kNoExecution = 0x0008U;
+
+/// Its length never changes: if a peer truncated it, others would be killed by SIGBUS.
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+int create_memory() {
+  constexpr const char* kName = "hora.window";
+  int descriptor = ::memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING | kNoExecution);
+  if (descriptor < 0 && errno == EINVAL) {
+    descriptor = ::memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  }
+  if (descriptor < 0) fail("memfd_create", errno);
+  return descriptor;
+}
+
+/// Restricts it to this user, and fixes its length. 0 or errno.
+int seal(int descriptor) {
+  if (::fchmod(descriptor, S_IRUSR | S_IWUSR) != 0) return errno;
+  return ::fcntl(descriptor, F_ADD_SEALS, kSeals) == 0 ? 0 : errno;
+}
+
+bool is_sealed(int descriptor) {
+  const int seals = ::fcntl(descriptor, F_GET_SEALS);
+  return seals >= 0 && (seals & kSeals) == kSeals;
+}
+
+std::string megabytes(std::uint64_t bytes) {
+  return fmt::format("{} MiB", bytes >> 20);
+}
+
+struct SharedPages {
+  std::byte* data;
+  std::size_t bytes;
+  int descriptor;
+};
+
+/// All of this process; its lock is held over fork(), so that the child finds a whole list.
+struct Registry {
+  std::mutex mutex;
+  std::vector<SharedPages> pages;
+
+  Registry() { ::pthread_atfork(lock, unlock, make_private); }
+  static Registry& get() {
+    static auto& registry = *new Registry;  // never destroyed: children may be forked at the end
+    return registry;
+  }
+
+ private:
+  static void lock() { get().mutex.lock(); }
+  static void unlock() { get().mutex.unlock(); }
+  static void make_private() {
+    for (const SharedPages& shared : get().pages) {
+      const void* const mapped = ::mmap(shared.data, shared.bytes, PROT_READ | PROT_WRITE,
+                                        MAP_PRIVATE | MAP_FIXED, shared.descriptor, 0);
+      // Without them a child that uses them is ended; with them it would write into the rank's.
+      if (mapped == MAP_FAILED) ::munmap(shared.data, shared.bytes);
+    }
+    get().pages.clear();
+    unlock();
+  }
+};
+
+}  // namespace
+
+std::uint64_t available_memory() {
+  return std::min(meminfo("MemAvailable:"), least_in_control_groups(left_of));
+}
+
+std::uint64_t memory_of_host() {
+  const std::uint64_t memory = std::min(meminfo("MemTotal:"), kMaxBytes);
+  const std::uint64_t swap = std::min(meminfo("SwapTotal:"), kMaxBytes);
+  return std::min({memory + swap, least_in_control_groups(limit_of), kMaxBytes});
+}
+
+// Where a constructor fails, the destructor gives back what it has.
+Window::Window(std::size_t bytes) : Window() {
+  // ftruncate never fails for lack of memory, and touching pages beyond a limit kills the process.
+  const std::uint64_t available = available_memory();
+  if (bytes > available) {
+    throw Error(ErrorCode::out_of_memory,
+                fmt::format("shared memory: {} wanted, {} left on this machine or in its control "
+                            "group. Use fewer ranks per node, smaller tensors, or raise the limit",
+                            megabytes(bytes), megabytes(available)));
+  }
+  descriptor_ = create_memory();
+  if (::ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) {
+    fail("ftruncate to " + megabytes(bytes), errno);
+  }
+  if (const int error = seal(descriptor_)) fail("sealing", error);
+  map(bytes);
+  ticket_ = {.pid = ::getpid(), .descriptor = descriptor_, .bytes = bytes, .nonce = random_nonce()};
+  const WindowHeader header{kMagic, ticket_.nonce};
+  std::memcpy(data_, &header, sizeof header);
+}
+
+Window::Window(const WindowTicket& ticket) : Window() {
+  const std::string path = fmt::format("/proc/{}/fd/{}", ticket.pid, ticket.descriptor);
+  descriptor_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor_ < 0) fail("opening a peer's window " + path, errno);
+  struct stat status {};
+  const bool whole = ::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode) &&
+                     static_cast<std::uint64_t>(status.st_size) == ticket.bytes &&
+                     ticket.bytes >= kHeaderBytes && is_sealed(descriptor_);
+  if (!whole) fail(path + " is not the peer's window (another PID namespace?)", 0);
+  map(ticket.bytes);
+  ::close(std::exchange(descriptor_, -1));
+  WindowHeader header{};
+  std::memcpy(&header, data_, sizeof header);
+  if (header.magic != kMagic || header.nonce != ticket.nonce) {
+    fail(path + " is not the peer's window: its nonce differs (another PID namespace?)", 0);
+  }
+  ticket_ = ticket;
+}
+
+void Window::map(std::size_t bytes) {
+  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+  if (address == MAP_FAILED) fail("mapping " + megabytes(bytes), errno);
+  // Where the administrator lets shared memory have them if it asks
+  // (/sys/kernel/mm/transparent_hugepage/shmem_enabled: advise); elsewhere nothing changes.
+  if (bytes >= kLeastForHugePages) ::madvise(address, bytes, MADV_HUGEPAGE);
+  data_ = static_cast<std::byte*>(address);
+  size_ = bytes;
+}
+
+Window::Window(Window&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      ticket_(std::exchange(other.ticket_, {})) {}
+
+Window& Window::operator=(Window&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(ticket_, other.ticket_);
+  return *this;
+}
+
+Window::~Window() {
+  if (data_) ::munmap(data_, size_);
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+ForkShield::ForkShield(std::byte* data, std::size_t bytes, int descriptor) : data_(data) {
+  Registry& registry = Registry::get();
+  const std::lock_guard lock(registry.mutex);
+  registry.pages.push_back({data, bytes, descriptor});
+}
+
+ForkShield::~ForkShield() {
+  if (data_ == nullptr) return;
+  Registry& registry = Registry::get();
+  const std::lock_guard lock(registry.mutex);
+  std::erase_if(registry.pages, [this](const SharedPages& shared) { return shared.data == data_; });
+}
 
 /// In this rank's first window, after its header. Entries below `count` are complete.
 struct SharedMemory::Directory {

@@ -1,19 +1,118 @@
-/// NodeMemory in windows that the node's ranks map.
+/// Memory that several processes map: windows, which of their bytes are in use, what a child that a
+/// rank forks sees of them, and NodeMemory in windows that the node's ranks map.
 #pragma once
+
+#include <hora/export.h>
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/sync.h"
 #include "core/engine/interfaces.h"
 #include "ops/local/kernels.h"
-#include "ops/shm/window.h"
 
 namespace hora::internal {
+
+/// Tells which bytes of a set of segments are in use, without touching them. Best fit with
+/// immediate coalescing; every block is a multiple of 64 bytes. Pure. Thread rule: one thread at a
+/// time.
+class HORA_EXPORT BlockAllocator {
+ public:
+  struct SegmentBlock {
+    std::uint32_t segment = 0;
+    std::uint64_t offset = 0;
+    bool operator==(const SegmentBlock&) const = default;
+  };
+
+  /// Adds [begin, begin + bytes) of a new segment, the next one in number, as free memory.
+  void add_segment(std::uint64_t begin, std::uint64_t bytes);
+  /// Nothing where no free block is long enough.
+  std::optional<SegmentBlock> allocate(std::size_t bytes);
+  /// `block` as allocate() gave it.
+  void release(SegmentBlock block);
+  std::size_t blocks_in_use() const { return used_.size(); }
+
+ private:
+  using Place = std::pair<std::uint32_t, std::uint64_t>;  ///< segment, offset
+  void insert_free(Place place, std::uint64_t bytes);
+  void erase_free(std::map<Place, std::uint64_t>::iterator block);
+
+  std::uint32_t segments_ = 0;
+  std::map<Place, std::uint64_t> free_;                ///< place -> bytes
+  std::set<std::pair<std::uint64_t, Place>> by_size_;  ///< the same, smallest first
+  std::map<Place, std::uint64_t> used_;
+};
+
+/// The means of a peer to open a window. The nonce tells another process's file from the owner's:
+/// in another PID namespace the same pid and descriptor can mean something else.
+struct WindowTicket {
+  std::int32_t pid = 0;
+  std::int32_t descriptor = -1;
+  std::uint64_t bytes = 0;  ///< whole length, header included
+  std::uint64_t nonce = 0;
+};
+
+/// A memfd and its mapping. Nothing of it has a name in a file system, so nothing is left behind.
+/// Move-only; the destructor unmaps and closes.
+class Window {
+ public:
+  /// Bytes at the beginning that belong to the window itself.
+  static constexpr std::size_t kHeaderBytes = 4096;
+
+  Window() noexcept = default;
+  /// A new window, all zero. Throws Error(out_of_memory) where `bytes` is more than this machine or
+  /// its control group has left, Error(transport) where the kernel refuses.
+  explicit Window(std::size_t bytes);
+  /// A peer's window. Throws Error(transport) where it cannot be opened or is not the peer's.
+  explicit Window(const WindowTicket& ticket);
+  Window(Window&& other) noexcept;
+  Window& operator=(Window&& other) noexcept;
+  ~Window();
+
+  std::byte* data() const noexcept { return data_; }
+  std::size_t size() const noexcept { return size_; }
+  const WindowTicket& ticket() const noexcept { return ticket_; }
+
+ private:
+  void map(std::size_t bytes);
+
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+  int descriptor_ = -1;
+  WindowTicket ticket_;
+};
+
+/// While it lives, fork() gives the child these pages as a copy of its own: it reads what the rank
+/// has written, and what it writes itself reaches no rank. Pages that the child has not written to
+/// go on showing what ranks write. A child made by clone() or vfork() is not covered. Move-only.
+/// Thread rule: any thread.
+class ForkShield {
+ public:
+  /// [data, data + bytes) maps the beginning of file `descriptor`, shared; both outlive it.
+  ForkShield(std::byte* data, std::size_t bytes, int descriptor);
+  ForkShield(ForkShield&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  ForkShield& operator=(ForkShield&& other) noexcept {
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  ~ForkShield();
+
+ private:
+  std::byte* data_;
+};
+
+/// Bytes that are still available: the smaller of MemAvailable and what the control group has left.
+std::uint64_t available_memory();
+/// All bytes of memory, used or not, swap included: at most 2^48.
+HORA_EXPORT std::uint64_t memory_of_host();
 
 /// This rank's windows and its peers'. Its first window begins with a directory of its own, so
 /// that peers can open later ones by themselves; a window is never freed before the end.

@@ -18,7 +18,7 @@
 #include "ops/cuda/functions.h"
 #include "ops/cuda/stream.h"
 #include "tests/conformance/ranks.h"
-#include "tests/ops/nccl/gpu_world.h"
+#include "tests/support/fake_gpu/gpu_world.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal::test {

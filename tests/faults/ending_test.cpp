@@ -1,7 +1,5 @@
 // Promises 3, 4, 6 and 11: signals to horarun, the sudden end of each process that a job consists
 // of, and ranks that shut hora down as they should.
-#include <signal.h>
-
 #include <sstream>
 
 #include "tests/faults/fault_test.h"
@@ -14,68 +12,53 @@ using Kind = JobProcess::Kind;
 
 INSTANTIATE_TEST_SUITE_P(Ending, RunningJob, testing::Values(one_node(), two_hosts()), name_of);
 
-TEST_P(RunningJob, SigintEndsItWithinFiveSeconds) {
-  LaunchedJob& job = running();
-  ::kill(job.launcher(), SIGINT);
-  EXPECT_EQ(job.wait(Seconds(5)), 130) << transcript(job);
-  EXPECT_EQ(job.error_lines("was killed").size(), 0) << job.error();
+TEST_P(RunningJob, SignalsToHorarunEndItInTime) {
+  LaunchedJob& interrupted = running();
+  interrupt();
+  EXPECT_EQ(interrupted.error_lines("was killed").size(), 0) << interrupted.error();
+
+  LaunchedJob& terminated = running();
+  ::kill(terminated.rank(2), SIGSTOP);
+  ::kill(terminated.launcher(), SIGTERM);
+  EXPECT_EQ(terminated.wait(Seconds(5)), 143) << transcript(terminated);
+
+  LaunchedJob& stopped = running();
+  for (int rank = 0; rank < 4; ++rank) ::kill(stopped.rank(rank), SIGSTOP);
+  ::kill(stopped.launcher(), SIGINT);
+  stopped.read_for(Seconds(0.2));
+  interrupt(Seconds(2));
+
+  LaunchedJob& killed = running();
+  ::kill(killed.rank(1), SIGSTOP);
+  ::kill(killed.launcher(), SIGKILL);
+  EXPECT_TRUE(killed.wait_for_no_process(Seconds(5))) << transcript(killed);
+  EXPECT_EQ(killed.wait(Seconds(1)), 137);
 }
 
-TEST_P(RunningJob, SigtermEndsItThoughARankIsStopped) {
-  LaunchedJob& job = running();
-  ::kill(job.rank(2), SIGSTOP);
-  ::kill(job.launcher(), SIGTERM);
-  EXPECT_EQ(job.wait(Seconds(5)), 143) << transcript(job);
-}
-
-TEST_P(RunningJob, ASecondSigintKillsAtOnce) {
-  LaunchedJob& job = running();
-  for (int rank = 0; rank < 4; ++rank) ::kill(job.rank(rank), SIGSTOP);
-  ::kill(job.launcher(), SIGINT);
-  job.read_for(Seconds(0.2));
-  ::kill(job.launcher(), SIGINT);
-  EXPECT_EQ(job.wait(Seconds(2)), 130) << transcript(job);
-}
-
-TEST_P(RunningJob, NothingOutlivesAKilledLauncher) {
-  LaunchedJob& job = running();
-  ::kill(job.rank(1), SIGSTOP);
-  ::kill(job.launcher(), SIGKILL);
-  EXPECT_TRUE(job.wait_for_no_process(Seconds(5))) << transcript(job);
-  EXPECT_EQ(job.wait(Seconds(1)), 137);
-}
-
-TEST_P(RunningJob, AKilledMpirunIsNamed) {
-  LaunchedJob& job = running();
-  const pid_t mpirun = job.find(Kind::mpirun);
-  ASSERT_GT(mpirun, 0) << transcript(job);
-  ::kill(mpirun, SIGKILL);
-  expect_cause(137, {"mpirun was killed by signal 9 (SIGKILL)"}, Seconds(10));
-}
-
-TEST_P(RunningJob, AnMpirunThatIsToldToEndIsNamed) {
-  LaunchedJob& job = running();
-  const pid_t mpirun = job.find(Kind::mpirun);
-  ASSERT_GT(mpirun, 0) << transcript(job);
-  ::kill(mpirun, SIGTERM);
-  expect_cause(143, {"mpirun was ended by SIGTERM"}, Seconds(10));
-}
-
-TEST_P(RunningJob, AKilledGuardIsNamedWithItsRank) {
-  LaunchedJob& job = running();
-  const pid_t guard = job.find(Kind::guard, 3);
-  ASSERT_GT(guard, 0) << transcript(job);
-  ::kill(guard, SIGKILL);
-  expect_cause(137, {"rank 3 (host ", "guard", std::to_string(guard)}, Seconds(10));
-}
-
-TEST_P(RunningJob, AKilledAgentIsNamedWithItsHost) {
-  LaunchedJob& job = running();
-  const bool is_remote = GetParam().name == "two_hosts";
-  const pid_t agent = job.find(Kind::agent, -1, is_remote ? "127.0.0.2" : "");
-  ASSERT_GT(agent, 0) << transcript(job);
-  ::kill(agent, SIGKILL);
-  expect_cause(69, {"host " + GetParam().host_of_last, "agent has ended"}, Seconds(10));
+/// The processes that a job consists of besides its ranks.
+TEST_P(RunningJob, WhoseSuddenEndItWasIsNamed) {
+  struct Case {
+    Kind kind;
+    int rank, signal, status;
+    std::vector<std::string> texts;
+  };
+  const std::vector<Case> cases{
+      {Kind::mpirun, -1, SIGKILL, 137, {"mpirun was killed by signal 9 (SIGKILL)"}},
+      {Kind::mpirun, -1, SIGTERM, 143, {"mpirun was ended by SIGTERM"}},
+      {Kind::guard, 3, SIGKILL, 137, {"rank 3 (host ", "guard"}},
+      {Kind::agent, -1, SIGKILL, 69, {"host " + GetParam().host_of_last, "agent has ended"}},
+      {Kind::daemon, -1, SIGKILL, 137, {"127.0.0.2", "daemon"}}};
+  for (const Case& each : cases) {
+    if (each.kind == Kind::daemon && last_host().empty()) continue;
+    SCOPED_TRACE(each.texts.front());
+    LaunchedJob& job = running();
+    const bool is_first_host = each.kind == Kind::mpirun;
+    const pid_t process = job.process(each.kind, each.rank, is_first_host ? "" : last_host());
+    ::kill(process, each.signal);
+    std::vector<std::string> texts = each.texts;
+    if (each.kind == Kind::guard) texts.push_back(std::to_string(process));
+    expect_cause(each.status, texts, Seconds(10));
+  }
 }
 
 TEST_P(RunningJob, AStoppedRankIsNamedAndGoesOn) {
@@ -86,27 +69,7 @@ TEST_P(RunningJob, AStoppedRankIsNamedAndGoesOn) {
   EXPECT_THAT(job.error(), HasSubstr("is stopped"));
   ::kill(rank, SIGCONT);
   EXPECT_TRUE(job.wait_for("rank 1 runs again", 1, Seconds(5))) << transcript(job);
-  ::kill(job.launcher(), SIGINT);
-  EXPECT_EQ(job.wait(Seconds(5)), 130) << transcript(job);
-}
-
-TEST_F(TwoHosts, AKilledDaemonIsNamed) {
-  LaunchedJob& job = running();
-  const pid_t daemon = job.find(Kind::daemon, -1, "127.0.0.2");
-  ASSERT_GT(daemon, 0) << transcript(job);
-  ::kill(daemon, SIGKILL);
-  expect_cause(137, {"127.0.0.2", "daemon"}, Seconds(10));
-}
-
-TEST_F(TwoHosts, AStoppedDaemonIsNamed) {
-  LaunchedJob& job = running();
-  const pid_t daemon = job.find(Kind::daemon, -1, "127.0.0.2");
-  ASSERT_GT(daemon, 0) << transcript(job);
-  ::kill(daemon, SIGSTOP);
-  EXPECT_TRUE(job.wait_for("host 127.0.0.2: process " + std::to_string(daemon), 1, Seconds(10)))
-      << transcript(job);
-  ::kill(job.launcher(), SIGINT);
-  EXPECT_EQ(job.wait(Seconds(5)), 130) << transcript(job);
+  interrupt();
 }
 
 INSTANTIATE_TEST_SUITE_P(Leaving, OnLayouts,
@@ -130,16 +93,15 @@ TEST_F(FaultTest, WhoHasClosedAllDescriptorsEndsTheJobAtOnce) {
 TEST_F(FaultTest, AHundredStartsInOneProcessTakeNothing) {
   LaunchedJob& job = launch({"-np", "2"}, {"again", "-", "-"});
   ASSERT_EQ(job.wait(Seconds(120)), 0) << transcript(job);
-  std::istringstream lines(job.output());
-  int found = 0;
-  for (std::string line; std::getline(lines, line); ++found) {
+  const auto lines = lines_of(job.output());
+  for (const std::string& line : lines) {
     std::istringstream words(line);
     std::string rank, number, what, then;
     double before = 0, after = 0;
     ASSERT_TRUE(words >> rank >> number >> what >> before >> then >> after) << line;
     EXPECT_LE(after, what == "memory" ? before * 1.01 : before) << line;
   }
-  EXPECT_EQ(found, 6) << transcript(job);
+  EXPECT_EQ(lines.size(), 6U) << transcript(job);
 }
 
 }  // namespace

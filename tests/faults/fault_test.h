@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <memory>
@@ -50,6 +51,7 @@ class FaultTest : public testing::Test {
     return start({arguments, std::move(environment), input});
   }
   LaunchedJob& start(JobOptions options) {
+    expect_nothing_left();
     job_ = std::make_unique<LaunchedJob>(std::move(options));
     return *job_;
   }
@@ -98,12 +100,19 @@ class FaultTest : public testing::Test {
     EXPECT_EQ(job_->find(JobProcess::Kind::rank), 0) << transcript(*job_);
   }
 
-  /// Whatever happened: nothing is left.
-  void TearDown() override {
+  /// Whatever happened.
+  void expect_nothing_left() {
     if (!job_) return;
     EXPECT_TRUE(job_->wait(Seconds(0.1)) || HasFatalFailure()) << "the job goes on";
     EXPECT_EQ(job_->leftovers(), "") << transcript(*job_);
     job_.reset();
+  }
+  void TearDown() override { expect_nothing_left(); }
+
+  /// Ends a job that runs, as a user does.
+  void interrupt(Seconds limit = Seconds(5)) {
+    ::kill(job_->launcher(), SIGINT);
+    EXPECT_EQ(job_->wait(limit), 130) << transcript(*job_);
   }
 
   std::unique_ptr<LaunchedJob> job_;
@@ -131,6 +140,10 @@ class OnLayouts : public FaultTest, public testing::WithParamInterface<Layout> {
 
 class RunningJob : public OnLayouts {
  protected:
+  /// The host of the last ranks, as LaunchedJob::process() names it.
+  std::string last_host() const {
+    return GetParam().name == two_hosts().name ? GetParam().host_of_last : "";
+  }
   LaunchedJob& running(const std::string& program = "none") {
     return running_on(GetParam(), program);
   }

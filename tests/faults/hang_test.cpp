@@ -1,7 +1,5 @@
 // Promise 2: who hangs is named, and the job ends. With limits of some seconds in place of minutes,
 // which steps keep to on a machine that is busy otherwise.
-#include <signal.h>
-
 #include <string>
 #include <tuple>
 #include <vector>
@@ -56,18 +54,16 @@ TEST_P(Hang, AStoppedRankIsNamedWhileDataMovesAndTheJobEnds) {
   const auto status = job.wait(Seconds(30));
   ASSERT_TRUE(status) << transcript(job);
   EXPECT_NE(*status, 0);
-  EXPECT_EQ(job.error_lines("horarun: rank " + number() + " (host ").size(), 1) << transcript(job);
+  // Stopped before the data was complete, or after: then the last line begins with it as well.
+  EXPECT_FALSE(job.error_lines("horarun: rank " + number() + " (host ").empty()) << transcript(job);
   EXPECT_EQ(job.error_lines("is stopped (SIGSTOP or SIGTSTP)").size(), 1) << transcript(job);
 }
 
-TEST_P(Hang, ARankInItsOwnCodeIsAwaitedByName) {
-  hang("spin", "negotiation", {"--stall-warning", "1s", "--timeout", "5s"});
-  expect_awaited();
-}
-
-TEST_P(Hang, ASkippedTensorIsNamed) {
-  hang("skip", "negotiation", {"--stall-warning", "1s", "--timeout", "5s"});
-  expect_awaited();
+TEST_P(Hang, ARankInItsOwnCodeAndASkippedTensorAreNamed) {
+  for (const char* fault : {"spin", "skip"}) {
+    hang(fault, "negotiation", {"--stall-warning", "1s", "--timeout", "5s"});
+    expect_awaited();
+  }
 }
 
 TEST_P(Hang, WhoDoesNotCallInitIsNamedAndTheJobEnds) {
@@ -97,20 +93,14 @@ TEST_P(Hang, ARankThatRunsOnWhileOthersAreInShutdownIsNamedAndLeftAlone) {
   EXPECT_THAT(line, HasSubstr("s in shutdown() for ranks that have not called it"));
   EXPECT_THAT(line, HasSubstr(": rank " + number() + " (host ")) << "and no other";
   EXPECT_FALSE(job.wait(Seconds(7))) << "longer than HORA_TIMEOUT\n" << transcript(job);
-  ::kill(job.launcher(), SIGINT);
-  EXPECT_EQ(job.wait(Seconds(10)), 130) << transcript(job);
+  interrupt(Seconds(10));
 }
 
-class HangUnderMpirun : public FaultTest {
- protected:
-  /// mpirun leaves those of ranks that it kills.
-  internal::test::TemporaryFolder segments_;
-};
-
-TEST_F(HangUnderMpirun, ARankThatIsStoppedInPlaceOfShutdownIsNamedAndTheJobEnds) {
+TEST_F(FaultTest, UnderMpirunARankThatIsStoppedInPlaceOfShutdownIsNamedAndTheJobEnds) {
+  const internal::test::TemporaryFolder segments;  // mpirun leaves those of ranks that it kills
   std::vector<std::string> arguments = split_words(HORA_MPIRUN_FLAGS).value();
   arguments.insert(arguments.end(), {"-n", "3", FAULT_RANK, "stop", "shutdown", "1"});
-  const std::string folder = segments_.path().string();
+  const std::string folder = segments.path().string();
   LaunchedJob& job =
       start({.arguments = arguments,
              .environment = {"HORA_TIMEOUT=5s", "HORA_RANKS_PER_NODE=2", "PRTE_ALLOW_RUN_AS_ROOT=1",
@@ -123,8 +113,8 @@ TEST_F(HangUnderMpirun, ARankThatIsStoppedInPlaceOfShutdownIsNamedAndTheJobEnds)
   EXPECT_NE(*status, 0);
   const auto lines = job.error_lines("while other ranks wait for it in shutdown()");
   ASSERT_FALSE(lines.empty()) << transcript(job);
-  EXPECT_THAT(lines.front(), HasSubstr("rank 1 (host "));
-  EXPECT_THAT(lines.front(), HasSubstr("is stopped (SIGSTOP), and has been for "));
+  EXPECT_THAT(lines.front(), AllOf(HasSubstr("rank 1 (host "),
+                                   HasSubstr("is stopped (SIGSTOP), and has been for ")));
 }
 
 TEST_P(Hang, AWarningComesFirst) {
@@ -132,8 +122,7 @@ TEST_P(Hang, AWarningComesFirst) {
   ASSERT_TRUE(job.wait_for(": ready", 4)) << transcript(job);
   EXPECT_TRUE(job.wait_for("has not been submitted by ranks " + number(), 1, Seconds(20)))
       << transcript(job);
-  ::kill(job.launcher(), SIGINT);
-  EXPECT_EQ(job.wait(Seconds(10)), 130) << transcript(job);
+  interrupt(Seconds(10));
 }
 
 TEST_F(TwoHosts, ARankThatIsStoppedInInitIsNamedAndTheJobEnds) {

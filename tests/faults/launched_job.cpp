@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -24,7 +23,7 @@
 #include <thread>
 
 #include "core/base/process.h"
-#include "core/launch/control/child_process.h"
+#include "core/launch/control/system.h"
 #include "core/launch/guard/guard.h"
 #include "tests/support/read_file.h"
 
@@ -60,49 +59,37 @@ bool is_memory_of_jobs(const std::string& name) {
          std::ranges::any_of(kBeginnings, [&](auto start) { return name.starts_with(start); });
 }
 
-/// A line of /proc/sysvipc/shm or sem.
-struct SystemVObject {
-  std::string number;
-  bool is_attached = false;  ///< of segments
-};
-
-std::vector<SystemVObject> system_v(const char* kind) {
-  const bool is_memory = std::string_view(kind) == "shm";
-  std::vector<SystemVObject> result;
-  std::ifstream file(std::string("/proc/sysvipc/") + kind);
-  std::string line;
+/// The numbers of /proc/sysvipc/shm or sem; of segments those alone to which a process is attached,
+/// where that is asked for.
+std::vector<std::string> system_v(const std::string& kind, bool attached_only = false) {
+  std::vector<std::string> result;
+  std::ifstream file("/proc/sysvipc/" + kind);
+  std::string line, key, number, permissions, size, creator, last;
   std::getline(file, line);  // the columns' titles
   while (std::getline(file, line)) {
     std::istringstream words(line);
-    std::string key, number, permissions, size, creator, last;
     int attached = 0;
-    words >> key >> number >> permissions >> size;
-    if (is_memory) words >> creator >> last >> attached;
-    if (words) result.push_back({number, attached > 0});
+    words >> key >> number >> permissions >> size >> creator >> last >> attached;
+    if (!attached_only || attached > 0) result.push_back(number);
   }
+  return result;
+}
+
+/// The texts of a process's file, each of which ends with a zero byte.
+std::vector<std::string> texts_of(const fs::path& file) {
+  std::istringstream text(internal::test::read_file(file));
+  std::vector<std::string> result;
+  for (std::string each; std::getline(text, each, '\0');) result.push_back(each);
   return result;
 }
 
 /// Returns a variable of a process's environment; none where it is not set.
-std::optional<std::string> variable(const std::string& environment, const std::string& name) {
-  const std::string start = name + "=";
-  std::size_t position = 0;
-  while (position < environment.size()) {
-    const std::string entry = environment.c_str() + position;
-    if (entry.starts_with(start)) return entry.substr(start.size());
-    position += entry.size() + 1;
-  }
-  return std::nullopt;
-}
-
-std::vector<std::string> arguments_of(const fs::path& process) {
-  const std::string text = internal::test::read_file(process / "cmdline");
-  std::vector<std::string> result;
-  for (std::size_t position = 0; position < text.size();) {
-    result.emplace_back(text.c_str() + position);
-    position += result.back().size() + 1;
-  }
-  return result;
+std::optional<std::string> variable(const std::vector<std::string>& environment,
+                                    const std::string& name) {
+  const auto found = std::ranges::find_if(
+      environment, [&](const std::string& each) { return each.starts_with(name + "="); });
+  if (found == environment.end()) return std::nullopt;
+  return found->substr(name.size() + 1);
 }
 
 JobProcess::Kind kind_of(const std::vector<std::string>& arguments) {
@@ -294,9 +281,8 @@ std::optional<Seconds> LaunchedJob::since_fault() const {
 }
 
 std::string LaunchedJob::complaints() const {
-  std::istringstream lines(error_);
   std::string text;
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : lines_of(error_)) {
     const bool is_remark =
         line.starts_with("horarun: cores: ") || line.starts_with("horarun: network: ");
     if (!is_remark) text += line + "\n";
@@ -305,12 +291,9 @@ std::string LaunchedJob::complaints() const {
 }
 
 std::vector<std::string> LaunchedJob::error_lines(const std::string& text) const {
-  std::vector<std::string> result;
-  std::istringstream lines(error_);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.find(text) != line.npos) result.push_back(line);
-  }
-  return result;
+  std::vector<std::string> lines = lines_of(error_);
+  std::erase_if(lines, [&](const std::string& line) { return line.find(text) == line.npos; });
+  return lines;
 }
 
 std::vector<JobProcess> LaunchedJob::processes() const {
@@ -318,13 +301,13 @@ std::vector<JobProcess> LaunchedJob::processes() const {
   for (const fs::path& path : process_folders()) {
     const auto stat = internal::process_stat(std::stoll(path.filename()));
     if (!stat || stat->state == internal::ProcessState::gone) continue;
-    const std::string environment = internal::test::read_file(path / "environ");
+    const auto environment = texts_of(path / "environ");
     if (variable(environment, kMarkVariable) != mark_) continue;
     JobProcess process;
     process.pid = static_cast<pid_t>(stat->pid);
     process.stopped = stat->state == internal::ProcessState::stopped;
     process.name = stat->name;
-    process.kind = process.name == kStandInName ? Kind::other : kind_of(arguments_of(path));
+    process.kind = process.name == kStandInName ? Kind::other : kind_of(texts_of(path / "cmdline"));
     process.host = variable(environment, kHostVariable).value_or("");
     if (process.kind == Kind::rank || process.kind == Kind::guard) {
       for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {
@@ -344,6 +327,12 @@ pid_t LaunchedJob::find(Kind kind, int rank, const std::string& host) const {
     }
   }
   return 0;
+}
+
+pid_t LaunchedJob::process(Kind kind, int rank, const std::string& host) const {
+  const pid_t found = find(kind, rank, host);
+  if (found > 0) return found;
+  throw std::runtime_error("a process that the test wants is not there; " + transcript(*this));
 }
 
 std::string LaunchedJob::leftovers_now() const {
@@ -379,17 +368,14 @@ std::set<std::string> shared_objects() {
     if (name.starts_with("sem.")) objects.insert("semaphore " + entry.path().string());
     if (is_memory_of_jobs(name)) objects.insert("shared memory " + entry.path().string());
   }
-  for (const auto& segment : system_v("shm")) objects.insert(kSegment + segment.number);
-  for (const auto& each : system_v("sem")) objects.insert("System V semaphores " + each.number);
+  for (const std::string& number : system_v("shm")) objects.insert(kSegment + number);
+  for (const std::string& number : system_v("sem")) objects.insert("System V semaphores " + number);
   return objects;
 }
 
 bool is_used(const std::string& object) {
   if (object.starts_with(kSegment)) {
-    const auto segments = system_v("shm");
-    return std::ranges::any_of(segments, [&](const SystemVObject& each) {
-      return each.is_attached && kSegment + each.number == object;
-    });
+    return std::ranges::count(system_v("shm", true), object.substr(sizeof kSegment - 1)) > 0;
   }
   const auto path = object.find(kSharedFolder);
   if (path == object.npos) return false;
@@ -407,6 +393,13 @@ bool hosts_can_have_names() {
 
 bool hosts_can_hide_folders() {
   return std::system("unshare --uts --mount true 2> /dev/null") == 0;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> result;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) result.push_back(line);
+  return result;
 }
 
 std::string transcript(const LaunchedJob& job) {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/launch/control/event_loop.h"
+#include "core/launch/control/system.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hora::launch::test {
@@ -77,7 +77,10 @@ class LaunchedJob {
   std::vector<JobProcess> processes() const;
   /// The first of this kind, 0 where there is none. `rank` -1: any.
   pid_t find(Kind kind, int rank = -1, const std::string& host = {}) const;
-  pid_t rank(int number) const { return find(Kind::rank, number); }
+  /// The same; throws std::runtime_error with a transcript where there is none: 0 as a process's
+  /// number would be this process's own group.
+  pid_t process(Kind kind, int rank = -1, const std::string& host = {}) const;
+  pid_t rank(int number) const { return process(Kind::rank, number); }
 
   /// After the end: processes, files in TMPDIR, shared memory and semaphores, one a line; empty
   /// where all is well. Waits a moment for what is just ending.
@@ -115,6 +118,8 @@ bool is_used(const std::string& object);
 bool hosts_can_have_names();
 /// Whether they can have JobOptions::hidden, too, which in a plain chroot they cannot.
 bool hosts_can_hide_folders();
+
+std::vector<std::string> lines_of(const std::string& text);
 
 /// Output and processes, for failed assertions.
 std::string transcript(const LaunchedJob& job);

@@ -2,7 +2,6 @@
 // looks once more after all tests.
 #include <fcntl.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
 #include <sys/sem.h>
@@ -17,7 +16,6 @@
 #include <fstream>
 #include <functional>
 #include <memory>
-#include <sstream>
 
 #include "tests/faults/fault_test.h"
 
@@ -81,24 +79,19 @@ TEST(Leftovers, OfTheKernelAreSeenUnlessTheyAreUsed) {
   ::munmap(mapped, 1);
 }
 
-class LeftoversOfAJob : public FaultTest {};
-
-TEST_F(LeftoversOfAJob, AreNamed) {
+TEST_F(FaultTest, LeftoversOfAJobAreNamedAndNotThoseOfAnother) {
   LaunchedJob& job = launch({"-np", "1"}, {"none", "-", "-", "1"});
   ASSERT_EQ(job.wait(), 0) << transcript(job);
-  const auto objects = std::make_unique<SharedObjects>();
-  const std::string file = job.folder() + "/tmp/left";
-  std::ofstream(file) << "x";
-  const std::string left = job.leftovers();
-  EXPECT_THAT(left, HasSubstr("temporary file " + file));
-  for (const std::string& text : objects->texts()) EXPECT_THAT(left, HasSubstr(text + "\n"));
-  std::filesystem::remove(file);
-}
-
-TEST_F(LeftoversOfAJob, AreNotThoseOfAnotherJob) {
+  {
+    const SharedObjects objects;
+    const std::string file = job.folder() + "/tmp/left";
+    std::ofstream(file) << "x";
+    const std::string left = job.leftovers();
+    EXPECT_THAT(left, HasSubstr("temporary file " + file));
+    for (const std::string& text : objects.texts()) EXPECT_THAT(left, HasSubstr(text + "\n"));
+    std::filesystem::remove(file);
+  }
   if (!hosts_can_hide_folders()) GTEST_SKIP() << "needs root, and no plain chroot";
-  LaunchedJob& job = launch({"-np", "1"}, {"none", "-", "-", "1"});
-  ASSERT_EQ(job.wait(), 0) << transcript(job);
   const std::string elsewhere = "nsenter --mount --target " + std::to_string(::getppid());
   const std::string file = " /dev/shm/vader_segment.another." + std::to_string(::getpid());
   ASSERT_EQ(std::system((elsewhere + " touch" + file).c_str()), 0);
@@ -117,10 +110,7 @@ std::vector<std::string> found_by_script(const std::string& temporary) {
   for (int c = std::fgetc(pipe.get()); c != EOF; c = std::fgetc(pipe.get())) {
     text += static_cast<char>(c);
   }
-  std::istringstream stream(text);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
+  return lines_of(text);
 }
 
 TEST(LeftoversOfAllTests, AreListed) {

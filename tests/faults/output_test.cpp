@@ -1,12 +1,10 @@
 // Tests what ranks print, what they read, and what horarun --watch shows of them.
-#include <signal.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
 #include <set>
-#include <sstream>
 #include <thread>
 
 #include "tests/faults/fault_test.h"
@@ -15,24 +13,28 @@
 namespace hora::launch::test {
 namespace {
 
+using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::IsSupersetOf;
 using testing::Not;
+using testing::UnorderedElementsAre;
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> result;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) result.push_back(line);
-  return result;
-}
-
-class Output : public FaultTest {};
+class Output : public FaultTest {
+ protected:
+  /// The lines that a job prints, which ends well.
+  std::vector<std::string> lines_printed(const std::vector<std::string>& arguments,
+                                         const std::vector<std::string>& program,
+                                         const std::string& input = {}) {
+    LaunchedJob& job = launch(arguments, program, {}, input);
+    EXPECT_EQ(job.wait(), 0) << transcript(job);
+    return lines_of(job.output());
+  }
+};
 
 TEST_F(Output, LinesOfRanksDoNotMix) {
-  LaunchedJob& job = launch({"-np", "4"}, {"lines", "-", "-", "1"});
-  ASSERT_EQ(job.wait(), 0) << transcript(job);
   std::set<std::string> lines;
-  for (std::string& line : lines_of(job.output())) lines.insert(std::move(line));
+  for (auto& line : lines_printed({"-np", "4"}, {"lines", "-", "-", "1"})) lines.insert(line);
   std::set<std::string> expected;
   for (int rank = 0; rank < 4; ++rank) {
     const std::string start = "rank " + std::to_string(rank) + ": ";
@@ -48,11 +50,9 @@ TEST_F(Output, LinesOfRanksDoNotMix) {
 }
 
 TEST_F(Output, PrefixesNameHostAndRank) {
-  LaunchedJob& job =
-      launch({"-H", "127.0.0.1:1,127.0.0.2:1", "--prefix-output"}, {"none", "-", "-", "1"});
-  ASSERT_EQ(job.wait(), 0) << transcript(job);
-  EXPECT_THAT(lines_of(job.output()), testing::UnorderedElementsAre("127.0.0.1:0: rank 0: ready",
-                                                                    "127.0.0.2:1: rank 1: ready"));
+  EXPECT_THAT(
+      lines_printed({"-H", "127.0.0.1:1,127.0.0.2:1", "--prefix-output"}, {"none", "-", "-", "1"}),
+      UnorderedElementsAre("127.0.0.1:0: rank 0: ready", "127.0.0.2:1: rank 1: ready"));
 }
 
 /// script(1) gives horarun a terminal; elsewhere here it writes into a pipe.
@@ -81,13 +81,6 @@ TEST_F(Output, RanksKnowHowLongALineIsOnTheTerminal) {
   EXPECT_THAT(job.output(), HasSubstr("\nhas .")) << "a pipe is none";
 }
 
-TEST_F(Output, ShowsTheRanksThatAreAskedFor) {
-  LaunchedJob& job = launch({"-np", "3", "--ranks", "0,2"}, {"none", "-", "-", "1"});
-  ASSERT_EQ(job.wait(), 0) << transcript(job);
-  EXPECT_THAT(lines_of(job.output()),
-              testing::UnorderedElementsAre("rank 0: ready", "rank 2: ready"));
-}
-
 TEST_F(Output, OneFileARankInExactlyThatFolder) {
   internal::test::TemporaryFolder folder;
   const std::string path = folder.file("output");
@@ -103,17 +96,14 @@ TEST_F(Output, OneFileARankInExactlyThatFolder) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(path), {}), 2);
 }
 
-TEST_F(Output, RankZeroReadsStandardInput) {
-  LaunchedJob& job = launch({"-np", "2"}, {"input", "-", "0", "1"}, {}, "one\ntwo\n");
-  ASSERT_EQ(job.wait(), 0) << transcript(job);
-  EXPECT_THAT(job.output(), HasSubstr("rank 0: read one\nrank 0: read two\n"));
-}
-
-TEST_F(Output, VariablesAreForwardedByName) {
-  LaunchedJob& job = launch({"-H", "127.0.0.1:1,127.0.0.2:1", "-x", "FAULTS_VALUE=a b'c"},
-                            {"variable", "-", "-", "1"});
-  ASSERT_EQ(job.wait(), 0) << transcript(job);
-  EXPECT_THAT(job.output(), HasSubstr("rank 1: value a b'c"));
+TEST_F(Output, IsThatOfTheRanksThatAreAskedForWithTheirInputAndVariables) {
+  EXPECT_THAT(lines_printed({"-np", "3", "--ranks", "0,2"}, {"none", "-", "-", "1"}),
+              UnorderedElementsAre("rank 0: ready", "rank 2: ready"));
+  EXPECT_THAT(lines_printed({"-np", "2"}, {"input", "-", "0", "1"}, "one\ntwo\n"),
+              IsSupersetOf({"rank 0: read one", "rank 0: read two"}));
+  EXPECT_THAT(lines_printed({"-H", "127.0.0.1:1,127.0.0.2:1", "-x", "FAULTS_VALUE=a b'c"},
+                            {"variable", "-", "-", "1"}),
+              Contains("rank 1: value a b'c"));
 }
 
 /// Runs a shell, which starts horarun on two ranks with these redirections.
@@ -139,13 +129,11 @@ TEST_F(Output, StandardDescriptorsMayBeClosed) {
 /// mpirun binds each of two ranks with all its threads to one core.
 TEST_F(Output, EachRankMayUseItsShareOfTheCores) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  LaunchedJob& job = launch({"-np", "2"}, {"cores", "-", "-", "1"});
-  ASSERT_EQ(job.wait(), 0) << transcript(job);
-  for (const std::string& line : lines_of(job.output())) {
+  for (const auto& line : lines_printed({"-np", "2"}, {"cores", "-", "-", "1"})) {
     const auto number = line.find(" cores") == line.npos ? -1 : std::stoi(line.substr(8));
     EXPECT_TRUE(number == -1 || number >= cores / 2) << line;
   }
-  EXPECT_THAT(job.output(), HasSubstr(" cores"));
+  EXPECT_THAT(job_->output(), HasSubstr(" cores"));
 }
 
 TEST_F(Output, MpisParagraphsAreShownWithVerbose) {
@@ -174,20 +162,16 @@ TEST_P(Watch, NamesTheRankForWhichTheOthersWait) {
   EXPECT_THAT(lines.back(), HasSubstr(": step "));
   EXPECT_THAT(lines.back(), HasSubstr(" decisions"));
   EXPECT_THAT(lines.back(), HasSubstr(", mostly in \"training\""));
-  ::kill(job.launcher(), SIGINT);
-  EXPECT_EQ(job.wait(), 128 + SIGINT) << transcript(job);
+  interrupt(kHang);
 }
 
-class WatchOfOneNode : public FaultTest {};
-
-TEST_F(WatchOfOneNode, SaysThatARankIsStopped) {
+TEST_F(Output, OfAWatchSaysThatARankIsStopped) {
   LaunchedJob& job = launch(watched(one_node()), {"stop", "negotiation", "1", "0"});
   EXPECT_TRUE(job.wait_for("; stopped: rank 1")) << transcript(job);
-  ::kill(job.launcher(), SIGINT);
-  EXPECT_EQ(job.wait(), 128 + SIGINT) << transcript(job);
+  interrupt(kHang);
 }
 
-TEST_F(WatchOfOneNode, AJobThatIsNotWatchedSaysNothing) {
+TEST_F(Output, AJobThatIsNotWatchedSaysNothing) {
   LaunchedJob& job = launch({"-np", "2"}, {"late", "-", "1", "50"});
   ASSERT_EQ(job.wait(), 0) << transcript(job);
   EXPECT_EQ(job.complaints(), "");

@@ -1,6 +1,4 @@
 // Promise 14: a signal at any one rank, or at horarun, reaches all ranks.
-#include <signal.h>
-
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -31,74 +29,49 @@ void expect_got(LaunchedJob& job, const std::string& name, int times) {
   }
 }
 
-TEST_P(RunningJob, UserSignalsToHorarunReachAllRanks) {
+TEST_P(RunningJob, UserSignalsToHorarunOrAnyOneRankReachAllRanks) {
   LaunchedJob& job = running();
   for (const auto& [number, name] : kUserSignals) {
     ::kill(job.launcher(), number);
     expect_got(job, name, 1);
-  }
-  ::kill(job.launcher(), SIGINT);
-  EXPECT_EQ(job.wait(Seconds(5)), 130) << transcript(job);
-}
-
-TEST_P(RunningJob, UserSignalsToAnyOneRankReachAllRanks) {
-  LaunchedJob& job = running();
-  for (const auto& [number, name] : kUserSignals) {
     for (int rank = 0; rank < 4; ++rank) {
-      const pid_t process = job.rank(rank);
-      ASSERT_GT(process, 0) << transcript(job);
-      ::kill(process, number);
-      expect_got(job, name, rank + 1);
+      ::kill(job.rank(rank), number);
+      expect_got(job, name, rank + 2);
     }
   }
-  ::kill(job.launcher(), SIGINT);
-  EXPECT_EQ(job.wait(Seconds(5)), 130) << transcript(job);
+  interrupt();
 }
 
 /// As Slurm does, which signals what it has started: the agents.
 TEST_P(RunningJob, UserSignalsToAnAgentReachTheRanksOfItsHost) {
   LaunchedJob& job = running();
-  const bool two = GetParam().name == "two_hosts";
-  const pid_t agent = job.find(Kind::agent, -1, two ? "127.0.0.2" : "");
-  ASSERT_GT(agent, 0) << transcript(job);
+  const pid_t agent = job.process(Kind::agent, -1, last_host());
   for (const auto& [number, name] : kUserSignals) {
     ::kill(agent, number);
-    EXPECT_TRUE(job.wait_for(std::string(": got ") + name, two ? 2 : 4, Seconds(5)))
+    EXPECT_TRUE(job.wait_for(std::string(": got ") + name, last_host().empty() ? 4 : 2, Seconds(5)))
         << transcript(job);
     EXPECT_TRUE(job.wait_for(std::string("rank 3: got ") + name, 1, Seconds(0))) << transcript(job);
   }
-  ::kill(job.launcher(), SIGINT);
-  EXPECT_EQ(job.wait(Seconds(5)), 130) << transcript(job);
-}
-
-TEST_P(RunningJob, AllRanksLeaveTogetherWhereAnAgentIsToldToEnd) {
-  LaunchedJob& job = running("leave");
-  const pid_t agent = job.find(Kind::agent, -1, GetParam().name == "two_hosts" ? "127.0.0.2" : "");
-  ASSERT_GT(agent, 0) << transcript(job);
-  ::kill(agent, SIGTERM);
-  EXPECT_EQ(job.wait(Seconds(10)), 0) << transcript(job);
-  EXPECT_TRUE(job.wait_for(": leaves", 4, Seconds(0))) << transcript(job);
-  EXPECT_EQ(job.complaints(), "");
+  interrupt();
 }
 
 TEST_P(RunningJob, ARankThatATerminationKillsIsNamed) {
   LaunchedJob& job = running();
   const pid_t rank = job.rank(2);
-  ASSERT_GT(rank, 0) << transcript(job);
   ::kill(rank, SIGTERM);
   expect_cause(143, {rank_text(2, GetParam().host_of_last, rank), "by signal 15 (SIGTERM)"},
                limit());
 }
 
 /// A program whose ranks agree in each step on whether one of them was told to end.
-TEST_P(RunningJob, AllRanksLeaveTogetherWhereOneIsToldToEnd) {
-  LaunchedJob& job = running("leave");
-  const pid_t rank = job.rank(3);
-  ASSERT_GT(rank, 0) << transcript(job);
-  ::kill(rank, SIGTERM);
-  EXPECT_EQ(job.wait(Seconds(10)), 0) << transcript(job);
-  EXPECT_TRUE(job.wait_for(": leaves", 4, Seconds(0))) << transcript(job);
-  EXPECT_EQ(job.complaints(), "");
+TEST_P(RunningJob, AllRanksLeaveTogetherWhereOneOrAnAgentIsToldToEnd) {
+  for (const Kind kind : {Kind::rank, Kind::agent}) {
+    LaunchedJob& job = running("leave");
+    ::kill(job.process(kind, kind == Kind::rank ? 3 : -1, last_host()), SIGTERM);
+    EXPECT_EQ(job.wait(Seconds(10)), 0) << transcript(job);
+    EXPECT_TRUE(job.wait_for(": leaves", 4, Seconds(0))) << transcript(job);
+    EXPECT_EQ(job.complaints(), "");
+  }
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <thread>
 
 #include "core/launch/command/environment.h"
@@ -20,13 +19,6 @@ namespace {
 using testing::ElementsAreArray;
 using testing::HasSubstr;
 using testing::Not;
-
-std::vector<std::string> lines_in(const std::string& text) {
-  std::vector<std::string> result;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) result.push_back(line);
-  return result;
-}
 
 /// In srun's place: writes its arguments down, one a line, and runs the command on a host of the
 /// node's name, with the variables of a step. Without --export=ALL the command has no environment.
@@ -62,15 +54,16 @@ class Allocation : public FaultTest {
  protected:
   void SetUp() override {
     if (!hosts_can_have_names()) GTEST_SKIP() << kNoHosts;
-    const std::string path = srun_.file("srun");
-    std::ofstream(path) << kSrun;
-    ::chmod(path.c_str(), 0700);
+    std::ofstream(srun_.file("srun")) << kSrun;
+    // It is given lists without brackets.
+    std::ofstream(srun_.file("scontrol")) << "#!/bin/sh\necho \"$3\" | tr , '\\n'\n";
+    for (const char* const name : {"srun", "scontrol"}) ::chmod(srun_.file(name).c_str(), 0700);
   }
 
   /// From a batch script, which Slurm runs on node1. PATH leads to srun and the program.
   LaunchedJob& submit(const std::vector<std::string>& arguments,
                       const std::vector<std::string>& more_variables = {},
-                      const std::string& nodes = "node[1-2]") {
+                      const std::string& nodes = "node1,node2") {
     std::vector<std::string> environment{
         "SLURM_JOB_ID=7",
         "SLURM_JOB_NODELIST=" + nodes,
@@ -81,11 +74,12 @@ class Allocation : public FaultTest {
         "SLURM_CPUS_ON_NODE=2",
         "PATH=" + srun_.path().string() + ":" +
             std::filesystem::path(FAULT_RANK).parent_path().string() + ":" + std::getenv("PATH")};
-    environment.insert(environment.end(), more_variables.begin(), more_variables.end());
+    // Of one name the first counts.
+    environment.insert(environment.begin(), more_variables.begin(), more_variables.end());
     return start({arguments, environment, {}, "node1"});
   }
   std::vector<std::string> srun_arguments(const std::string& node) const {
-    return lines_in(internal::test::read_file(srun_.file("srun." + node)));
+    return lines_of(internal::test::read_file(srun_.file("srun." + node)));
   }
 
   internal::test::TemporaryFolder srun_;
@@ -99,7 +93,7 @@ class AllocatedCores : public Allocation {
 TEST_F(Allocation, GivesHostsRanksAndPath) {
   LaunchedJob& job = submit({"--prefix-output", "fault_rank", "none", "-", "-", "1"});
   ASSERT_EQ(job.wait(), 0) << transcript(job);
-  EXPECT_THAT(lines_in(job.output()),
+  EXPECT_THAT(lines_of(job.output()),
               testing::UnorderedElementsAre("node1:0: rank 0: ready", "node1:1: rank 1: ready",
                                             "node2:2: rank 2: ready", "node2:3: rank 3: ready"))
       << transcript(job);
@@ -120,7 +114,7 @@ TEST_F(Allocation, TasksThatWereAskedForAreTheRanks) {
       submit({"--prefix-output", "fault_rank", "none", "-", "-", "1"},
              {"SLURM_NTASKS=2", "SLURM_TASKS_PER_NODE=1(x2)", "SLURM_CPUS_PER_TASK=2"});
   ASSERT_EQ(job.wait(), 0) << transcript(job);
-  EXPECT_THAT(lines_in(job.output()),
+  EXPECT_THAT(lines_of(job.output()),
               testing::UnorderedElementsAre("node1:0: rank 0: ready", "node2:1: rank 1: ready"))
       << transcript(job);
 }
@@ -134,7 +128,7 @@ TEST_F(AllocatedCores, AreSharedByItsRanks) {
                                                  "SLURM_CPUS_ON_NODE=" + std::to_string(granted)});
     ASSERT_EQ(job.wait(), 0) << transcript(job);
     const std::string number = std::to_string(granted);
-    EXPECT_THAT(lines_in(job.output()), testing::ElementsAre(number, number)) << transcript(job);
+    EXPECT_THAT(lines_of(job.output()), testing::ElementsAre(number, number)) << transcript(job);
   }
 }
 
@@ -142,7 +136,6 @@ TEST_F(Allocation, ADeadRankIsNamedWithItsNode) {
   LaunchedJob& job = submit({"fault_rank", "none", "-", "-", "0"});
   ASSERT_TRUE(job.wait_for(": ready", 4)) << transcript(job);
   const pid_t rank = job.rank(3);
-  ASSERT_GT(rank, 0) << transcript(job);
   ::kill(rank, SIGKILL);
   expect_cause(137, {rank_text(3, "node2", rank), "was killed by signal 9 (SIGKILL)"}, Seconds(10));
 }
@@ -151,7 +144,7 @@ TEST_F(Allocation, HostsThatAreNamedAreReachedBySrunToo) {
   LaunchedJob& job =
       submit({"-H", "node2:1", "--prefix-output", "fault_rank", "none", "-", "-", "1"});
   ASSERT_EQ(job.wait(), 0) << transcript(job);
-  EXPECT_THAT(lines_in(job.output()), testing::ElementsAre("node2:0: rank 0: ready"));
+  EXPECT_THAT(lines_of(job.output()), testing::ElementsAre("node2:0: rank 0: ready"));
   EXPECT_THAT(srun_arguments("node2"), Not(testing::IsEmpty()));
 }
 
@@ -165,7 +158,7 @@ TEST_F(Allocation, ANodeThatSrunCannotReachIsNamedWithItsWords) {
 
 TEST_F(Allocation, VariablesThatContradictAreNamed) {
   submit({"fault_rank", "none", "-", "-"}, {"SLURM_JOB_CPUS_PER_NODE=2"});
-  expect_cause(2, {"SLURM_JOB_CPUS_PER_NODE", "numbers for 1 hosts"}, Seconds(5));
+  expect_cause(2, {"SLURM_JOB_CPUS_PER_NODE", "has numbers for 1 hosts"}, Seconds(5));
 }
 
 }  // namespace

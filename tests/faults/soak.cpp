@@ -124,24 +124,31 @@ bool is_right(const Case& each, const LaunchedJob& job, int status, pid_t proces
   const bool is_awaited = is_late ||
                           (has(last, "rank " + number + " ") && has(last, " did not come to ")) ||
                           has(said, "waits for rank " + number) || has(said, "ranks " + number);
-  if (each.fault == "kill") return status == 137 && has(last, rank) && has(last, "SIGKILL");
-  if (each.fault == "segv") return status == 139 && has(last, rank) && has(last, "SIGSEGV");
   const std::string lacks = each.phase == "init" ? "before it called hora::init" : "shutdown";
-  if (each.fault == "exit0") return status == 1 && has(last, rank) && has(last, lacks);
-  if (each.fault == "exit3") return status == 3 && has(last, rank);
-  if (each.fault == "throw") return status == 134 && has(last, rank) && has(last, "own error");
-  if (each.fault == "abort") return status == 7 && has(last, rank);
-  if (each.fault == "all die") return status == 137 && has(last, "SIGKILL");
+  struct Right {
+    std::optional<int> status;
+    std::vector<std::string> parts = {};  ///< of its last line
+  };
+  const std::map<std::string, Right> rights{{"kill", {137, {rank, "SIGKILL"}}},
+                                            {"segv", {139, {rank, "SIGSEGV"}}},
+                                            {"exit0", {1, {rank, lacks}}},
+                                            {"exit3", {3, {rank}}},
+                                            {"throw", {134, {rank, "own error"}}},
+                                            {"abort", {7, {rank}}},
+                                            {"all die", {137, {"SIGKILL"}}},
+                                            {"SIGINT", {130}},
+                                            {"SIGTERM", {143}},
+                                            {"kill launcher", {137}},
+                                            {"kill mpirun", {{}, {"mpirun was killed"}}},
+                                            {"kill guard", {{}, {rank, "guard"}}},
+                                            {"kill agent", {69, {"agent"}}},
+                                            {"kill daemon", {{}, {"127.0.0.2", "daemon"}}}};
   if (each.fault == "stop") return has(said, rank) && has(said, "is stopped") && status != 0;
   if (each.fault == "spin" || each.fault == "skip") return is_awaited && status != 0;
-  if (each.fault == "SIGINT") return status == 130;
-  if (each.fault == "SIGTERM") return status == 143;
-  if (each.fault == "kill launcher") return status == 137;
-  if (process <= 0) return true;  // was not there yet
-  if (each.fault == "kill mpirun") return has(last, "mpirun was killed");
-  if (each.fault == "kill guard") return has(last, rank) && has(last, "guard");
-  if (each.fault == "kill agent") return has(last, "agent") && status == 69;
-  return has(last, "127.0.0.2") && has(last, "daemon");
+  if (process <= 0 && !each.inside) return true;  // was not there yet
+  const Right& right = rights.at(each.fault);
+  return status == right.status.value_or(status) &&
+         std::ranges::all_of(right.parts, [&](const auto& part) { return has(last, part); });
 }
 
 double now() {

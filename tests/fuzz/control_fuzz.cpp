@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/launch/control/channel.h"
-#include "core/launch/control/child_process.h"
+#include "core/launch/control/system.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/require.h"
 
@@ -54,7 +54,7 @@ void as_stranger(std::span<const std::byte> bytes, bool connects) {
   int ends[2];
   HORA_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
   const UniqueFd stranger(ends[0]);
-  const SecretKey token(SecretKey::Material{std::byte{1}});
+  const SecretKey token(new KeyBytes{1});
   EventLoop loop;
   loop.each(std::chrono::milliseconds(0), [&] { loop.stop(); });
   Channel channel(

@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "core/flight/record_reader.h"
-#include "core/flight/record_writer.h"
 #include "core/launch/diagnose/diagnosis.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/require.h"
@@ -43,7 +42,6 @@ void read_as_memory(const std::uint8_t* data, std::size_t size) {
     const auto word = input.take<std::uint64_t>();
     std::memcpy(words + at * sizeof word, &word, sizeof word);
   }
-  glance_at(memory->layout());
   read_arrivals(memory->layout().arrivals);
   const auto record = read_record(memory->layout(), {});
   if (record) HORA_REQUIRE(record_from_json(to_json(*record)).has_value());

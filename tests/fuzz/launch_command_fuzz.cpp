@@ -7,38 +7,11 @@
 #include "core/launch/command/cores.h"
 #include "core/launch/command/environment.h"
 #include "core/launch/command/mpi.h"
-#include "core/launch/command/remote_shell.h"
 #include "tests/fuzz/require.h"
 
 namespace {
 
 using namespace hora::launch;
-
-/// A command that was read is the same when it is written for a shell and read again.
-void remote_command(const std::string& text) {
-  const Lookup lookup = [](std::string_view name) { return "<" + std::string(name) + ">"; };
-  const auto command = parse_remote_command(text, lookup);
-  if (!command) {
-    HORA_REQUIRE(!command.error().empty());
-    return;
-  }
-  HORA_REQUIRE(!command->arguments.empty());
-  for (const Variable& variable : command->environment)
-    HORA_REQUIRE(is_variable_name(variable.name));
-  Command alone{command->arguments, {}};
-  const auto again = parse_remote_command(as_shell_line(alone), lookup);
-  HORA_REQUIRE(!again || *again == alone);
-}
-
-void host_list(const std::string& text) {
-  const auto hosts = expand_host_list(text);
-  if (!hosts) {
-    HORA_REQUIRE(!hosts.error().empty());
-    return;
-  }
-  HORA_REQUIRE(!hosts->empty() && hosts->size() <= kMostSlurmHosts);
-  HORA_REQUIRE(std::ranges::all_of(*hosts, is_host_name));
-}
 
 void counts(const std::string& text) {
   const auto numbers = expand_counts(text);
@@ -46,7 +19,7 @@ void counts(const std::string& text) {
     HORA_REQUIRE(!numbers.error().empty());
     return;
   }
-  HORA_REQUIRE(!numbers->empty() && numbers->size() <= kMostSlurmHosts);
+  HORA_REQUIRE(!numbers->empty() && numbers->size() <= kMostRanks);
   HORA_REQUIRE(std::ranges::all_of(*numbers, [](int number) { return number > 0; }));
 }
 
@@ -61,12 +34,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
   switch (data[0]) {
-    case 'R':
-      remote_command(text);
-      break;
-    case 'H':
-      host_list(text);
-      break;
     case 'C':
       counts(text);
       break;

@@ -1,6 +1,6 @@
 // The texts that name the place of a rendezvous, its token and networks.
 #include "core/launch/control/secret.h"
-#include "core/launch/network/interfaces.h"
+#include "core/launch/network/network.h"
 #include "core/launch/options/hosts.h"
 #include "tests/fuzz/require.h"
 
@@ -12,6 +12,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     HORA_REQUIRE(parse_rendezvous(to_url(*place)) == place);
   }
   static_cast<void>(token_from_text(text));
-  static_cast<void>(parse_subnet(text));
+  static_cast<void>(parse_address(text));
   return 0;
 }

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "core/launch/control/event_loop.h"
+#include "core/launch/control/system.h"
 
 namespace hora::launch::test {
 

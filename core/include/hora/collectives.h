@@ -6,18 +6,7 @@
 ///     hora::allreduce(world, hora::view(gradients), {.name = "gradients"});       // their average
 ///     hora::Result all = hora::allgather(world, hora::view(gradients), {.name = "all"});
 ///
-/// Errors, all hora::Error: mismatch (the same on every rank, naming tensor, ranks and both values;
-/// the next collective is right), duplicate_name (at once), invalid_argument (at once: null data,
-/// an extent below 0, over 64 of them or 2^48 bytes, unknown type, op, device or process set,
-/// average or scale of integers, bad root, splits or timeout, name over 1024 bytes), shut_down,
-/// out_of_memory, transport, timeout.
-///
-/// A collective that is not complete within its `timeout` after this rank has submitted it throws
-/// Error(timeout), which names the tensor and the ranks that lack it. Peers may still reach this
-/// rank's memory, so everything in flight and later throws it, on all ranks, and the job ends;
-/// after it, and after Error(transport), other nodes may still read plain memory that a blocking
-/// call was given. Without an engine thread waiting and Context::progress() notice it. On a GPU
-/// HORA_DEVICE_TIMEOUT holds instead once all ranks have submitted.
+/// Errors, all hora::Error, and time limits: docs/failures.md, "Errors of collectives".
 ///
 /// Reproducible to the bit: each element is summed in local rank order, then in node order, float16
 /// and bfloat16 in float32 within a node and between nodes, rounded once each. On GPUs:

@@ -21,6 +21,7 @@
 
 #include <chrono>
 #include <concepts>
+#include <iterator>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -61,13 +62,22 @@ class BasicGroupHandle {
 using GroupHandle = BasicGroupHandle<Handle>;
 using ResultGroupHandle = BasicGroupHandle<ResultHandle>;
 
-/// Views in a std::span, array or vector, not `{}`, which could be LibTorch's tensors.
+/// Views in a std::span, array or vector, not `{}`, which could be LibTorch's tensors. Those of
+/// ConstTensorView may be given as either kind.
 template <class View>
 class ViewSpan : public std::span<const View> {
  public:
   template <class Views>
   requires std::convertible_to<Views&&, std::span<const View>> ViewSpan(Views&& views)
       : std::span<const View>(views) {}  // NOLINT: a conversion
+};
+template <>
+class ViewSpan<ConstTensorView> : public std::vector<ConstTensorView> {
+ public:
+  template <class Views>
+  requires(std::convertible_to<Views&&, std::span<const TensorView>> ||
+           std::convertible_to<Views&&, std::span<const ConstTensorView>>) ViewSpan(Views&& views)
+      : std::vector<ConstTensorView>(std::begin(views), std::end(views)) {}  // NOLINT: likewise
 };
 
 /// Each does for every tensor what the function of collectives.h without `grouped_` does.
@@ -83,37 +93,24 @@ void grouped_broadcast(const Context& context, ViewSpan<TensorView> tensors,
                                                   const BroadcastOptions& options = {});
 
 /// These return each tensor's result, in order.
-std::vector<Result> grouped_allgather(const Context& context, ViewSpan<ConstTensorView> tensors,
+std::vector<Result> grouped_allgather(const Context& context,
+                                      const ViewSpan<ConstTensorView>& tensors,
                                       const AllgatherOptions& options = {});
 [[nodiscard]] ResultGroupHandle grouped_allgather_async(const Context& context,
-                                                        ViewSpan<ConstTensorView> tensors,
+                                                        const ViewSpan<ConstTensorView>& tensors,
                                                         const AllgatherOptions& options = {});
 /// options.splits are those of every tensor.
-std::vector<Result> grouped_alltoall(const Context& context, ViewSpan<ConstTensorView> tensors,
+std::vector<Result> grouped_alltoall(const Context& context,
+                                     const ViewSpan<ConstTensorView>& tensors,
                                      const AlltoallOptions& options = {});
 [[nodiscard]] ResultGroupHandle grouped_alltoall_async(const Context& context,
-                                                       ViewSpan<ConstTensorView> tensors,
+                                                       const ViewSpan<ConstTensorView>& tensors,
                                                        const AlltoallOptions& options = {});
 std::vector<Result> grouped_reduce_scatter(const Context& context,
-                                           ViewSpan<ConstTensorView> tensors,
+                                           const ViewSpan<ConstTensorView>& tensors,
                                            const ReduceScatterOptions& options = {});
 [[nodiscard]] ResultGroupHandle grouped_reduce_scatter_async(
-    const Context& context, ViewSpan<ConstTensorView> tensors,
+    const Context& context, const ViewSpan<ConstTensorView>& tensors,
     const ReduceScatterOptions& options = {});
-
-std::vector<Result> grouped_allgather(const Context& context, ViewSpan<TensorView> tensors,
-                                      const AllgatherOptions& options = {});
-[[nodiscard]] ResultGroupHandle grouped_allgather_async(const Context& context,
-                                                        ViewSpan<TensorView> tensors,
-                                                        const AllgatherOptions& options = {});
-std::vector<Result> grouped_alltoall(const Context& context, ViewSpan<TensorView> tensors,
-                                     const AlltoallOptions& options = {});
-[[nodiscard]] ResultGroupHandle grouped_alltoall_async(const Context& context,
-                                                       ViewSpan<TensorView> tensors,
-                                                       const AlltoallOptions& options = {});
-std::vector<Result> grouped_reduce_scatter(const Context& context, ViewSpan<TensorView> tensors,
-                                           const ReduceScatterOptions& options = {});
-[[nodiscard]] ResultGroupHandle grouped_reduce_scatter_async(
-    const Context& context, ViewSpan<TensorView> tensors, const ReduceScatterOptions& options = {});
 
 }  // namespace hora

@@ -25,7 +25,7 @@ namespace HORA_EXPORT hora {
 enum class CrossAlgorithm : std::uint8_t { automatic = 0, direct = 1, ring = 2 };
 /// Whether MPI is given GPU memory; `automatic`: where every rank's MPI says that it takes it.
 enum class CudaAwareMpi : std::uint8_t { automatic = 0, on = 1, off = 2 };
-/// What carries collectives on GPUs between nodes; `automatic`: NCCL where it finds a network
+/// Carrier of collectives on GPUs between nodes; `automatic`: NCCL where it finds a network
 /// better than sockets on every rank, else MPI.
 enum class GpuNetwork : std::uint8_t { automatic = 0, mpi = 1, nccl = 2 };
 /// Whether LibTorch's tensors lie where the node's ranks reach them; `automatic`: where several
@@ -120,9 +120,9 @@ struct Settings {
   /// off spares each rank the GPU memory that this takes.
   bool cuda = true;
 
-  /// What carries collectives on GPUs between nodes: mpi (NCCL in the node, MPI and the CPU's sums
-  /// between), nccl (one NCCL communicator, with NCCL's sums), or auto (nccl where NCCL finds a
-  /// network better than sockets on every rank, else mpi).
+  /// The carrier of collectives on GPUs between nodes: mpi (NCCL in the node, MPI and the CPU's
+  /// sums between), nccl (one NCCL communicator, with NCCL's sums), or auto (nccl where NCCL finds
+  /// a network better than sockets on every rank, else mpi).
   GpuNetwork gpu_network = GpuNetwork::automatic;
 
   /// The most thread blocks, and so multiprocessors of the GPU, that each of NCCL's kernels takes

@@ -5,12 +5,7 @@
 ///     train_one_epoch();
 ///     hora::stop_timeline(world);
 ///
-/// pid is the rank; rows of process sets have their number, "loss (set 1)". "negotiate" has
-/// "last_rank" and "late_us" where the name was known (of several nodes on rank 0). Times are
-/// microseconds of the host's steady clock; "hora_timeline" has the wall clock of the same moment,
-/// to fit several hosts. A crash leaves out the closing bracket (the format allows that) and the
-/// last fifth of a second at most. Events that come too fast are dropped and counted
-/// ("dropped_events"). Thread rule: any thread.
+/// Events that come too fast are dropped and counted. Thread rule: any thread.
 #pragma once
 
 #include <hora/context.h>

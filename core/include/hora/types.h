@@ -51,40 +51,28 @@ struct BFloat16 {
   bool operator==(const BFloat16&) const = default;
 };
 
+namespace detail {
+/// The place of T in the list, in the order of DataType; the list's length where it is not in it.
+template <class T, class... All>
+constexpr int place_among() {
+  int place = 0;
+  (void)((std::is_same_v<T, All> || (++place, false)) || ...);
+  return place;
+}
+template <class T>
+inline constexpr int kPlace =
+    place_among<T, Float16, BFloat16, float, double, std::int32_t, std::int64_t, std::uint8_t,
+                std::int8_t, std::int16_t, bool, std::uint16_t, std::uint32_t, std::uint64_t>();
+}  // namespace detail
+
 /// Maps a C++ type to its DataType: `data_type_of<float>` is DataType::float32.
 template <class T>
 inline constexpr DataType data_type_of = [] {
-  static_assert(sizeof(T) == 0, "hora has no DataType for this C++ type");
-  return DataType::uint8;
+  static_assert(detail::kPlace<T> < 13, "hora has no DataType for this C++ type");
+  return static_cast<DataType>(detail::kPlace<T>);
 }();
 template <>
-inline constexpr DataType data_type_of<float> = DataType::float32;
-template <>
-inline constexpr DataType data_type_of<double> = DataType::float64;
-template <>
-inline constexpr DataType data_type_of<std::int32_t> = DataType::int32;
-template <>
-inline constexpr DataType data_type_of<std::int64_t> = DataType::int64;
-template <>
-inline constexpr DataType data_type_of<std::uint8_t> = DataType::uint8;
-template <>
-inline constexpr DataType data_type_of<std::int8_t> = DataType::int8;
-template <>
-inline constexpr DataType data_type_of<std::int16_t> = DataType::int16;
-template <>
-inline constexpr DataType data_type_of<std::uint16_t> = DataType::uint16;
-template <>
-inline constexpr DataType data_type_of<std::uint32_t> = DataType::uint32;
-template <>
-inline constexpr DataType data_type_of<std::uint64_t> = DataType::uint64;
-template <>
 inline constexpr DataType data_type_of<std::byte> = DataType::uint8;
-template <>
-inline constexpr DataType data_type_of<Float16> = DataType::float16;
-template <>
-inline constexpr DataType data_type_of<BFloat16> = DataType::bfloat16;
-template <>
-inline constexpr DataType data_type_of<bool> = DataType::boolean;
 
 /// How the values of all ranks become one. The numbers are part of the wire format: append only.
 ///

@@ -16,48 +16,24 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <map>
 #include <optional>
-#include <set>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
 
 #include "core/launch/command/command.h"
 #include "core/launch/command/cores.h"
-#include "core/launch/command/remote_shell.h"
-#include "core/launch/control/child_process.h"
-#include "core/launch/control/event_loop.h"
-#include "core/launch/network/network_trial.h"
+#include "core/launch/control/system.h"
+#include "core/launch/network/network.h"
 #include "core/launch/watch/ending.h"
 
 namespace hora::launch {
 namespace {
-
-std::string wrong_with_folder(const std::string& folder) {
-  struct stat status {};
-  const bool is_there = ::stat(folder.c_str(), &status) == 0;
-  if (is_there && S_ISDIR(status.st_mode)) return {};
-  return fmt::format(
-      "the folder {}: {}; ranks start in the folder in which horarun was started, or "
-      "that --wdir names",
-      folder, is_there ? "it is no folder" : std::strerror(errno));
-}
-
-std::string wrong_with_program(const Prepare& request) {
-  const std::string path = program_from(request.folder, request.program);
-  const auto file = inspect_program(path, request.path);
-  if (file) return {};
-  std::error_code ignored;
-  const bool is_missing = path.find('/') != path.npos && !std::filesystem::exists(path, ignored);
-  return file.error() +
-         (is_missing ? "; copy it there, or name a folder that all hosts share" : "");
-}
 
 /// Twice the 8 MiB that Open MPI's daemon writes there for itself and its ranks.
 constexpr std::uint64_t kTemporaryBytes = std::uint64_t{16} << 20;
@@ -67,46 +43,56 @@ std::string temporary_folder() {
   return folder != nullptr && *folder == '/' ? folder : "/tmp";
 }
 
-std::string wrong_with_environment() {
+/// Bytes; none: unknown.
+std::optional<std::uint64_t> free_space(const std::string& folder) {
   struct statvfs space {};
-  const bool is_known = ::statvfs(temporary_folder().c_str(), &space) == 0 && space.f_blocks > 0;
-  const std::uint64_t left = std::uint64_t{space.f_bavail} * space.f_frsize;
-  if (is_known && left < kTemporaryBytes) {
+  if (::statvfs(folder.c_str(), &space) != 0 || space.f_blocks == 0) return std::nullopt;
+  return std::uint64_t{space.f_bavail} * space.f_frsize;
+}
+
+/// Says what is wrong with the folder or the program; empty where both are there.
+std::string wrong_with(const Prepare& request) {
+  struct stat status {};
+  const bool is_there = ::stat(request.folder.c_str(), &status) == 0;
+  if (!is_there || !S_ISDIR(status.st_mode)) {
     return fmt::format(
-        "the folder {} has {} MiB left, MPI needs {}; remove what lies there, or set "
-        "TMPDIR to another",
-        temporary_folder(), left >> 20, kTemporaryBytes >> 20);
+        "the folder {}: {}; ranks start in the folder in which horarun was started, or "
+        "that --wdir names",
+        request.folder, is_there ? "it is no folder" : std::strerror(errno));
   }
-  const char* path = std::getenv("PATH");
-  if (path != nullptr && *path != '\0') return {};
-  return "PATH is not set, without which mpirun does not start; export "
-         "PATH=/usr/local/bin:/usr/bin:/bin";
-}
-
-std::uint64_t free_shared_memory() {
-  struct statvfs memory {};
-  return ::statvfs("/dev/shm", &memory) == 0 ? std::uint64_t{memory.f_bavail} * memory.f_frsize : 0;
-}
-
-std::string cores_in_words(const Prepare& request) {
-  if (request.ranks == 0) return {};
-  const auto binding = parse_binding(request.binding).value_or(Binding::automatic);
-  return describe_cores(granted_cores(), static_cast<int>(request.ranks), binding,
-                        static_cast<int>(request.world_size), request.threads);
+  const std::string path = program_from(request.folder, request.program);
+  const auto file = inspect_program(path, request.path);
+  if (file) return {};
+  std::error_code ignored;
+  const bool is_missing = path.find('/') != path.npos && !std::filesystem::exists(path, ignored);
+  return file.error() +
+         (is_missing ? "; copy it there, or name a folder that all hosts share" : "");
 }
 
 }  // namespace
 
 Prepared prepare(const Prepare& request) {
   Prepared result;
-  std::string wrong = wrong_with_folder(request.folder);
-  if (wrong.empty()) wrong = wrong_with_program(request);
-  for (std::string& problem : std::array{wrong, wrong_with_environment()}) {
-    if (!problem.empty()) result.problems.push_back(std::move(problem));
+  if (auto wrong = wrong_with(request); !wrong.empty()) result.problems.push_back(wrong);
+  const std::uint64_t left = free_space(temporary_folder()).value_or(kTemporaryBytes);
+  const char* path = std::getenv("PATH");
+  if (left < kTemporaryBytes) {
+    result.problems.push_back(fmt::format(
+        "the folder {} has {} MiB left, MPI needs {}; remove what lies there, or set TMPDIR to "
+        "another",
+        temporary_folder(), left >> 20, kTemporaryBytes >> 20));
+  } else if (path == nullptr || *path == '\0') {
+    result.problems.push_back(
+        "PATH is not set, without which mpirun does not start; export "
+        "PATH=/usr/local/bin:/usr/bin:/bin");
   }
-  result.cores = cores_in_words(request);
+  if (request.ranks > 0) {
+    const auto binding = parse_binding(request.binding).value_or(Binding::automatic);
+    result.cores = describe_cores(granted_cores(), static_cast<int>(request.ranks), binding,
+                                  static_cast<int>(request.world_size), request.threads);
+  }
   result.memory = available_memory(read_small_file);
-  result.shared_memory = free_shared_memory();
+  result.shared_memory = free_space("/dev/shm").value_or(0);
   result.clock_ns = wall_clock_ns();
   return result;
 }
@@ -167,18 +153,6 @@ std::vector<std::string> rank_environment_of_session() {
   return result;
 }
 
-void start_keeper(const SessionFolders& folders) {
-  ChildOptions options;
-  options.arguments = {"/proc/self/exe", "--keeper", std::to_string(::getpid())};
-  options.arguments.insert(options.arguments.end(), folders.paths().begin(), folders.paths().end());
-  // Streams of its own: the agent's are its connection with the launcher.
-  const UniqueFd nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
-  options.output = options.error = nowhere.get();
-  options.own_session = true;
-  const auto started = start_child(options);
-  if (!started) throw std::runtime_error(started.error());
-}
-
 int run_keeper(std::span<const std::string> arguments) {
   if (arguments.empty()) return 2;
   ::signal(SIGTERM, SIG_IGN);
@@ -212,44 +186,39 @@ void remove_session_folders(const std::vector<std::string>& paths) noexcept {
 
 namespace {
 
+/// Starts a process that removes the folders where this one is killed; it ends with this one
+/// otherwise.
+void start_keeper(const SessionFolders& folders) {
+  ChildOptions options;
+  options.arguments = {"/proc/self/exe", "--keeper", std::to_string(::getpid())};
+  options.arguments.insert(options.arguments.end(), folders.paths().begin(), folders.paths().end());
+  // Streams of its own: the agent's are its connection with the launcher.
+  const UniqueFd nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  options.output = options.error = nowhere.get();
+  options.own_session = true;
+  const auto started = start_child(options);
+  if (!started) throw std::runtime_error(started.error());
+}
+
 using std::chrono::milliseconds;
 
 /// More than this waiting for the launcher: what guards report waits in their pipe.
 constexpr std::size_t kMostQueued = std::size_t{4} << 20;
 constexpr milliseconds kAgentTick{100};
-constexpr milliseconds kStopScan{2000};
 constexpr milliseconds kLastFlush{2000};
 constexpr milliseconds kKillLimit{5000};
 /// From a rank's SIGKILL until its guard has said so, and has written its flight record.
 constexpr milliseconds kReportTime{1000};
 constexpr int kNotStarted = 127;  ///< as a shell has it
 
-/// Returns the last value in `environment` ("NAME=VALUE"), else this process's; empty where there
-/// is none.
-std::string value_of(std::string_view name, const std::vector<std::string>& environment) {
-  const std::string start = fmt::format("{}=", name);
-  for (auto variable = environment.rbegin(); variable != environment.rend(); ++variable) {
-    if (variable->starts_with(start)) return variable->substr(start.size());
-  }
-  const char* own = std::getenv(std::string(name).c_str());
-  return own == nullptr ? "" : own;
-}
-
-/// Without its streams; an error says what is wrong with the request.
-tl::expected<ChildOptions, std::string> child_of(const Start& request) {
+/// Without its streams.
+ChildOptions child_of(const Start& request) {
   ChildOptions child;
   child.environment = request.environment;
   child.arguments = request.arguments;
+  if (child.arguments.empty()) child.arguments = shell_command(request.text);
   child.folder = request.folder;
   child.dies_with_parent = true;
-  if (!child.arguments.empty()) return child;
-  const auto command = parse_remote_command(
-      request.text, [&](std::string_view name) { return value_of(name, request.environment); });
-  if (!command) return tl::unexpected(command.error());
-  child.arguments = command->arguments;
-  for (const Variable& variable : command->environment) {
-    child.environment.push_back(fmt::format("{}={}", variable.name, variable.value));
-  }
   return child;
 }
 
@@ -272,8 +241,8 @@ class Agent {
 
   /// A process that the agent has started for the launcher: mpirun, or a daemon of MPI's.
   struct Started {
-    std::uint32_t number = 0;  ///< the launcher's
-    UniqueFd output = {}, error = {};
+    std::uint32_t number = 0;              ///< the launcher's
+    std::array<UniqueFd, 2> streams = {};  ///< output, error
   };
   /// As its guard has reported it.
   struct Rank {
@@ -284,7 +253,7 @@ class Agent {
   };
 
   tl::expected<void, std::string> start(const Start& request);
-  bool pass_on(const Started& process, bool error);
+  bool pass_on(const Started& process, std::size_t stream);
   void on_ended(pid_t process, int status);
 
   void add(const RankStarted& started);
@@ -298,7 +267,6 @@ class Agent {
   void on_reports();
   void on_report(Message&& message);
   void reap();
-  void report_stopped();
   void end_all(milliseconds grace, int signal = SIGTERM);
   void end_alone(const std::string& why);
   void finish();
@@ -314,11 +282,9 @@ class Agent {
   FrameReader report_frames_;
   UniqueFd signals_;
   std::map<std::int64_t, std::string> remote_commands_;  ///< in parts, by sender
-  std::set<std::int64_t> stopped_;
   AgentEnding ending_;
   Clock::time_point last_heard_ = Clock::now();
   Clock::time_point next_heartbeat_ = Clock::now();
-  Clock::time_point next_stop_scan_ = Clock::now();
   std::optional<Clock::time_point> kill_time_;  ///< set: everything is ending
 };
 
@@ -369,44 +335,42 @@ void Agent::on(const Start& request) {
 }
 
 tl::expected<void, std::string> Agent::start(const Start& request) {
-  auto child = child_of(request);
-  if (!child) return tl::unexpected(child.error());
+  ChildOptions child = child_of(request);
   for (std::string& variable : folders_.environment()) {
-    child->environment.push_back(std::move(variable));
+    child.environment.push_back(std::move(variable));
   }
-  child->environment.push_back(fmt::format("{}={}", kAgentVariable, address_of(reports_.write)));
+  child.environment.push_back(fmt::format("{}={}", kAgentVariable, address_of(reports_.write)));
   UniqueFd input;
   if (!request.input.empty()) {
     input.reset(::open(request.input.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
   }
-  child->input = input.get();
+  child.input = input.get();
   Pipe output = make_pipe(), error = make_pipe();
-  child->output = output.write.get();
-  child->error = error.write.get();
-  const auto started = start_child(*child);
+  child.output = output.write.get();
+  child.error = error.write.get();
+  const auto started = start_child(child);
   if (!started) return tl::unexpected(started.error());
   Started& process = processes_[*started];
-  process = {request.process, std::move(output.read), std::move(error.read)};
-  for (const bool is_error : {false, true}) {
-    const int descriptor = (is_error ? process.error : process.output).get();
+  process = {request.process, {std::move(output.read), std::move(error.read)}};
+  for (std::size_t i = 0; i < process.streams.size(); ++i) {
+    const int descriptor = process.streams[i].get();
     ::fcntl(descriptor, F_SETFL, O_NONBLOCK);
-    loop_.watch(descriptor, POLLIN, [this, &process, descriptor, is_error](short) {
-      if (!pass_on(process, is_error) && errno != EAGAIN) loop_.forget(descriptor);
+    loop_.watch(descriptor, POLLIN, [this, &process, descriptor, i](short) {
+      if (!pass_on(process, i) && errno != EAGAIN) loop_.forget(descriptor);
     });
   }
   return {};
 }
 
 /// Sends what one read() gives; false, with errno 0 at the end, where it gives nothing.
-bool Agent::pass_on(const Started& process, bool error) {
+bool Agent::pass_on(const Started& process, std::size_t stream) {
   std::array<std::uint8_t, 4096> bytes;
   errno = 0;
-  const ssize_t count =
-      ::read((error ? process.error : process.output).get(), bytes.data(), bytes.size());
+  const ssize_t count = ::read(process.streams[stream].get(), bytes.data(), bytes.size());
   if (count <= 0) return false;
   ProcessOutput message;
   message.process = process.number;
-  message.error = error;
+  message.error = stream == 1;
   message.bytes.assign(bytes.begin(), bytes.begin() + count);
   channel_.send(message);
   return true;
@@ -417,10 +381,10 @@ void Agent::on_ended(pid_t id, int status) {
   if (found == processes_.end()) return;
   on_reports();  // what its ranks' guards have said before it ended
   Started& process = found->second;
-  for (const bool error : {false, true}) {
-    while (pass_on(process, error)) {
+  for (std::size_t i = 0; i < process.streams.size(); ++i) {
+    while (pass_on(process, i)) {
     }
-    loop_.forget((error ? process.error : process.output).get());
+    loop_.forget(process.streams[i].get());
   }
   ProcessEnded ended;
   ended.process = process.number;
@@ -513,10 +477,6 @@ void Agent::on_time() {
     channel_.send(Heartbeat{});
     next_heartbeat_ = now + options_.heartbeat;
   }
-  if (now >= next_stop_scan_) {
-    report_stopped();
-    next_stop_scan_ = now + kStopScan;
-  }
   loop_.change(reports_.read.get(), channel_.queued() < kMostQueued ? POLLIN : 0);
 }
 
@@ -570,23 +530,6 @@ void Agent::on_report(Message&& message) {
   channel_.send(message);
 }
 
-void Agent::report_stopped() {
-  std::set<std::int64_t> stopped;
-  for (const ProcessStat& process : descendants_of(::getpid())) {
-    if (process.state != internal::ProcessState::stopped) continue;
-    const auto is_it = [&](const auto& rank) { return rank.second.process == process.pid; };
-    if (std::ranges::any_of(ranks_, is_it)) continue;  // its guard reports it
-    stopped.insert(process.pid);
-    if (stopped_.contains(process.pid)) continue;
-    ProcessStopped message;
-    message.pid = process.pid;
-    message.name = process.name;
-    message.stopped = true;
-    channel_.send(message);
-  }
-  stopped_ = std::move(stopped);
-}
-
 void Agent::finish() {
   on_reports();
   kill_descendants(kKillLimit);
@@ -602,24 +545,6 @@ AgentEnding run_agent(Connection launcher, const AgentOptions& options) {
   ::signal(SIGPIPE, SIG_IGN);
   return Agent(std::move(launcher), options).run();
 }
-
-namespace {
-
-std::vector<ProcessStat> all_processes() {
-  std::vector<ProcessStat> result;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename();
-    std::int64_t pid = 0;
-    const auto [rest, no_number] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (no_number != std::errc{} || rest != name.data() + name.size()) continue;
-    if (auto stat = internal::process_stat(pid)) result.push_back(std::move(*stat));
-  }
-  return result;
-}
-
-}  // namespace
 
 std::vector<ProcessStat> descendants_of(pid_t ancestor, const std::vector<ProcessStat>& all) {
   std::multimap<std::int64_t, const ProcessStat*> children;
@@ -638,7 +563,15 @@ std::vector<ProcessStat> descendants_of(pid_t ancestor, const std::vector<Proces
 }
 
 std::vector<ProcessStat> descendants_of(pid_t ancestor) {
-  return descendants_of(ancestor, all_processes());
+  std::vector<ProcessStat> all;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::int64_t pid = std::atoll(entry->path().filename().c_str());
+    if (pid == 0) continue;
+    if (auto stat = internal::process_stat(pid)) all.push_back(std::move(*stat));
+  }
+  return descendants_of(ancestor, all);
 }
 
 void kill_descendants(std::chrono::milliseconds limit) noexcept {

@@ -1,9 +1,6 @@
 /// horarun's process on each host of a job: starts there what the launcher asks for (mpirun on the
 /// first host, MPI's daemons on the others), passes on what guards report, and ends everything that
-/// descends from it when the launcher says so, ends, or is not heard from. And what a host is made
-/// ready with before: whether it has what the job needs, and folders in which everything lies that
-/// MPI puts on its disk and shared memory, so that it can be removed as a whole, however the job
-/// ended.
+/// descends from it when the launcher says so, ends, or is not heard from.
 #pragma once
 
 #include <sys/types.h>
@@ -15,7 +12,6 @@
 
 #include "core/base/process.h"
 #include "core/launch/control/channel.h"
-#include "core/launch/control/messages.h"
 
 namespace hora::launch {
 
@@ -27,7 +23,7 @@ Prepared prepare(const Prepare& request);
 /// This process's host.
 Hello this_host();
 
-/// The folders of MPI's files, for one job.
+/// The folders of all that MPI puts on a host's disk and shared memory, for one job.
 class SessionFolders {
  public:
   /// Makes both, for this user alone (mode 0700): in TMPDIR or /tmp, and in /dev/shm. Throws
@@ -49,10 +45,8 @@ class SessionFolders {
 /// Makes a rank's MPI use them, and the rank TMPDIR as the agent's own. For an agent's descendant.
 std::vector<std::string> rank_environment_of_session();
 
-/// Starts a process that removes the folders where this one is killed; it ends with this one
-/// otherwise. Throws std::runtime_error.
-void start_keeper(const SessionFolders& folders);
-/// That process. `arguments`: the process number of the one that started it, the folders.
+/// A process that removes the folders where the agent that has started it is killed; it ends with
+/// that otherwise. `arguments`: the agent's process number, the folders.
 int run_keeper(std::span<const std::string> arguments);
 
 /// Removes folders of SessionFolders with all that is in them; other paths are left alone.

@@ -1,19 +1,15 @@
 #include "core/launch/command/command.h"
 
-#include <elf.h>
-#include <fcntl.h>
 #include <hora/printable.h>
 #include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <optional>
 #include <system_error>
 
-#include "core/launch/control/event_loop.h"
+#include "core/launch/control/system.h"
+#include "core/launch/text.h"
 
 namespace hora::launch {
 
@@ -47,6 +43,16 @@ std::string as_shell_line(const Command& command) {
     line += (first ? "" : " ") + (quote ? "'" + word + "'" : word);
   }
   return line;
+}
+
+std::vector<std::string> shell_command(std::string text) {
+  std::size_t begin = 0;  // of the command, behind the settings
+  for (std::size_t end; (end = text.find(';', begin)) != text.npos; begin = end + 1) {
+    const std::string_view setting = trimmed(std::string_view(text).substr(begin, end - begin));
+    if (!setting.starts_with("export ") && !is_variable_name(setting.substr(0, setting.find('='))))
+      break;
+  }
+  return {"/bin/sh", "-c", text.insert(begin, "exec ")};
 }
 
 namespace {
@@ -105,42 +111,6 @@ bool is_executable(const std::filesystem::path& path) {
   return std::filesystem::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
 }
 
-/// A file's first bytes, as many as there are.
-std::optional<std::string> beginning_of(const std::string& path, std::size_t most) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  std::string bytes(most, '\0');
-  const ssize_t count = file ? ::read(file.get(), bytes.data(), most) : -1;
-  if (count < 0) return std::nullopt;
-  bytes.resize(static_cast<std::size_t>(count));
-  return bytes;
-}
-
-/// Says why this is no file that the kernel executes here; empty where it is one, or cannot be
-/// read.
-std::string wrong_with_content(const std::string& path) {
-  constexpr std::size_t kBytes = offsetof(Elf64_Ehdr, e_version);
-  const auto bytes = beginning_of(path, kBytes);
-  if (!bytes || bytes->starts_with("#!")) return {};
-  if (bytes->empty()) return "it is empty";
-  Elf64_Ehdr header{};
-  Elf64_Ehdr own{};
-  std::memcpy(&header, bytes->data(), bytes->size());
-  const std::string self = beginning_of("/proc/self/exe", kBytes).value_or("");
-  std::memcpy(&own, self.data(), self.size());
-  if (bytes->size() < kBytes || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) {
-    return "it is no ELF file; a script begins with #! and its interpreter";
-  }
-  if (header.e_type != ET_EXEC && header.e_type != ET_DYN) {
-    return "it is an ELF file, but no program (an object file or a memory dump)";
-  }
-  const bool is_same = header.e_ident[EI_CLASS] == own.e_ident[EI_CLASS] &&
-                       header.e_ident[EI_DATA] == own.e_ident[EI_DATA] &&
-                       header.e_machine == own.e_machine;
-  if (self.size() < kBytes || is_same) return {};
-  return fmt::format("it is for another processor (machine {} of ELF's list; this host is {})",
-                     header.e_machine, own.e_machine);
-}
-
 }  // namespace
 
 std::string find_program(const std::string& name, std::string_view search_path) {
@@ -186,7 +156,6 @@ tl::expected<std::string, std::string> inspect_program(const std::string& progra
   if (::access(path.c_str(), X_OK) != 0) {
     return failure("it is not executable for this user (chmod +x)");
   }
-  if (const std::string why = wrong_with_content(path); !why.empty()) return failure(why);
   return path;
 }
 

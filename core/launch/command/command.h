@@ -23,7 +23,7 @@ inline bool is_variable_name(std::string_view name) noexcept {
 /// True where it may stand on a command line as a host: a name or an address of [A-Za-z0-9._:-]
 /// that is no option.
 inline bool is_host_name(std::string_view name) noexcept {
-  constexpr std::size_t kLongest = 255;  // RFC 1035, 2.3.4
+  constexpr std::size_t kLongest = 253;  // RFC 1035, 2.3.4, without the last dot
   const auto is_allowed = [](char c) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
            c == '_' || c == ':' || c == '-';
@@ -56,12 +56,13 @@ std::string as_shell_word(std::string_view word);
 /// command. A line feed within a word stays one, within quotes.
 std::string as_shell_line(const Command& command);
 
-/// A list of words as one word, for command lines that others read on the way.
-///
-/// `./train --epochs 3` is `./train,--epochs,3`. mpirun, which looks for its own options among a
-/// program's arguments, and takes `:` for the start of another program, finds none in it. Bytes
-/// other than [A-Za-z0-9._/=+-] are written as %XX (RFC 3986, 2.1), a dash at the beginning, too.
-/// At least one word.
+/// The command by which a POSIX shell becomes the program at the end of `text`, which mpirun writes
+/// for the shell of another host: assignments and exports, then one command (its daemon).
+std::vector<std::string> shell_command(std::string text);
+
+/// `./train --epochs 3` as one word, `./train,--epochs,3`, in which mpirun finds no options of its
+/// own. Bytes other than [A-Za-z0-9._/=+-] are written as %XX (RFC 3986, 2.1), a dash at the
+/// beginning, too. At least one word.
 std::string encode_words(const std::vector<std::string>& words);
 
 /// The error says at which byte the text is none of encode_words().
@@ -76,8 +77,7 @@ std::string find_program(const std::string& name, std::string_view search_path);
 std::string program_from(const std::string& folder, const std::string& program);
 
 /// The path of `program`, a path or a name on `search_path`, as execvp finds it. Nothing of it is
-/// executed. The error says what is wrong: not there, a folder, not executable by this user,
-/// neither a program nor a script, for another processor.
+/// executed. The error says what is wrong: not there, a folder, not executable by this user.
 tl::expected<std::string, std::string> inspect_program(const std::string& program,
                                                        std::string_view search_path);
 

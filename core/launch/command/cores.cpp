@@ -2,7 +2,6 @@
 
 #include <hora/printable.h>
 #include <hwloc.h>
-#include <sched.h>
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -10,8 +9,9 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
-#include <map>
+#include <memory>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -25,8 +25,7 @@ namespace {
 constexpr std::array<std::string_view, 4> kBindings = {"auto", "none", "cores", "numa"};
 
 struct Core {
-  int numa = 0;
-  int core = 0;
+  int numa = 0, core = 0;
   std::vector<int> cpus;
 };
 
@@ -155,55 +154,29 @@ std::vector<Variable> rank_variables(const CoreShare& share) {
   return variables;
 }
 
+std::optional<std::string> read_small_file(const std::string& path) {
+  constexpr std::size_t kMost = 65536;
+  std::ifstream file(path);
+  if (!file) return std::nullopt;
+  std::string text(kMost, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return text;
+}
+
 namespace {
 
-std::vector<int> allowed_cpus() {
-  std::array<cpu_set_t, 64> sets{};  // too few for the machine's CPUs are an EINVAL of the kernel
-  std::vector<int> cpus;
-  if (::sched_getaffinity(0, sizeof sets, sets.data()) != 0) return cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE * static_cast<int>(sets.size()); ++cpu) {
-    if (CPU_ISSET_S(cpu, sizeof sets, sets.data())) cpus.push_back(cpu);
-  }
-  return cpus;
-}
-
-struct CgroupFolder {
-  std::string path;
-  int version = 2;  ///< of cgroups: 1 or 2
-};
-
-/// `path` below `mount`, and all folders above it.
-void add_with_parents(std::vector<CgroupFolder>& folders, const std::string& mount,
-                      std::string_view path, int version) {
-  while (true) {
-    while (path.ends_with('/')) path.remove_suffix(1);
-    folders.push_back({mount + std::string(path), version});
-    if (path.empty()) return;
-    path = path.substr(0, std::min(path.rfind('/'), path.size()));
-    if (path.find('/') == path.npos) path = {};
-  }
-}
-
-/// The folders of the cgroups of `controller` ("cpu", "memory") that /proc/self/cgroup names, each
-/// with those above it, up to the root: all of them limit this process. Within a container a path
-/// may not be there.
-std::vector<CgroupFolder> cgroup_folders(const FileReader& read, std::string_view controller) {
+/// The folders of this process's cgroup and of those above it, up to the root: all of them limit
+/// it. Within a container some may not be there.
+std::vector<std::string> cgroup_folders(const FileReader& read) {
+  constexpr std::string_view kUnified = "0::";  // hierarchy 0, no controllers (version 2), path
+  std::vector<std::string> folders;
   const std::string text = read("/proc/self/cgroup").value_or("");
-  std::vector<CgroupFolder> folders;
-  for (const std::string_view line : split(text, '\n')) {  // hierarchy:controllers:path
-    const std::size_t first = line.find(':');
-    const std::size_t second = line.find(':', std::min(first, line.size() - 1) + 1);
-    if (first == line.npos || second == line.npos) continue;
-    const std::string controllers(line.substr(first + 1, second - first - 1));
-    const std::string_view path = line.substr(second + 1);
-    const auto names = split(controllers, ',');
-    if (line.substr(0, first) == "0" && controllers.empty()) {
-      add_with_parents(folders, "/sys/fs/cgroup", path, 2);
-      add_with_parents(folders, "/sys/fs/cgroup/unified", path, 2);
-    } else if (std::ranges::find(names, controller) != names.end()) {
-      add_with_parents(folders, "/sys/fs/cgroup/" + controllers, path, 1);
-      add_with_parents(folders, "/sys/fs/cgroup/" + std::string(controller), path, 1);
-    }
+  for (const std::string_view line : split(text, '\n')) {
+    if (!line.starts_with(kUnified)) continue;
+    auto path = std::filesystem::path(line.substr(kUnified.size())).relative_path();
+    for (; !path.empty(); path = path.parent_path()) folders.push_back("/sys/fs/cgroup" / path);
+    folders.emplace_back("/sys/fs/cgroup");
   }
   return folders;
 }
@@ -227,49 +200,17 @@ std::optional<std::uint64_t> number_after(const FileReader& read, const std::str
   return std::nullopt;
 }
 
-/// CPUs' worth of time; 0: no limit. Version 2: "200000 100000" or "max 100000".
-double cpu_limit(const FileReader& read, const CgroupFolder& folder) {
-  const std::string quota =
-      read(folder.path + (folder.version == 2 ? "/cpu.max" : "/cpu.cfs_quota_us")).value_or("");
-  const std::string period = folder.version == 2
-                                 ? quota.substr(std::min(quota.find(' '), quota.size()))
-                                 : read(folder.path + "/cpu.cfs_period_us").value_or("");
-  const auto most = static_cast<double>(number_in(quota).value_or(0));
-  const auto length = static_cast<double>(number_in(period).value_or(0));
-  return length > 0 ? most / length : 0;
-}
-
-std::optional<std::uint64_t> memory_left(const FileReader& read, const CgroupFolder& folder) {
-  const bool v2 = folder.version == 2;
-  const auto number = [&](const char* of_v2, const char* of_v1) {
-    return number_in(read(folder.path + (v2 ? of_v2 : of_v1)).value_or(""));
-  };
-  const auto limit = number("/memory.max", "/memory.limit_in_bytes");
-  const auto usage = number("/memory.current", "/memory.usage_in_bytes");
-  if (!limit || !usage) return std::nullopt;
-  const auto cache = number_after(read, folder.path + "/memory.stat",
-                                  v2 ? "inactive_file " : "total_inactive_file ");
-  const std::uint64_t used = *usage - std::min(*usage, cache.value_or(0));
-  return *limit - std::min(*limit, used);
-}
-
 }  // namespace
-
-std::optional<std::string> read_small_file(const std::string& path) {
-  constexpr std::size_t kMost = 65536;
-  std::ifstream file(path);
-  if (!file) return std::nullopt;
-  std::string text(kMost, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  return text;
-}
 
 double cgroup_cpu_limit(const FileReader& read) {
   double least = 0;
-  for (const CgroupFolder& folder : cgroup_folders(read, "cpu")) {
-    const double limit = cpu_limit(read, folder);
-    if (limit > 0 && (least <= 0 || limit < least)) least = limit;
+  for (const std::string& folder : cgroup_folders(read)) {
+    const std::string text = read(folder + "/cpu.max").value_or("");  // "200000 100000"
+    const auto quota = static_cast<double>(number_in(text).value_or(0));
+    const std::string_view after =
+        std::string_view(text).substr(std::min(text.find(' '), text.size()));
+    const auto period = static_cast<double>(number_in(after).value_or(0));
+    if (quota > 0 && period > 0 && (least <= 0 || quota / period < least)) least = quota / period;
   }
   return least;
 }
@@ -277,40 +218,40 @@ double cgroup_cpu_limit(const FileReader& read) {
 std::uint64_t available_memory(const FileReader& read) {
   auto least = number_after(read, "/proc/meminfo", "MemAvailable:");
   if (least) *least *= 1024;
-  for (const CgroupFolder& folder : cgroup_folders(read, "memory")) {
-    const auto left = memory_left(read, folder);
+  for (const std::string& folder : cgroup_folders(read)) {
+    const auto limit = number_after(read, folder + "/memory.max", "");
+    const auto usage = number_after(read, folder + "/memory.current", "");
+    if (!limit || !usage) continue;
+    const auto cache = number_after(read, folder + "/memory.stat", "inactive_file ").value_or(0);
+    const std::uint64_t used = std::min(*limit, *usage - std::min(*usage, cache));
     // A limit that is used up counts as one byte: 0 is unknown.
-    if (left) least = std::min(least.value_or(*left), std::max<std::uint64_t>(1, *left));
+    const std::uint64_t left = std::max<std::uint64_t>(1, *limit - used);
+    least = std::min(least.value_or(left), left);
   }
   return least.value_or(0);
 }
 
 std::uint64_t oom_kills(const FileReader& read) {
-  for (const CgroupFolder& folder : cgroup_folders(read, "memory")) {
-    const char* file = folder.version == 2 ? "/memory.events" : "/memory.oom_control";
-    if (const auto kills = number_after(read, folder.path + file, "oom_kill ")) return *kills;
+  for (const std::string& folder : cgroup_folders(read)) {
+    if (const auto kills = number_after(read, folder + "/memory.events", "oom_kill "))
+      return *kills;
   }
   return 0;
 }
 
 GrantedCores granted_cores() {
   GrantedCores granted;
-  for (const int cpu : allowed_cpus()) granted.cpus.push_back({cpu, cpu, 0});
-  if (const internal::MachineTopology topology = internal::machine_topology()) {
-    std::map<int, std::pair<int, int>> places;  // of a CPU: core, NUMA node
-    hwloc_obj_t core = nullptr;
-    while ((core = hwloc_get_next_obj_by_type(topology.get(), HWLOC_OBJ_CORE, core)) != nullptr) {
-      const int numa =
-          core->nodeset == nullptr ? 0 : std::max(0, hwloc_bitmap_first(core->nodeset));
-      for (int cpu = hwloc_bitmap_first(core->cpuset); cpu >= 0;
-           cpu = hwloc_bitmap_next(core->cpuset, cpu)) {
-        places[cpu] = {static_cast<int>(core->logical_index), numa};
-      }
-    }
-    const bool complete = std::ranges::all_of(
-        granted.cpus, [&](const LogicalCpu& cpu) { return places.contains(cpu.cpu); });
-    for (LogicalCpu& cpu : granted.cpus) {
-      if (complete) std::tie(cpu.core, cpu.numa) = places[cpu.cpu];
+  const internal::MachineTopology topology = internal::machine_topology();
+  const std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)> allowed(hwloc_bitmap_alloc(),
+                                                                              &hwloc_bitmap_free);
+  if (topology && hwloc_get_cpubind(topology.get(), allowed.get(), HWLOC_CPUBIND_THREAD) == 0) {
+    hwloc_obj_t cpu = nullptr;
+    while ((cpu = hwloc_get_next_obj_inside_cpuset_by_type(topology.get(), allowed.get(),
+                                                           HWLOC_OBJ_PU, cpu)) != nullptr) {
+      const auto core = hwloc_get_ancestor_obj_by_type(topology.get(), HWLOC_OBJ_CORE, cpu);
+      granted.cpus.push_back({static_cast<int>(cpu->os_index),
+                              static_cast<int>((core == nullptr ? cpu : core)->logical_index),
+                              std::max(0, hwloc_bitmap_first(cpu->nodeset))});
     }
   }
   granted.limit = cgroup_cpu_limit(read_small_file);

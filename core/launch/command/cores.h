@@ -1,5 +1,5 @@
 /// A job's share of one host: which cores this process was granted, each rank's share of them, and
-/// how much memory cgroups (version 1 or 2) leave. Pure, but for what is named of this process.
+/// how much memory cgroups (version 2) leave. Pure, but for what is named of this process.
 #pragma once
 
 #include <cstdint>
@@ -50,32 +50,26 @@ struct CoreShare {
 
 /// The share of local rank `local_rank` of `local_size`.
 ///
-/// Cores, sorted by NUMA node, are cut into `local_size` consecutive pieces that differ by one at
-/// most. Threads are as many as the smallest piece has cores, for the slowest rank sets the pace; a
-/// second hyperthread of a core computes nothing. One core of a piece is left to the rank's engine
-/// where that costs compute at most an eighth: from 8 cores on, where the engine has neither a
-/// hyperthread nor a core left over by the division, and where there are other ranks (`world_size`
-/// > 1). Where there are more ranks than cores, or less time than cores (a limit), `automatic`
-/// binds none: with one thread each, or their share of the limit. `cores` and `numa` bind even
-/// then, several ranks to a core.
+/// Cores, sorted by NUMA node, are cut into consecutive pieces that differ by one at most. Threads
+/// are as many as the smallest piece has cores; one core is left to the rank's engine from 8 cores
+/// on, where the engine has neither a hyperthread nor a core left over by the division, and where
+/// there are other ranks. With more ranks than cores, or less time than cores (a limit),
+/// `automatic` binds none; `cores` and `numa` bind even then, several ranks to a core.
 CoreShare share_of_cores(const GrantedCores& granted, int local_rank, int local_size,
                          Binding binding, int world_size);
 
-/// In words, what the `local_size` ranks of a host get: "2 ranks on 8 cores (16 hyperthreads),
-/// bound to 4 cores each, 4 threads each". `omp_num_threads`: the user's own number of threads;
-/// empty: none.
+/// "2 ranks on 8 cores (16 hyperthreads), bound to 4 cores each, 4 threads each".
+/// `omp_num_threads`: the user's own number of threads; empty: none.
 std::string describe_cores(const GrantedCores& granted, int local_size, Binding binding,
                            int world_size, const std::string& omp_num_threads);
 
-/// Variables of a rank with this share, but for those that the user has set: OMP_NUM_THREADS, which
-/// MKL and OpenBLAS follow; and where cores are shared Open MPI's mpi_yield_when_idle, without
-/// which ranks that wait in MPI keep the others from what they wait for.
+/// OMP_NUM_THREADS, which MKL and OpenBLAS follow; and where cores are shared Open MPI's
+/// mpi_yield_when_idle, without which ranks that wait keep the others from what they wait for.
 std::vector<Variable> rank_variables(const CoreShare& share);
 
-/// The affinity mask, its cores and NUMA nodes as hwloc finds them, and the lesser of the cgroup's
-/// quota and Slurm's SLURM_CPUS_ON_NODE (which a Slurm without an affinity plugin leaves
-/// unenforced). Where hwloc finds nothing each CPU counts as a core. Some milliseconds. Any thread;
-/// the mask is the calling thread's.
+/// The calling thread's affinity mask, with cores and NUMA nodes, and the lesser of the cgroup's
+/// quota and SLURM_CPUS_ON_NODE (which a Slurm without an affinity plugin leaves unenforced). Takes
+/// some milliseconds. Any thread.
 GrantedCores granted_cores();
 
 /// A file's contents, where it can be read.
@@ -84,16 +78,16 @@ using FileReader = std::function<std::optional<std::string>(const std::string& p
 /// The first 64 KiB of a file. Any thread.
 std::optional<std::string> read_small_file(const std::string& path);
 
-/// The least quota of this process's "cpu" cgroup and those above it, in CPUs' worth of time; 0:
-/// none. Pure but for `read`.
+/// The least quota of this process's cgroup and those above it, in CPUs' worth of time; 0: none.
+/// Pure but for `read`, as what follows.
 double cgroup_cpu_limit(const FileReader& read);
 
-/// Bytes: the least of MemAvailable (/proc/meminfo) and of what the memory cgroups leave, whose
-/// page cache counts as available; 0: unknown. Pure but for `read`.
+/// Bytes: the least of MemAvailable (/proc/meminfo) and of what the cgroups leave, whose page cache
+/// counts as available; 0: unknown.
 std::uint64_t available_memory(const FileReader& read);
 
-/// Processes of this one's memory cgroup that the kernel has killed for lack of memory, so far; 0:
-/// none, or unknown. Pure but for `read`.
+/// Processes of this one's cgroup that the kernel has killed for lack of memory, so far; 0: none,
+/// or unknown.
 std::uint64_t oom_kills(const FileReader& read);
 
 }  // namespace hora::launch

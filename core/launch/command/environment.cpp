@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <map>
 
+#include "core/launch/control/system.h"
 #include "core/launch/text.h"
 
 namespace hora::launch {
@@ -88,170 +90,56 @@ std::vector<Variable> network_variables(const std::vector<std::string>& interfac
   return variables;
 }
 
-namespace {
-
-using Names = std::vector<std::string>;
-
-/// read()'s value, or what it says of the list.
-template <class Read>
-auto read_list(std::string_view list, Read&& read) -> tl::expected<decltype(read()), std::string> {
-  try {
-    return read();
-  } catch (const Refused& refused) {
-    return tl::unexpected(fmt::format("Slurm's list {} {}", in_quotes(list), refused.why));
-  }
-}
-
-void check_number(std::size_t hosts) {
-  if (hosts <= kMostSlurmHosts) return;
-  throw Refused{fmt::format("names more than {} hosts", kMostSlurmHosts)};
-}
-
-/// The decimal number at the front of `text`, removed from it; -1 where there is none below 10^9.
-long take_number(std::string_view& text) {
-  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
-  long number = -1;
-  if (digits > 0 && digits < 10) std::from_chars(text.data(), text.data() + digits, number);
-  text.remove_prefix(digits);
-  return number;
-}
-
-/// `1-3,07` in each of its numbers.
-Names expand_ranges(std::string_view ranges) {
-  Names numbers;
-  for (const std::string_view range : split(ranges, ',')) {
-    std::string_view rest = range;
-    const long first = take_number(rest);
-    const std::size_t width = range.size() - rest.size();
-    long last = first;
-    if (rest.starts_with('-')) {
-      rest.remove_prefix(1);
-      last = take_number(rest);
-    }
-    if (first < 0 || last < first) throw Refused{"holds a range that is none"};
-    if (!rest.empty()) throw Refused{"holds something other than numbers in brackets"};
-    check_number(numbers.size() + static_cast<std::size_t>(last - first) + 1);
-    for (long number = first; number <= last; ++number) {
-      numbers.push_back(fmt::format("{:0{}}", number, width));
-    }
-  }
-  return numbers;
-}
-
-/// One item of the list, brackets included.
-Names expand_item(std::string_view item) {
-  constexpr std::size_t kMostBrackets = 8;
-  Names names = {""};
-  for (std::size_t brackets = 0; !item.empty(); ++brackets) {
-    if (brackets == kMostBrackets) {
-      throw Refused{fmt::format("has more than {} brackets in a name", kMostBrackets)};
-    }
-    const std::size_t open = std::min(item.find('['), item.size());
-    for (std::string& name : names) name += item.substr(0, open);
-    item.remove_prefix(open);
-    if (item.empty()) break;
-    const std::size_t close = item.find(']');
-    if (close == item.npos) throw Refused{"lacks a \"]\""};
-    const Names numbers = expand_ranges(item.substr(1, close - 1));
-    item.remove_prefix(close + 1);
-    check_number(names.size() * numbers.size());
-    Names product;
-    for (const std::string& name : names) {
-      for (const std::string& number : numbers) product.push_back(name + number);
-    }
-    names = std::move(product);
-  }
-  return names;
-}
-
-/// The length of the first item: up to a comma that stands in no brackets.
-std::size_t item_length(std::string_view list) {
-  bool within = false;
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    if (list[i] == '[') within = true;
-    if (list[i] == ']') within = false;
-    if (list[i] == ',' && !within) return i;
-  }
-  return list.size();
-}
-
-}  // namespace
-
-tl::expected<Names, std::string> expand_host_list(std::string_view text) {
-  return read_list(text, [text] {
-    Names hosts;
-    for (std::string_view rest = text;;) {
-      const std::size_t length = item_length(rest);
-      Names names = expand_item(rest.substr(0, length));
-      check_number(hosts.size() + names.size());
-      for (std::string& name : names) {
-        if (!is_host_name(name)) throw Refused{"holds the name " + in_quotes(name)};
-        hosts.push_back(std::move(name));
-      }
-      if (length == rest.size()) return hosts;
-      rest.remove_prefix(length + 1);
-    }
-  });
-}
-
 tl::expected<std::vector<int>, std::string> expand_counts(std::string_view text) {
-  return read_list(text, [text] {
-    std::vector<int> counts;
-    for (std::string_view item : split(text, ',')) {
-      const long count = take_number(item);
-      long repeated = 1;
-      if (item.starts_with("(x") && item.ends_with(')')) {
-        item = item.substr(2, item.size() - 3);
-        repeated = take_number(item);
-      }
-      if (count < 1 || repeated < 1 || !item.empty()) {
-        throw Refused{"is not of the form 2(x3),1"};
-      }
-      check_number(counts.size() + static_cast<std::size_t>(repeated));
-      counts.insert(counts.end(), static_cast<std::size_t>(repeated), static_cast<int>(count));
+  std::vector<int> counts;
+  for (const std::string_view part : split(text, ',')) {
+    const std::string item(part);
+    int count = 0, repeated = 1, end = 0;
+    std::sscanf(item.c_str(), "%9d%n(x%9d)%n", &count, &end, &repeated, &end);
+    if (count < 1 || repeated < 1 || static_cast<std::size_t>(end) != item.size() ||
+        static_cast<std::size_t>(repeated) + counts.size() > kMostRanks) {
+      return tl::unexpected(
+          fmt::format("Slurm's list {} is not of the form 2(x3),1", in_quotes(text)));
     }
-    return counts;
-  });
+    counts.insert(counts.end(), static_cast<std::size_t>(repeated), count);
+  }
+  return counts;
 }
 
-SlurmVariables slurm_variables() {
-  return {variable_of_process("SLURM_JOB_NODELIST").value_or(""),
-          variable_of_process("SLURM_TASKS_PER_NODE"),
-          variable_of_process("SLURM_JOB_CPUS_PER_NODE"),
-          variable_of_process("SLURM_CPUS_PER_TASK"),
-          variable_of_process("SLURM_NTASKS") || variable_of_process("SLURM_NTASKS_PER_NODE")};
-}
-
-tl::expected<std::vector<HostSlots>, std::string> slurm_hosts(const SlurmVariables& variables) {
-  const auto names = expand_host_list(variables.job_nodelist);
-  if (!names) return tl::unexpected("SLURM_JOB_NODELIST: " + names.error());
-  const bool by_tasks = variables.ntasks_requested && variables.ntasks_per_node;
-  const char* const source = by_tasks ? "SLURM_TASKS_PER_NODE" : "SLURM_JOB_CPUS_PER_NODE";
-  const auto& text = by_tasks ? variables.ntasks_per_node : variables.cpus_per_node;
-  if (!text) return tl::unexpected(fmt::format("{} is not set in this Slurm allocation", source));
-  auto slots = expand_counts(*text);
-  if (!slots) return tl::unexpected(fmt::format("{}: {}", source, slots.error()));
-  if (slots->size() != names->size()) {
-    return tl::unexpected(fmt::format("{}={} has numbers for {} hosts, SLURM_JOB_NODELIST names {}",
-                                      source, in_quotes(*text), slots->size(), names->size()));
+tl::expected<std::vector<HostSlots>, std::string> slurm_hosts(const EnvironmentLookup& lookup) {
+  constexpr std::chrono::seconds kLimit{10};
+  const std::string list = lookup("SLURM_JOB_NODELIST").value_or("");
+  if (list.empty()) return {};
+  const auto fail = [&](const std::string& why) {
+    return tl::unexpected(fmt::format("SLURM_JOB_NODELIST={}: {}", in_quotes(list), why));
+  };
+  const std::string scontrol = find_program("scontrol", lookup("PATH").value_or(""));
+  if (scontrol.empty()) {
+    return fail("scontrol, which says its hosts, is not on PATH; name the hosts by -H");
   }
-  int of_a_task = 1;
-  if (!by_tasks && variables.cpus_per_task) {
-    const auto cores = expand_counts(*variables.cpus_per_task);
-    if (!cores) return tl::unexpected("SLURM_CPUS_PER_TASK: " + cores.error());
-    of_a_task = cores->front();
-  }
+  const auto names = captured_output({scontrol, "show", "hostnames", list}, kLimit);
+  if (!names) return fail(names.error());
   std::vector<HostSlots> hosts;
-  for (std::size_t i = 0; i < names->size(); ++i) {
-    hosts.push_back({.name = (*names)[i], .slots = std::max(1, (*slots)[i] / of_a_task)});
+  for (const std::string_view name : split_at_spaces(names->text)) {
+    hosts.push_back({.name = std::string(name)});
+    if (names->status != 0 || !is_host_name(name))
+      return fail("scontrol " + in_quotes(names->text));
+  }
+  const bool by_tasks =
+      lookup("SLURM_TASKS_PER_NODE") && (lookup("SLURM_NTASKS") || lookup("SLURM_NTASKS_PER_NODE"));
+  const char* const source = by_tasks ? "SLURM_TASKS_PER_NODE" : "SLURM_JOB_CPUS_PER_NODE";
+  const auto slots = expand_counts(lookup(source).value_or(""));
+  const auto cores = expand_counts(lookup("SLURM_CPUS_PER_TASK").value_or("1"));
+  if (!slots) return tl::unexpected(fmt::format("{}: {}", source, slots.error()));
+  if (!cores) return tl::unexpected("SLURM_CPUS_PER_TASK: " + cores.error());
+  if (slots->size() != hosts.size()) {
+    return fail(fmt::format("it names {} hosts, but {} has numbers for {} hosts", hosts.size(),
+                            source, slots->size()));
+  }
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    hosts[i].slots = std::max(1, (*slots)[i] / (by_tasks ? 1 : cores->front()));
   }
   return hosts;
-}
-
-bool is_allocated(const SlurmVariables& variables, std::string_view host) {
-  if (variables.job_nodelist.empty()) return false;
-  const auto names = expand_host_list(variables.job_nodelist);
-  return names && std::ranges::find(*names, host) != names->end();
 }
 
 std::vector<std::string> srun_prefix(const std::string& srun, const std::string& host) {
@@ -278,14 +166,11 @@ constexpr std::array<VariableNames, 3> kLaunchers = {{
 }};
 
 int number_of(const EnvironmentLookup& lookup, const VariableNames& names, std::string_view name) {
-  const std::optional<std::string> text = lookup(name);
-  if (!text) {
-    throw Refused{fmt::format("{} has set {} but not {}", names.launcher, names.rank, name)};
-  }
-  const auto number = parse_integer(*text, 0, std::numeric_limits<int>::max());
+  const std::string text = lookup(name).value_or("");
+  const auto number = parse_integer(text, 0, std::numeric_limits<int>::max());
   if (number) return *number;
-  throw Refused{fmt::format("{}={}, set by {}, is no number of a rank", name, in_quotes(*text),
-                            names.launcher)};
+  throw Refused{fmt::format("{} has set {}, but {} is {}, which is no number of a rank",
+                            names.launcher, names.rank, name, in_quotes(text))};
 }
 
 /// Slurm tells how many tasks every node of the step has, and which of them this is.

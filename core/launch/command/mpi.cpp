@@ -13,7 +13,7 @@
 #include <filesystem>
 #include <numeric>
 
-#include "core/launch/control/child_process.h"
+#include "core/launch/control/system.h"
 #include "core/launch/text.h"
 
 namespace hora::launch {
@@ -170,70 +170,52 @@ std::string host_list(const MpiCommandInput& input, const std::string& local_nam
   return joined(hosts, ",");
 }
 
-std::string tcp_networks(const MpiNetwork& network) {
-  return joined(network.subnets.empty() ? network.interfaces : network.subnets, ",");
-}
-
-/// On one host ranks need no sockets, with which they would listen to all networks.
-std::string transports(const MpiCommandInput& input) {
-  return input.hosts.size() == 1 ? "^tcp,ofi" : "";
-}
-
 /// Hosts that reach each other so are one machine.
 bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "::1";
 }
 
-Command open_mpi_4(const MpiCommandInput& input) {
-  const std::string networks = tcp_networks(input.network);
+Command open_mpi(const MpiCommandInput& input) {
+  const bool is_5 = input.mpi.flavour == MpiFlavour::open_mpi_5;
+  const std::string kind = is_5 ? "--prtemca" : "--mca";
+  const std::string shell = is_5 ? "plm_ssh" : "plm_rsh";
+  const MpiNetwork& network = input.network;
+  const std::string networks =
+      joined(network.subnets.empty() ? network.interfaces : network.subnets, ",");
   Line line(input);
   line.add({"--noprefix"})
-      .parameter("--mca", "plm", "rsh")
-      .parameter("--mca", "plm_rsh_agent", joined(input.remote_shell, " "))
-      .without("plm_rsh_args")  // Kubernetes' MPI operator sets it in the environment, for ssh
-      .parameter("--mca", "plm_rsh_no_tree_spawn", "1")
-      .parameter("--mca", "orte_leave_session_attached", "1")
-      .parameter("--mca", "orte_launch_agent", input.mpi.daemon)
-      .parameter("--mca", "ras", "^slurm,tm,gridengine,lsf,loadleveler,alps")
-      // Two daemons on one machine may crash where they share hwloc's topology in memory.
-      .parameter("--mca", "rtc_hwloc_vmhole", "none")
-      .variable("OMPI_MCA_opal_signal", kSignalsWithStack)
+      .parameter(kind, "plm", shell.substr(4))
+      .parameter(kind, shell + "_agent", joined(input.remote_shell, " "))
+      .parameter(kind, shell + "_no_tree_spawn", "1")
+      .parameter(kind, is_5 ? "prte_launch_agent" : "orte_launch_agent", input.mpi.daemon)
+      .parameter(kind, "ras",
+                 "^slurm,lsf,gridengine" + std::string(is_5 ? ",pbs,flux" : ",tm,loadleveler,alps"))
       .option("--map-by", "slot")
       .option("--rank-by", "slot")
       .option("--bind-to", "none")
-      .variable("OMPI_MCA_btl", transports(input))
-      .variable("OMPI_MCA_oob_tcp_if_include", networks)
+      .variable("OMPI_MCA_opal_signal", kSignalsWithStack)
+      // On one host ranks need no sockets, with which they would listen to all networks.
+      .variable("OMPI_MCA_btl", input.hosts.size() == 1 ? "^tcp,ofi" : "")
       .variable("OMPI_MCA_btl_tcp_if_include", networks)
       .root("OMPI");
+  if (is_5) {
+    line.add({"--leave-session-attached"})
+        .variable("PRTE_MCA_prte_if_include",
+                  is_loopback(network.local_address) ? "" : joined(network.interfaces, ","))
+        .root("PRTE");
+    if (input.verbose) line.add({"--display", "map"});
+    return line.finished("--host", host_list(input, kLocal));
+  }
+  line.without("plm_rsh_args")  // Kubernetes' MPI operator sets it in the environment, for ssh
+      .parameter("--mca", "orte_leave_session_attached", "1")
+      // Two daemons on one machine may crash where they share hwloc's topology in memory.
+      .parameter("--mca", "rtc_hwloc_vmhole", "none")
+      .variable("OMPI_MCA_oob_tcp_if_include", networks);
   if (input.verbose) line.add({"--display-map"});
   // In a list of hosts its own comes first, wherever it stands.
   const auto local = std::ranges::find_if(input.hosts, &MpiHost::is_local);
   const bool sorted = local == input.hosts.end() || local == input.hosts.begin();
   return sorted ? line.finished("--host", host_list(input, kLocal)) : line.finished_by_host(kLocal);
-}
-
-Command open_mpi_5(const MpiCommandInput& input) {
-  const MpiNetwork& network = input.network;
-  const std::string daemons_networks =
-      is_loopback(network.local_address) ? "" : joined(network.interfaces, ",");
-  Line line(input);
-  line.add({"--noprefix", "--leave-session-attached"})
-      .parameter("--prtemca", "plm", "ssh")
-      .parameter("--prtemca", "plm_ssh_agent", joined(input.remote_shell, " "))
-      .parameter("--prtemca", "plm_ssh_no_tree_spawn", "1")
-      .parameter("--prtemca", "prte_launch_agent", input.mpi.daemon)
-      .parameter("--prtemca", "ras", "^slurm,pbs,lsf,gridengine,flux")
-      .variable("OMPI_MCA_opal_signal", kSignalsWithStack)
-      .option("--map-by", "slot")
-      .option("--rank-by", "slot")
-      .option("--bind-to", "none")
-      .variable("OMPI_MCA_btl", transports(input))
-      .variable("PRTE_MCA_prte_if_include", daemons_networks)
-      .variable("OMPI_MCA_btl_tcp_if_include", tcp_networks(network))
-      .root("OMPI")
-      .root("PRTE");
-  if (input.verbose) line.add({"--display", "map"});
-  return line.finished("--host", host_list(input, kLocal));
 }
 
 Command hydra(const MpiCommandInput& input) {
@@ -251,34 +233,20 @@ Command hydra(const MpiCommandInput& input) {
   return line.finished("-hosts", host_list(input, address));
 }
 
-void check_hosts(const std::vector<MpiHost>& hosts) {
-  if (hosts.empty()) throw Refused{"there is no host to start ranks on"};
-  if (std::ranges::count_if(hosts, &MpiHost::is_local) > 1) {
-    throw Refused{"two of the hosts are this machine"};
-  }
-  for (const MpiHost& host : hosts) {
-    const std::string name = in_quotes(host.name);
-    if (host.ranks < 1) throw Refused{fmt::format("host {} is given no rank", name)};
+void check(const MpiCommandInput& input) {
+  for (const MpiHost& host : input.hosts) {
     if (is_host_name(host.name) && host.name.find(':') == std::string::npos) continue;
     throw Refused{fmt::format(
         "mpirun's list of hosts cannot carry {}; give a name of letters, digits, '.', '_' and '-', "
         "or an IPv4 address (for an IPv6 address a name in /etc/hosts)",
-        name)};
+        in_quotes(host.name))};
   }
-}
-
-void check_words(const MpiCommandInput& input) {
-  if (input.remote_shell.empty()) throw Refused{"there is no remote shell"};
   for (const std::string& word : input.remote_shell) {
     if (!word.empty() && word.find_first_of(" \t\n:,\"'\\") == std::string::npos) continue;
     throw Refused{fmt::format(
         "mpirun's option for the remote shell cannot carry {}, which holds a blank, a colon, a "
         "comma, a quotation mark or a backslash; install horarun in a folder without",
         in_quotes(word))};
-  }
-  if (input.rank_command.empty()) throw Refused{"there is nothing for a rank to run"};
-  if (std::ranges::find(input.rank_command, ":") != input.rank_command.end()) {
-    throw Refused{"mpirun takes the word \":\" for the start of another program"};
   }
   for (const std::string& argument : input.extra_arguments) {
     const bool option = argument.starts_with('-') || argument.starts_with("plm");
@@ -337,19 +305,9 @@ tl::expected<MpiInstallation, std::string> find_mpi(const MpiSearch& search) {
 
 tl::expected<Command, std::string> mpi_command(const MpiCommandInput& input) {
   return expected_of([&] {
-    check_hosts(input.hosts);
-    check_words(input);
-    if (input.mpi.flavour == MpiFlavour::hydra) return hydra(input);
-    return input.mpi.flavour == MpiFlavour::open_mpi_4 ? open_mpi_4(input) : open_mpi_5(input);
+    check(input);
+    return input.mpi.flavour == MpiFlavour::hydra ? hydra(input) : open_mpi(input);
   });
-}
-
-std::vector<Variable> without_users_own(std::vector<Variable> variables,
-                                        const std::vector<std::string>& set_names) {
-  std::erase_if(variables, [&](const Variable& variable) {
-    return std::ranges::find(set_names, variable.name) != set_names.end();
-  });
-  return variables;
 }
 
 }  // namespace hora::launch

@@ -6,46 +6,35 @@
 /// cores, every remote daemon by `remote_shell` straight from mpirun (no tree), no allocation
 /// looked for by mpirun itself.
 ///
-/// Found by experiment with Open MPI 4.1.4 and 5.0.11 and MPICH 4.0.2;
-/// tests/core/launch/command/mpirun_test.cpp repeats much of it with the mpirun at hand.
-/// - `remote_shell` is called with [options] host word..., and remote_shell.h reads the words.
-///   It may exit with 0 at once, before the daemon has connected. After another status Open MPI
-///   ends; hydra waits for longer than a minute, as does every flavour for a daemon that never
-///   connects. prterun ignores SIGTERM meanwhile.
+/// Found by experiment with Open MPI 4.1.4 and 5.0.11 and MPICH 4.0.2; mpirun_test.cpp repeats much
+/// of it with the mpirun at hand.
+/// - `remote_shell` is called with [options] host word...; it may exit with 0 before the daemon has
+///   connected. After another status Open MPI ends; hydra waits for longer than a minute, as does
+///   every flavour for a daemon that never connects. prterun ignores SIGTERM meanwhile.
 /// - The daemon stays the child of who starts it (the options that leave the session attached).
-/// - A local rank inherits mpirun's variables, a remote one its daemon's, and besides MPI's own;
-///   for both Open MPI these include OMPI_MCA_* of mpirun's environment, for hydra, by -genvnone,
-///   none of it.
-/// - A guard may start the MPI program as its child: MPI_Init works there, for all three.
-/// - Both Open MPI read the program's arguments, too: 4 takes `--mca a b` among them for its own,
-///   5 refuses a second `--bind-to` and changes `--map-by` into `--mapby`; `:` ends a program for
-///   all. The user's arguments do not belong into `rank_command` as they are: see encode_words().
-/// - The same option twice is an error for some, and the command line wins over a variable. What a
-///   user may want to change is therefore left out where the user gives it, or is a variable.
+/// - A local rank inherits mpirun's variables, a remote one its daemon's, and MPI's own; for Open
+///   MPI these include OMPI_MCA_* of mpirun's environment, for hydra, by -genvnone, none of it.
+/// - Both Open MPI read the program's arguments, too, and `:` ends a program for all: see
+///   encode_words(). The same option twice is an error for some, and the command line wins over a
+///   variable: what a user may want to change is left out where the user gives it, or a variable.
 /// - With `host:ranks` for every host no flavour needs permission for more ranks than cores. Open
 ///   MPI 5's OVERSUBSCRIBE distributes ranks otherwise than the numbers say.
 /// - In a list of hosts Open MPI 4 puts its own first. Where it stands elsewhere, each host is an
 ///   application of its own (MPMD), in order.
-/// - Open MPI 4's `--quiet` silences the paragraphs about a rank that failed, but also those about
-///   a daemon or a program that could not be started; 5 has no such option. So mpirun's stderr is
-///   for the supervisor to keep back. Exit statuses are no evidence: 5 returned 14 for a rank that
-///   ended by SIGABRT.
-/// - PRRTE's prte_if_include takes names; of CIDR forms it says that no interface matches, and
-///   goes on with all; a name that a host lacks is an error. So it is given names only. It drops
-///   loopback before it reads them, where a host has another interface, and ends without any
-///   (mended after 5.0.11, openpmix/prrte pull request 2788): of loopback it is told nothing.
+/// - Exit statuses are no evidence: Open MPI 5 returned 14 for a rank that ended by SIGABRT. 4's
+///   `--quiet` would also silence what is said of a daemon that could not be started.
+/// - PRRTE's prte_if_include takes names that every host has: of CIDR forms it goes on with all. It
+///   drops loopback first, and ends without any (openpmix/prrte pull request 2788).
 /// - mpirun and its daemons listen at every address: *_if_include chooses what others are told.
 ///   Ranks of one host need not: without btl tcp and ofi they listen nowhere.
 /// - hydra's daemons connect to mpirun by the name of the first local host, be it "localhost":
-///   `MpiNetwork::local_address` is needed where there are other hosts. -launcher ssh would put -x
-///   before the remote shell's own arguments, -launcher rsh does not.
-/// - Open MPI 5's remote daemon may miss the end of a rank that ends at once: of runs of `true`
-///   half waited on, of `sleep 1` none. A guard lives for a second, or the supervisor ends mpirun.
+///   `local_address` is needed where there are other hosts. -launcher ssh would put -x before the
+///   remote shell's own arguments, -launcher rsh does not.
+/// - Open MPI 5's remote daemon may miss the end of a rank that ends at once: a guard lives for a
+///   second, or the supervisor ends mpirun.
 /// - Hosts that are one machine, with its host name and its /dev/shm, crash in Open MPI's btl
-///   vader, whose segments have equal names, and hang in UCX; Open MPI 5 tells their ranks a wrong
-///   local size. Such emulated hosts need a UTS and a mount namespace each (and UCX_TLS=tcp,self),
-///   or `--mca btl self,tcp`.
-/// - Within a Slurm allocation, with srun as the way to the agents: the same for both Open MPI.
+///   vader, hang in UCX, and have wrong local sizes in Open MPI 5. Such emulated hosts need a UTS
+///   and a mount namespace each (and UCX_TLS=tcp,self), or `--mca btl self,tcp`.
 #pragma once
 
 #include <string>
@@ -124,11 +113,7 @@ struct MpiCommandInput {
 
 /// The command. The error says what is wrong with the input: a path that the flavour's option
 /// cannot carry, an argument of the user's that contradicts what horarun relies on. Variables of
-/// the result give way to those that the user has set: see without_users_own().
+/// the result give way to those that the user has set.
 tl::expected<Command, std::string> mpi_command(const MpiCommandInput& input);
-
-/// `variables` but those whose name is among `set_names`, the user's own.
-std::vector<Variable> without_users_own(std::vector<Variable> variables,
-                                        const std::vector<std::string>& set_names);
 
 }  // namespace hora::launch

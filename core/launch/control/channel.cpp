@@ -6,19 +6,41 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 namespace hora::launch {
 namespace {
 
+using FrameLength = std::uint32_t;
+/// How much is allocated before its bytes have arrived.
+constexpr std::size_t kReadAtOnce = std::size_t{64} << 10;
+
+/// The alternative of Message that `body` holds.
+template <std::size_t I = 0>
+std::optional<Message> alternative(wire::BodyUnion& body) {
+  if constexpr (I == std::variant_size_v<Message>) {
+    return std::nullopt;
+  } else {
+    using Body = std::variant_alternative_t<I, Message>;
+    if (body.type != wire::BodyUnionTraits<Body>::enum_value) return alternative<I + 1>(body);
+    return Message(std::move(*static_cast<Body*>(body.value)));
+  }
+}
+
 /// Messages read before other descriptors have their turn.
 constexpr int kMostMessagesAtOnce = 64;
 
+constexpr char kNoHorarun[] =
+    "it begins with other bytes than this version's horarun does; is it one, and hora of the same "
+    "version on all hosts?";
 constexpr char kOtherToken[] =
     "it has another token than this node (HORARUN_TOKEN or --token-file), where all need the same";
 constexpr char kWrongSeal[] =
@@ -28,7 +50,77 @@ void set_nonblocking(int descriptor) {
   ::fcntl(descriptor, F_SETFL, ::fcntl(descriptor, F_GETFL) | O_NONBLOCK);
 }
 
+unsigned long inode_of(int descriptor) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0 || !S_ISFIFO(status.st_mode)) return 0;
+  return status.st_ino;
+}
+
 }  // namespace
+
+Bytes encode(const Message& message) {
+  wire::EnvelopeT envelope;
+  std::visit([&](auto body) { envelope.body.Set(std::move(body)); }, message);
+  flatbuffers::FlatBufferBuilder builder;
+  builder.Finish(wire::Envelope::Pack(builder, &envelope));
+  const auto bytes = std::as_bytes(std::span(builder.GetBufferPointer(), builder.GetSize()));
+  return {bytes.begin(), bytes.end()};
+}
+
+tl::expected<Message, std::string> decode(std::span<const std::byte> bytes) {
+  if (bytes.size() > kMostMessageBytes) return tl::unexpected<std::string>("it is too long");
+  flatbuffers::Verifier verifier(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
+  if (!wire::VerifyEnvelopeBuffer(verifier)) {
+    return tl::unexpected<std::string>("it is not a message of this version of horarun");
+  }
+  wire::EnvelopeT envelope;
+  wire::GetEnvelope(bytes.data())->UnPackTo(&envelope);
+  auto message = alternative(envelope.body);
+  if (!message) return tl::unexpected<std::string>("it has an unknown kind");
+  return std::move(*message);
+}
+
+Bytes frame_of(std::span<const std::byte> payload, Seal* seal) {
+  const Bytes sealed = seal == nullptr ? Bytes() : seal->seal(payload);
+  if (seal != nullptr) payload = sealed;
+  const auto length = static_cast<FrameLength>(payload.size());
+  Bytes frame(sizeof length + payload.size());
+  std::memcpy(frame.data(), &length, sizeof length);
+  std::ranges::copy(payload, frame.begin() + sizeof length);
+  return frame;
+}
+
+tl::expected<std::optional<Bytes>, std::string> FrameReader::read(int descriptor) {
+  while (true) {
+    FrameLength length = 0;
+    std::size_t whole = sizeof length;
+    if (filled_ >= sizeof length) {
+      std::memcpy(&length, bytes_.data(), sizeof length);
+      if (length == 0 || length > longest_) {
+        return tl::unexpected(
+            fmt::format("it has sent something else than messages: one of {} bytes; the most is {}",
+                        length, longest_));
+      }
+      whole += length;
+      if (filled_ == whole) {
+        filled_ = 0;
+        return Bytes(bytes_.begin() + sizeof length,
+                     bytes_.begin() + static_cast<std::ptrdiff_t>(whole));
+      }
+    }
+    bytes_.resize(std::min(whole, filled_ + kReadAtOnce));
+    const ssize_t count = ::read(descriptor, bytes_.data() + filled_, bytes_.size() - filled_);
+    if (count > 0) {
+      filled_ += static_cast<std::size_t>(count);
+    } else if (count == 0) {
+      return tl::unexpected<std::string>("it has closed the connection");
+    } else if (errno == EAGAIN) {
+      return std::nullopt;
+    } else if (errno != EINTR) {
+      return tl::unexpected<std::string>(std::strerror(errno));
+    }
+  }
+}
 
 Connection connection_of(UniqueFd socket) {
   UniqueFd out(::fcntl(socket.get(), F_DUPFD_CLOEXEC, 3));
@@ -108,9 +200,10 @@ void Channel::take(std::span<const std::byte> payload) {
 }
 
 void Channel::greet(std::span<const std::byte> greeting) {
-  const auto other = greeting_from(greeting);
-  if (!other) return refuse(other.error());
-  connection_.seals = seals_of(*handshake_->token, handshake_->connects, handshake_->own, *other);
+  if (!is_greeting(greeting)) return refuse(kNoHorarun);
+  Greeting other;
+  std::ranges::copy(greeting, other.begin());
+  connection_.seals = seals_of(*handshake_->token, handshake_->connects, handshake_->own, other);
   send(Heartbeat{});
 }
 
@@ -141,16 +234,6 @@ void Channel::end(const std::string& reason) {
   loop_.forget(connection_.out.get());
   on_end_(reason);
 }
-
-namespace {
-
-unsigned long inode_of(int descriptor) {
-  struct stat status {};
-  if (::fstat(descriptor, &status) != 0 || !S_ISFIFO(status.st_mode)) return 0;
-  return status.st_ino;
-}
-
-}  // namespace
 
 std::string address_of(const UniqueFd& write_end) {
   return fmt::format("{}:{}:{}", ::getpid(), write_end.get(), inode_of(write_end.get()));

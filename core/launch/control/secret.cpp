@@ -11,14 +11,13 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/launch/control/event_loop.h"
+#include "core/launch/control/system.h"
 #include "core/launch/text.h"
 
 namespace hora::launch {
 namespace {
 
-constexpr std::string_view kMagic = "hora-run";
-constexpr std::uint32_t kProtocolVersion = 3;
+constexpr std::string_view kProtocol = "horarun4";
 
 const unsigned char* bytes_at(std::span<const std::byte> bytes) {
   return reinterpret_cast<const unsigned char*>(bytes.data());
@@ -40,69 +39,56 @@ void start_sodium() {
   }
 }
 
-tl::unexpected<std::string> refuse(const std::string& path, const std::string& why) {
-  return tl::unexpected(fmt::format("the token file {} cannot be used: {}", in_quotes(path), why));
-}
-
-tl::expected<void, std::string> check_private(int descriptor, const std::string& path) {
-  struct stat status {};
-  if (::fstat(descriptor, &status) != 0) return refuse(path, std::strerror(errno));
-  if (!S_ISREG(status.st_mode)) return refuse(path, "it is no regular file");
-  if (status.st_uid != ::geteuid()) {
-    return refuse(path, fmt::format("it belongs to user {}, not to this one, {}", status.st_uid,
-                                    ::geteuid()));
+/// Keyed BLAKE2b of these parts.
+SecretKey hash(std::span<const unsigned char> key,
+               std::initializer_list<std::span<const std::byte>> parts) {
+  start_sodium();
+  SecretKey result(new KeyBytes);
+  const Secret<crypto_generichash_state> state(new crypto_generichash_state);
+  ::crypto_generichash_init(state.get(), key.data(), key.size(), result->size());
+  for (const auto part : parts) {
+    ::crypto_generichash_update(state.get(), bytes_at(part), part.size());
   }
-  if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    return refuse(path, "others may read or change it; allow it to its user alone: chmod 600");
-  }
-  return {};
+  ::crypto_generichash_final(state.get(), result->data(), result->size());
+  return result;
 }
 
 }  // namespace
 
-SecretKey::Material SecretKey::derive(std::span<const std::span<const std::byte>> parts) const {
-  start_sodium();
-  Material key;
-  crypto_generichash_state state;
-  ::crypto_generichash_init(&state, bytes_at(*bytes_), bytes_->size(), key.size());
-  for (const std::span<const std::byte> part : parts) {
-    ::crypto_generichash_update(&state, bytes_at(part), part.size());
-  }
-  ::crypto_generichash_final(&state, memory_of(key), key.size());
-  ::sodium_memzero(&state, sizeof state);
-  return key;
-}
-
 tl::expected<SecretKey, std::string> token_from_text(std::string_view text) {
-  start_sodium();
   const std::string_view token = trimmed(text);
   if (token.size() < kShortestToken || token.size() > kLongestToken) {
     return tl::unexpected(
         fmt::format("a token has {} to {} bytes, this one {}; make one by: openssl rand -hex 32",
                     kShortestToken, kLongestToken, token.size()));
   }
-  SecretKey::Material key;
-  const auto bytes = bytes_of(token), purpose = bytes_of("hora launcher's token, version 1");
-  ::crypto_generichash(memory_of(key), key.size(), bytes_at(bytes), bytes.size(), bytes_at(purpose),
-                       purpose.size());
-  SecretKey secret(key);
-  ::sodium_memzero(key.data(), key.size());
-  return secret;
+  constexpr std::array<unsigned char, 25> kPurpose{"hora launcher's token, 2"};
+  return hash(kPurpose, {bytes_of(token)});
 }
 
 tl::expected<SecretKey, std::string> token_from_file(const std::string& path) {
-  if (path.find('\0') != std::string::npos) return refuse(path, "its name holds a zero byte");
+  const auto refuse = [&](const std::string& why) {
+    return tl::unexpected(
+        fmt::format("the token file {} cannot be used: {}", in_quotes(path), why));
+  };
+  if (path.find('\0') != std::string::npos) return refuse("its name holds a zero byte");
   // O_NONBLOCK: opening a FIFO does not wait for a writer.
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
-  if (!file) return refuse(path, std::strerror(errno));
-  if (const auto is_private = check_private(file.get(), path); !is_private) {
-    return tl::unexpected(is_private.error());
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) != 0) return refuse(std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) return refuse("it is no regular file");
+  if (status.st_uid != ::geteuid()) {
+    return refuse(
+        fmt::format("it belongs to user {}, not to this one, {}", status.st_uid, ::geteuid()));
+  }
+  if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    return refuse("others may read or change it; allow it to its user alone: chmod 600");
   }
   const Secret<std::array<char, kLongestToken + 1>> text(new std::array<char, kLongestToken + 1>);
   const ssize_t count = ::read(file.get(), text->data(), text->size());
-  if (count < 0) return refuse(path, std::strerror(errno));
+  if (count < 0) return refuse(std::strerror(errno));
   auto token = token_from_text({text->data(), static_cast<std::size_t>(count)});
-  if (!token) return refuse(path, token.error());
+  if (!token) return refuse(token.error());
   return token;
 }
 
@@ -122,20 +108,19 @@ tl::expected<SecretKey, std::string> load_token(const std::optional<std::string>
 
 std::string new_token_text() {
   start_sodium();
-  std::array<std::byte, 32> random;
+  KeyBytes random;
   ::randombytes_buf(random.data(), random.size());
   std::string text(2 * random.size() + 1, '\0');
-  ::sodium_bin2hex(text.data(), text.size(), bytes_at(random), random.size());
+  ::sodium_bin2hex(text.data(), text.size(), random.data(), random.size());
   text.pop_back();
   return text;
 }
 
 /// Both ends begin with one header, which need not be random, since the key is used once: what
 /// *_init_pull() makes of key and header is also the state in which the other end pushes.
-Seal::Seal(const SecretKey::Material& key) : state_(new State) {
+Seal::Seal(const KeyBytes& key) : state_(new crypto_secretstream_xchacha20poly1305_state) {
   constexpr unsigned char kHeader[crypto_secretstream_xchacha20poly1305_HEADERBYTES] = {};
-  static_assert(sizeof key == crypto_secretstream_xchacha20poly1305_KEYBYTES);
-  ::crypto_secretstream_xchacha20poly1305_init_pull(state_.get(), kHeader, bytes_at(key));
+  ::crypto_secretstream_xchacha20poly1305_init_pull(state_.get(), kHeader, key.data());
 }
 
 Bytes Seal::seal(std::span<const std::byte> payload) {
@@ -157,39 +142,22 @@ Greeting fresh_greeting() {
   start_sodium();
   Greeting greeting;
   ::randombytes_buf(greeting.data(), greeting.size());
-  const auto version = std::ranges::copy(bytes_of(kMagic), greeting.begin()).out;
-  for (int i = 0; i < 4; ++i) version[i] = static_cast<std::byte>(kProtocolVersion >> (8 * i));
+  std::ranges::copy(bytes_of(kProtocol), greeting.begin());
   return greeting;
 }
 
-tl::expected<Greeting, std::string> greeting_from(std::span<const std::byte> bytes) {
-  Greeting greeting;
-  if (bytes.size() != greeting.size() ||
-      !std::ranges::equal(bytes.first(kMagic.size()), bytes_of(kMagic))) {
-    return tl::unexpected<std::string>(
-        "it is no horarun: it begins with other bytes than a horarun's");
-  }
-  std::ranges::copy(bytes, greeting.begin());
-  std::uint32_t version = 0;
-  for (std::size_t i = 0; i < 4; ++i) {
-    version |= std::to_integer<std::uint32_t>(bytes[kMagic.size() + i]) << (8 * i);
-  }
-  if (version == kProtocolVersion) return greeting;
-  return tl::unexpected(
-      fmt::format("its horarun uses version {} of the rendezvous, this one version {}; install the "
-                  "same version "
-                  "of hora on all hosts",
-                  version, kProtocolVersion));
+bool is_greeting(std::span<const std::byte> bytes) {
+  return bytes.size() == sizeof(Greeting) &&
+         std::ranges::equal(bytes.first(kProtocol.size()), bytes_of(kProtocol));
 }
 
 SealPair seals_of(const SecretKey& token, bool connects, const Greeting& own,
                   const Greeting& other) {
   const auto seal = [&](std::string_view direction) {
-    const std::array<std::span<const std::byte>, 3> parts{
-        bytes_of(direction), connects ? own : other, connects ? other : own};
-    return Seal(token.derive(parts));
+    return Seal(
+        *hash(*token, {bytes_of(direction), connects ? own : other, connects ? other : own}));
   };
-  Seal to_server = seal("hora seal: to server"), to_client = seal("hora seal: to client");
+  Seal to_server = seal("to server"), to_client = seal("to client");
   if (connects) return {std::move(to_server), std::move(to_client)};
   return {std::move(to_client), std::move(to_server)};
 }

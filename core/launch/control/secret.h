@@ -27,7 +27,7 @@ inline constexpr std::size_t kLongestToken = 4096;
 
 using Bytes = std::vector<std::byte>;
 
-/// Memory that is zeroed at its end.
+/// Zeroes memory at its end.
 struct Erase {
   template <class T>
   void operator()(T* secret) const {
@@ -38,19 +38,8 @@ struct Erase {
 template <class T>
 using Secret = std::unique_ptr<T, Erase>;
 
-/// 32 secret bytes. Move-only. Thread rule: one thread at a time.
-class SecretKey {
- public:
-  using Material = std::array<std::byte, 32>;
-
-  explicit SecretKey(const Material& bytes) : bytes_(new Material(bytes)) {}
-
-  /// A key that only who has this one can make of these parts (keyed BLAKE2b).
-  Material derive(std::span<const std::span<const std::byte>> parts) const;
-
- private:
-  Secret<Material> bytes_;
-};
+using KeyBytes = std::array<unsigned char, crypto_secretstream_xchacha20poly1305_KEYBYTES>;
+using SecretKey = Secret<KeyBytes>;
 
 /// The key made from a token's text, without white space at its ends: at least kShortestToken
 /// bytes. The error does not contain the text.
@@ -78,7 +67,7 @@ class Seal {
   static constexpr std::size_t kMoreBytes = crypto_secretstream_xchacha20poly1305_ABYTES;
 
   /// The key is of this direction of this connection alone.
-  explicit Seal(const SecretKey::Material& key);
+  explicit Seal(const KeyBytes& key);
 
   /// The payload to send next, encrypted.
   Bytes seal(std::span<const std::byte> payload);
@@ -86,8 +75,7 @@ class Seal {
   std::optional<Bytes> open(std::span<const std::byte> sealed);
 
  private:
-  using State = crypto_secretstream_xchacha20poly1305_state;
-  Secret<State> state_;
+  Secret<crypto_secretstream_xchacha20poly1305_state> state_;
 };
 
 /// One side's part of one connection.
@@ -96,17 +84,16 @@ struct SealPair {
   Seal receive;
 };
 
-/// The first bytes of each side of a connection: "hora-run", the version of this protocol (u32,
-/// lowest byte first), and 32 random bytes.
-using Greeting = std::array<std::byte, 44>;
+/// The first bytes of each side of a connection: a name and version of this protocol, and 32
+/// random bytes.
+using Greeting = std::array<std::byte, 40>;
 Greeting fresh_greeting();
-/// Returns the other side's; the error says why it is no horarun's of this version.
-tl::expected<Greeting, std::string> greeting_from(std::span<const std::byte> bytes);
+/// Whether it is a greeting of this version.
+bool is_greeting(std::span<const std::byte> bytes);
 
-/// The seals of one side of a connection. Both keys depend on the token, on the direction, and on
-/// what both sides have just made up: a side that opens the other's first message knows that this
-/// has the token, and nothing recorded can be repeated, or sent back to its sender. `connects`:
-/// whether this side has connected to the other.
+/// The seals of one side of a connection, which has made it or not (`connects`). Their keys depend
+/// on the token, the direction, and both greetings: who opens a message knows that its sender has
+/// the token, and nothing recorded can be repeated, or sent back to its sender.
 SealPair seals_of(const SecretKey& token, bool connects, const Greeting& own,
                   const Greeting& other);
 

@@ -5,7 +5,9 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <iterator>
@@ -30,21 +32,26 @@ using internal::RecordOutcome;
 using internal::RecordState;
 using internal::RecordTime;
 
-// Records, and one clock for all of them.
-
 /// More ranks are not looked for.
 constexpr int kMostRecords = 65536;
+/// Later times are damage.
+constexpr RecordTime kLatestWall{std::int64_t{1} << 62};
 
-/// The rank of "hora-record.<rank>.json"; none: another file.
-std::optional<int> rank_of_file(std::string_view name) {
-  constexpr std::string_view kBefore = "hora-record.";
-  constexpr std::string_view kAfter = ".json";
-  if (!name.starts_with(kBefore) || !name.ends_with(kAfter)) return std::nullopt;
-  if (name.size() < kBefore.size() + kAfter.size()) return std::nullopt;
-  name.remove_prefix(kBefore.size());
-  name.remove_suffix(kAfter.size());
-  const auto rank = parse_integer(name, 0, kMostRecords - 1);
-  return rank ? std::optional(*rank) : std::nullopt;
+/// Puts a record's times on the clock of the day, by which hosts can be compared: horarun warns at
+/// its start where their clocks differ.
+void use_wall_clock(FlightRecord& record) {
+  const RecordTime ahead = std::min(record.begin_wall, kLatestWall) - record.begin;
+  const auto move = [&](RecordTime& time) {
+    if (time.count() != 0) time += ahead;  // else it has not happened
+  };
+  move(record.taken);
+  if (record.cause) move(record.cause->time);
+  if (record.ended) move(record.ended->time);
+  for (RecordedCollective& one : record.collectives) {
+    move(one.submitted);
+    move(one.done);
+  }
+  move(record.begin);
 }
 
 void read_one(const std::string& path, int rank, JobRecords& job) {
@@ -61,104 +68,6 @@ void read_one(const std::string& path, int rank, JobRecords& job) {
   job.of_rank.emplace(rank, std::move(*record));
 }
 
-/// Ranks that share a clock.
-using HostClock = std::pair<std::string, int>;
-
-HostClock clock_of(const FlightRecord& record) {
-  return {record.host, record.node};
-}
-
-using Ends = std::map<std::pair<std::uint32_t, std::uint64_t>, RecordTime>;
-
-/// When collectives were done, by set and number.
-Ends ends_of(const FlightRecord& record) {
-  Ends ends;
-  for (const RecordedCollective& one : record.collectives) {
-    if (one.number > 0 && one.outcome == RecordOutcome::done) {
-      ends[{one.set, one.number}] = one.done;
-    }
-  }
-  return ends;
-}
-
-RecordTime median(std::vector<RecordTime> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-void move_back(RecordTime& time, RecordTime by) {
-  // 0 stays: it has not happened.
-  if (time.count() != 0) time -= by;
-}
-
-void move_back(FlightRecord& record, RecordTime by) {
-  for (RecordTime* time : {&record.begin, &record.last_activity, &record.taken, &record.phase_at}) {
-    move_back(*time, by);
-  }
-  if (record.cause) move_back(record.cause->time, by);
-  if (record.ended) move_back(record.ended->time, by);
-  for (RecordedCollective& one : record.collectives) {
-    for (RecordTime* time : {&one.submitted, &one.ready, &one.started, &one.done}) {
-      move_back(*time, by);
-    }
-  }
-}
-
-/// Wall clocks that differ by more say nothing.
-constexpr RecordTime kMostBetweenWalls = std::chrono::hours(24 * 366);
-
-/// By how much `other`'s clock is ahead of `reference`'s, by their wall clocks; none: unknown.
-std::optional<RecordTime> offset_by_walls(const FlightRecord& reference,
-                                          const FlightRecord& other) {
-  const RecordTime between = other.begin_wall - reference.begin_wall;
-  if (between > kMostBetweenWalls || between < -kMostBetweenWalls) return std::nullopt;
-  return other.begin - reference.begin - between;
-}
-
-/// Puts all times of all records on the clock of the first one's host. Ranks of a node share a
-/// clock. Every rank of a process set finishes a collective at about the same moment, because each
-/// needs all the others': the median of these differences is the difference of two clocks, whatever
-/// their wall clocks say. These are used, and a problem noted, only for nodes that have no
-/// collective in common.
-void use_one_clock(JobRecords& job) {
-  if (job.of_rank.empty()) return;
-  const FlightRecord& first = job.of_rank.begin()->second;
-  const HostClock reference = clock_of(first);
-  Ends of_reference;
-  for (const auto& [rank, record] : job.of_rank) {
-    if (clock_of(record) == reference) of_reference.merge(ends_of(record));
-  }
-  std::map<HostClock, std::vector<RecordTime>> differences;
-  for (const auto& [rank, record] : job.of_rank) {
-    if (clock_of(record) == reference) continue;
-    for (const auto& [collective, time] : ends_of(record)) {
-      const auto same = of_reference.find(collective);
-      if (same == of_reference.end()) continue;
-      differences[clock_of(record)].push_back(time - same->second);
-    }
-  }
-  std::map<HostClock, RecordTime> offsets;
-  for (const auto& [rank, record] : job.of_rank) {
-    const HostClock clock = clock_of(record);
-    if (clock == reference || offsets.contains(clock)) continue;
-    if (!differences[clock].empty()) {
-      offsets[clock] = median(differences[clock]);
-      continue;
-    }
-    const auto offset = offset_by_walls(first, record);
-    offsets[clock] = offset.value_or(RecordTime(0));
-    job.problems.push_back(fmt::format(
-        "the clock of host {} {}: its ranks have no collective in common with those of {}",
-        in_quotes(record.host), offset ? "is compared by the time of day" : "cannot be compared",
-        in_quotes(first.host)));
-  }
-  for (auto& [rank, record] : job.of_rank) {
-    const auto offset = offsets.find(clock_of(record));
-    if (offset != offsets.end()) move_back(record, offset->second);
-  }
-}
-
 // Meetings: which ranks came to which collective, and which did not.
 
 /// A collective that did not come about, or did not finish, and who waits for it.
@@ -173,10 +82,10 @@ struct Meeting {
   std::string name;
   std::uint32_t set = 0;
   OperationKind operation = OperationKind::allreduce;
-  std::vector<int> waiting;  ///< ascending
+  std::vector<int> waiting = {};  ///< ascending
   /// Who never came (incomplete; ranks without records included), does not know (undelivered), has
   /// not finished it (unfinished).
-  std::vector<int> behind;
+  std::vector<int> behind = {};
   internal::RecordTime first{};   ///< of the submissions of those who wait
   internal::RecordTime waited{};  ///< the longest
 };
@@ -275,7 +184,7 @@ bool came_at_the_end(const Part& part, const Meeting& meeting) {
 
 /// None waits: no meeting.
 Meeting undecided_meeting(const Subject& subject, const Parts& parts, const SetFacts& facts) {
-  Meeting meeting{.name = subject.second, .set = subject.first, .waiting = {}, .behind = {}};
+  Meeting meeting{.name = subject.second, .set = subject.first};
   for (const auto& [rank, part] : parts) {
     if (waits_undecided(*part.record, *part.last)) note_waiting(meeting, rank, part);
   }
@@ -299,11 +208,7 @@ Meeting undecided_meeting(const Subject& subject, const Parts& parts, const SetF
 }
 
 Meeting unfinished_meeting(const Subject& subject, const Parts& parts) {
-  Meeting meeting{.kind = Meeting::Kind::unfinished,
-                  .name = subject.second,
-                  .set = subject.first,
-                  .waiting = {},
-                  .behind = {}};
+  Meeting meeting{.kind = Meeting::Kind::unfinished, .name = subject.second, .set = subject.first};
   for (const auto& [rank, part] : parts) {
     if (unfinished(*part.record, *part.last)) note_waiting(meeting, rank, part);
   }
@@ -397,19 +302,9 @@ std::string how_it_ended(const FlightRecord& record) {
                        in_hora ? " without Context::shutdown()" : "");
   }
   if (record.stopped) return "was stopped";
-  switch (record.state) {
-    case RecordState::starting:
-      return "was in hora::init";
-    case RecordState::initialised:
-      return "was running";
-    case RecordState::in_shutdown:
-      return "was in shutdown";
-    case RecordState::shut_down:
-      return "had shut hora down";
-    case RecordState::failed:
-      return "had failed";
-  }
-  return {};
+  constexpr std::array kStates{"was in hora::init", "was running", "was in shutdown",
+                               "had shut hora down", "had failed"};
+  return kStates.at(static_cast<std::size_t>(record.state));
 }
 
 std::string name_of(const Meeting& meeting) {
@@ -446,7 +341,7 @@ struct FailedRank {
 class Case {
  public:
   explicit Case(JobRecords records) : job_(std::move(records)) {
-    use_one_clock(job_);
+    for (auto& [rank, record] : job_.of_rank) use_wall_clock(record);
     meetings_ = open_meetings(job_);
     find_failures();
     for (const auto& [rank, record] : job_.of_rank) {
@@ -456,9 +351,14 @@ class Case {
   }
 
   Diagnosis diagnosis() const {
-    Diagnosis result{.headline = headline(), .ranks = {}, .notes = notes()};
+    Diagnosis result{.headline = headline(), .notes = notes()};
     // The others are in the notes: what a record says of the job's size may be damage.
-    for (const auto& [rank, record] : job_.of_rank) result.ranks.push_back(finding(rank, record));
+    for (const auto& [rank, record] : job_.of_rank) {
+      std::string end = how_it_ended(record);
+      if (record.ended) end += " at " + at(record.ended->time);
+      result.ranks.push_back(
+          {std::to_string(rank), record.host, end, activity_text(record), record.phase});
+    }
     return result;
   }
 
@@ -504,14 +404,13 @@ class Case {
   std::optional<std::string> died_at_once() const {
     if (failures_.size() < 2 || static_cast<int>(failures_.size()) != job_.size)
       return std::nullopt;
-    RecordTime first = failures_.front().time;
-    RecordTime last = first;
+    const auto [least, most] = std::ranges::minmax(failures_, {}, &FailedRank::time);
+    const RecordTime first = least.time, last = most.time;
     const std::string how = how_it_ended(*record_of(failures_.front().rank));
-    for (const FailedRank& failure : failures_) {
-      if (failure.has_cause || how_it_ended(*record_of(failure.rank)) != how) return std::nullopt;
-      first = std::min(first, failure.time);
-      last = std::max(last, failure.time);
-    }
+    const auto is_another = [&](const FailedRank& failure) {
+      return failure.has_cause || how_it_ended(*record_of(failure.rank)) != how;
+    };
+    if (std::ranges::any_of(failures_, is_another)) return std::nullopt;
     if (last - first > kAtOnce) return std::nullopt;
     // Ranks that horarun ends have not failed; ranks that do the same may well crash together.
     const bool is_killed = record_of(failures_.front().rank)->ended->signal == SIGKILL;
@@ -660,14 +559,13 @@ class Case {
     if (const Meeting* const meeting = hang()) return meeting_text(*meeting);
     if (const auto together = died_at_once()) return *together;
     if (!failures_.empty() && !failures_.front().is_late) return failure_text(failures_.front());
-    const FlightRecord* first = nullptr;
+    std::optional<FailedRank> first;
     for (const auto& [rank, record] : job_.of_rank) {
-      if (record.cause && (!first || record.cause->time < first->cause->time)) first = &record;
+      if (!record.cause) continue;
+      const FailedRank failed{rank, false, record.cause->time, true};
+      if (!first || failed < *first) first = failed;
     }
-    if (first) {
-      return fmt::format("{} failed first, {} after the start: {}", rank_text(job_, first->rank),
-                         at(first->cause->time), first->cause->text);
-    }
+    if (first) return failure_text(*first);
     if (!failures_.empty()) return failure_text(failures_.front());
     if (!meetings_.empty()) return meeting_text(meetings_.front());
     if (static_cast<int>(job_.of_rank.size()) < job_.size) {
@@ -692,12 +590,6 @@ class Case {
     if (!last) return "none";
     return fmt::format("last {} at {}", collective_text(last->kind, last->name, last->set),
                        at(last->submitted));
-  }
-
-  RankFinding finding(int rank, const FlightRecord& record) const {
-    std::string end = how_it_ended(record);
-    if (record.ended) end += " at " + at(record.ended->time);
-    return {rank, record.host, end, activity_text(record), record.phase};
   }
 
   std::vector<std::string> notes() const {
@@ -738,8 +630,11 @@ tl::expected<JobRecords, std::string> read_records(const std::string& folder) {
   std::map<int, std::string> paths;
   for (const std::filesystem::directory_iterator end; files != end; files.increment(error)) {
     if (error) return refuse("cannot be read: " + error.message());
-    const auto rank = rank_of_file(files->path().filename().native());
-    if (rank) paths[*rank] = files->path().string();
+    const std::string name = files->path().filename();
+    int rank = -1;
+    std::sscanf(name.c_str(), "hora-record.%d", &rank);
+    const bool is_record = rank >= 0 && "/" + name == internal::record_file("", rank);
+    if (is_record && rank < kMostRecords) paths[rank] = files->path().string();
   }
   if (paths.empty()) return refuse("has no hora-record.<rank>.json");
   for (const auto& [rank, path] : paths) read_one(path, rank, job);
@@ -758,22 +653,18 @@ tl::expected<Diagnosis, std::string> diagnose(const std::string& folder) {
 }
 
 std::string to_text(const Diagnosis& diagnosis) {
-  const RankFinding titles{0, "host", "end", "collectives", "phase"};
-  RankFinding widest = titles;
-  for (const RankFinding& one : diagnosis.ranks) {
-    if (one.host.size() > widest.host.size()) widest.host = one.host;
-    if (one.end.size() > widest.end.size()) widest.end = one.end;
-    if (one.collective.size() > widest.collective.size()) widest.collective = one.collective;
+  std::vector<RankRow> rows{{"rank", "host", "end", "collectives", "phase"}};
+  rows.insert(rows.end(), diagnosis.ranks.begin(), diagnosis.ranks.end());
+  std::array<std::size_t, std::tuple_size_v<RankRow>> widths{6};
+  for (const RankRow& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }
-  const auto line = [&](const std::string& rank, const RankFinding& one) {
-    std::string text = fmt::format("{:>6}  {:<{}}  {:<{}}  {:<{}}  {}", rank, one.host,
-                                   widest.host.size(), one.end, widest.end.size(), one.collective,
-                                   widest.collective.size(), one.phase);
-    text.resize(text.find_last_not_of(' ') + 1);
-    return text + "\n";
-  };
-  std::string text = printable(diagnosis.headline) + "\n\n" + line("rank", titles);
-  for (const RankFinding& one : diagnosis.ranks) text += line(std::to_string(one.rank), one);
+  std::string text = printable(diagnosis.headline) + "\n\n";
+  for (const RankRow& row : rows) {
+    std::string line = fmt::format("{:>{}}", row[0], widths[0]);
+    for (std::size_t i = 1; i < row.size(); ++i) line += fmt::format("  {:<{}}", row[i], widths[i]);
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
   if (!diagnosis.notes.empty()) text += "\n";
   for (const std::string& note : diagnosis.notes) text += printable(note) + "\n";
   return text;

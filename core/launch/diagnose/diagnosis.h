@@ -2,6 +2,7 @@
 /// --diagnose DIR`.
 #pragma once
 
+#include <array>
 #include <map>
 #include <string>
 #include <tl/expected.hpp>
@@ -21,20 +22,15 @@ struct JobRecords {
 /// folder and what is wrong with it, where there is no record that can be read.
 tl::expected<JobRecords, std::string> read_records(const std::string& folder);
 
-/// One rank of the table; texts that do not apply are empty.
-struct RankFinding {
-  int rank = 0;
-  std::string host;
-  std::string end;         ///< "killed by signal 9 (SIGKILL) at 12.3 s"
-  std::string collective;  ///< "waits for allreduce \"x\" 60.1 s", "last: ..."
-  std::string phase;       ///< noted by the program
-};
+/// Rank, host, end ("killed by signal 9 (SIGKILL) at 12.3 s"), collectives ("waits for allreduce
+/// \"x\" 60.1 s"), and the phase that the program has noted; texts that do not apply are empty.
+using RankRow = std::array<std::string, 5>;
 
 struct Diagnosis {
-  std::string headline;            ///< the first cause, in one line
-  std::vector<RankFinding> ranks;  ///< those with a record
+  std::string headline = {};        ///< the first cause, in one line
+  std::vector<RankRow> ranks = {};  ///< those with a record
   /// The cause in its own words, what is missing, what is uncertain.
-  std::vector<std::string> notes;
+  std::vector<std::string> notes = {};
 };
 
 /// Pure. The times in it are seconds since the first rank called hora::init.

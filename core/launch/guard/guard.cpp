@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -12,7 +13,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -21,14 +21,12 @@
 #include <vector>
 
 #include "core/flight/record_reader.h"
-#include "core/flight/record_writer.h"
 #include "core/launch/agent/agent.h"
 #include "core/launch/command/command.h"
 #include "core/launch/command/cores.h"
 #include "core/launch/command/environment.h"
 #include "core/launch/control/channel.h"
-#include "core/launch/control/child_process.h"
-#include "core/launch/control/event_loop.h"
+#include "core/launch/control/system.h"
 #include "core/launch/text.h"
 #include "core/launch/watch/ending.h"
 
@@ -37,24 +35,14 @@ namespace {
 
 /// Escapes of what is not printable make a text longer.
 constexpr std::size_t kMostName = 100, kMostPhaseName = 64;
+/// A rank that has waited so long without doing anything makes the launcher try the network.
+constexpr std::chrono::seconds kOverdue{10};
 
+/// "[host:pid] ...", as Open MPI's signal handler writes.
 bool is_of_signal_handler(std::string_view line) {
-  const auto colon = line.find(':');
-  const auto end = line.find("] ");
-  if (!line.starts_with('[') || colon == line.npos || end == line.npos || colon >= end)
-    return false;
-  for (const char character : line.substr(colon + 1, end - colon - 1)) {
-    if (std::isdigit(static_cast<unsigned char>(character)) == 0) return false;
-  }
-  return true;
-}
-
-std::string last_of(const std::vector<std::string_view>& lines, std::size_t count) {
-  std::string text;
-  for (std::size_t i = lines.size() - std::min(count, lines.size()); i < lines.size(); ++i) {
-    text.append(text.empty() ? "" : "\n").append(lines[i]);
-  }
-  return text;
+  const auto colon = line.find(':'), end = line.find("] ");
+  if (!line.starts_with('[') || end == line.npos || colon >= end) return false;
+  return line.substr(0, end).find_first_not_of("0123456789", colon + 1) == line.npos;
 }
 
 }  // namespace
@@ -74,7 +62,8 @@ std::string LastWords::lines(std::size_t count) const {
     all.push_back(line);
     if (!is_of_signal_handler(line)) own.push_back(line);
   }
-  return last_of(own.empty() ? all : own, count);
+  if (own.empty()) own = std::move(all);
+  return fmt::format("{}", fmt::join(std::span(own).last(std::min(count, own.size())), "\n"));
 }
 
 std::optional<int> status_of_abort(std::string_view last_words) {
@@ -89,20 +78,28 @@ std::optional<int> status_of_abort(std::string_view last_words) {
   return (status & 0xff) == 0 ? 1 : status & 0xff;
 }
 
+using internal::FlightRecord;
+using internal::RankArrivals;
+using internal::RecordState;
 using internal::RecordTime;
 
 RankSeen rank_seen(const internal::RecordLayout& memory, int rank, RecordTime now) {
-  const internal::RecordGlance glance = internal::glance_at(memory);
+  const auto record = internal::read_record(memory, now, /*most=*/1).value_or(FlightRecord());
   RankSeen seen;
   seen.rank = rank;
-  seen.state = glance.has_begun ? static_cast<std::uint8_t>(glance.state) : kNotBegun;
-  seen.waits = glance.waits;
-  seen.submitted = glance.submitted;
-  seen.collective = glance.last_collective.substr(0, kMostName);
-  seen.phase = glance.phase.substr(0, kMostName);
-  const RecordTime idle = std::max(now - glance.last_activity, RecordTime(0));
+  seen.state = record.pid > 0 ? static_cast<std::uint8_t>(record.state) : kNotBegun;
+  seen.waits = record.blocked > 0;
+  seen.submitted = record.submitted;
+  if (!record.collectives.empty()) {
+    seen.collective = record.collectives.back().name.substr(0, kMostName);
+  }
+  seen.phase = record.phase.substr(0, kMostName);
+  const RecordTime idle = std::max(now - record.last_activity, RecordTime(0));
   seen.idle_ms = static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(idle).count());
+  const bool is_inside = record.pid > 0 && (record.state == RecordState::starting ||
+                                            record.state == RecordState::in_shutdown);
+  seen.overdue = (seen.waits || is_inside) && idle >= kOverdue;
   return seen;
 }
 
@@ -110,14 +107,16 @@ std::optional<ArrivalsSeen> arrivals_seen(const internal::RecordLayout& memory, 
   const auto arrivals = internal::read_arrivals(memory.arrivals);
   if (!arrivals || arrivals->at <= after) return std::nullopt;
   after = arrivals->at;
+  using Milliseconds = std::chrono::duration<float, std::milli>;
   ArrivalsSeen seen;
   seen.decisions = arrivals->decisions;
   seen.steps = arrivals->steps;
   for (const std::string& phase : arrivals->phases) {
     seen.phases.push_back(phase.substr(0, kMostPhaseName));
   }
-  for (const internal::RecordedArrivalsRow& row : arrivals->rows) {
-    seen.rows.emplace_back(row.last, row.median.count(), row.p99.count(), row.rank, row.phase);
+  for (const RankArrivals& row : arrivals->rows) {
+    seen.rows.emplace_back(static_cast<std::uint32_t>(row.last), Milliseconds(row.median).count(),
+                           Milliseconds(row.p99).count(), row.rank, row.phase);
   }
   return seen;
 }
@@ -131,8 +130,6 @@ constexpr std::size_t kMostCause = 512;
 constexpr std::chrono::milliseconds kRecordInterval{500};
 constexpr std::size_t kMostPhase = 128;
 constexpr std::size_t kMostFailure = 500;
-/// A rank that has waited so long without doing anything makes the launcher try the network.
-constexpr std::chrono::seconds kOverdue{10};
 /// From MPI's sudden end to that of the rank that has asked for it (MPI_Abort).
 constexpr std::chrono::milliseconds kAbortTime{200};
 constexpr char kRecordFolderVariable[] = "HORA_RECORD_DIRECTORY";
@@ -231,7 +228,9 @@ class Guard {
         watch_interval_(watch_interval),
         agent_pipe_(std::move(agent.pipe)),
         agent_(open_process(agent.agent)),
-        parent_(open_process(::getppid())) {}
+        parent_(open_process(::getppid())) {
+    seen_.state = kNotBegun;
+  }
 
   int run(const std::vector<std::string>& program);
 
@@ -253,8 +252,7 @@ class Guard {
   void report(const Message& message);
 
   void add_record(RankEnded& ended, internal::RecordTime ended_at) const;
-  void report_waits();
-  void report_seen();
+  void look();
 
   int rank_;
   std::chrono::seconds watch_interval_;
@@ -269,7 +267,7 @@ class Guard {
   bool asked_by_mpi_ = false;
   bool killed_by_agent_ = false;
   bool has_ended_ = false;
-  RankWaits waits_;  ///< as it was reported last
+  RankSeen seen_;  ///< at the last look
   bool stopped_ = false;
   Clock::time_point started_, next_look_;
   std::uint64_t oom_kills_ = 0;  ///< of its cgroup, at the start
@@ -448,29 +446,15 @@ void Guard::on_ended(int status, const std::string& failure) {
   loop_.stop();
 }
 
-void Guard::report_waits() {
+void Guard::look() {
   if (!record_) return;
   const internal::RecordLayout& memory = record_->layout();
-  const internal::RecordState state = internal::state_of(memory);
-  RankWaits now;
-  now.rank = rank_;
-  now.initializing = memory.header.pid.load(std::memory_order_relaxed) != 0 &&
-                     state == internal::RecordState::starting;
-  now.in_shutdown = state == internal::RecordState::in_shutdown;
-  const bool waits = now.initializing || now.in_shutdown ||
-                     memory.header.blocked.load(std::memory_order_relaxed) > 0;
-  now.overdue = waits && internal::record_now() - internal::last_activity_of(memory) >= kOverdue;
-  const bool is_as_before = now.initializing == waits_.initializing &&
-                            now.in_shutdown == waits_.in_shutdown && now.overdue == waits_.overdue;
-  if (is_as_before) return;
-  waits_ = now;
-  report(now);
-}
-
-void Guard::report_seen() {
-  if (!record_) return;
-  const internal::RecordLayout& memory = record_->layout();
-  report(rank_seen(memory, rank_, internal::record_now()));
+  const RankSeen before = std::exchange(seen_, rank_seen(memory, rank_, internal::record_now()));
+  const bool is_due = watch_interval_.count() > 0 && Clock::now() >= next_look_;
+  const bool has_changed = seen_.state != before.state || seen_.overdue != before.overdue;
+  if (is_due || has_changed) report(seen_);
+  if (!is_due) return;
+  next_look_ = Clock::now() + watch_interval_;
   if (const auto arrivals = arrivals_seen(memory, arrivals_seen_at_)) report(*arrivals);
 }
 
@@ -521,12 +505,7 @@ int Guard::run(const std::vector<std::string>& program) {
     loop_.watch(parent_.get(), POLLIN,
                 [this, parent = ::getppid()](short) { on_parent_ended(parent); });
   }
-  loop_.each(kRecordInterval, [this] {
-    report_waits();
-    if (watch_interval_.count() == 0 || Clock::now() < next_look_) return;
-    next_look_ = Clock::now() + watch_interval_;
-    report_seen();
-  });
+  loop_.each(kRecordInterval, [this] { look(); });
   loop_.run();
   return exit_status_;
 }

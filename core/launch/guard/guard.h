@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "core/flight/record_reader.h"
-#include "core/launch/control/messages.h"
+#include "core/launch/control/channel.h"
 
 namespace hora::launch {
 
@@ -17,11 +17,9 @@ namespace hora::launch {
 /// horarun's host: Open MPI 5.0.11 does not pass on the end of its own input.
 inline constexpr char kInputVariable[] = "HORARUN_INPUT";
 
-/// `arguments`: the way of binding (Binding), and the program with its arguments in one word
-/// (encode_words()).
-/// Until the program has ended; the exit status for this process: the program's, or 128 and the
-/// signal that killed it. The rank ends with SIGKILL where its guard, the agent, or the process
-/// that started the guard ends.
+/// Runs the program until its end; returns its exit status, or 128 and the signal that killed it.
+/// The rank is killed where its guard, the agent, or what started the guard ends. `arguments`: the
+/// Binding, and the program with its arguments in one word (encode_words()).
 int run_guard(std::span<const std::string> arguments);
 
 /// Name of the process that stands in for the guard (ps -o comm): MPI's launcher takes it for the
@@ -42,10 +40,8 @@ class LastWords {
   std::string text_;
 };
 
-/// The exit status that a rank has given MPICH's MPI_Abort, which returns with MPICH 4.0.2, so that
-/// the rank goes on until it is killed like the others. From the last that it has written:
-/// "Abort(7) on node 2 (rank 2 in comm 0): application called MPI_Abort(...". Empty where it has
-/// called no such.
+/// The exit status that a rank has given MPICH's MPI_Abort, which returns with MPICH 4.0.2: from
+/// "Abort(7) on node 2 (rank 2 in comm 0): application called MPI_Abort(...". None: no such call.
 std::optional<int> status_of_abort(std::string_view last_words);
 
 /// The longest --watch-interval, in seconds.
@@ -54,7 +50,7 @@ inline constexpr int kMostWatchInterval = 3600;
 /// In place of a state: hora::init has not been called yet.
 inline constexpr std::uint8_t kNotBegun = 255;
 
-/// Tells `horarun --watch` of the rank. `now`: of the host's CLOCK_MONOTONIC.
+/// `now`: of the host's CLOCK_MONOTONIC.
 RankSeen rank_seen(const internal::RecordLayout& memory, int rank, internal::RecordTime now);
 
 /// Tells of the rank that counts arrivals, once there is something newer than `after`, whose time

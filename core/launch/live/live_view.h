@@ -3,12 +3,11 @@
 
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "core/launch/control/messages.h"
+#include "core/launch/control/channel.h"
 #include "core/launch/supervisor/supervisor.h"
 
 namespace hora::launch {
@@ -19,13 +18,24 @@ struct TableSize {
   std::size_t columns = 80;
 };
 
-/// Says what guards tell of their ranks. Thread rule: pure.
-class LiveJob {
+struct LiveOptions {
+  std::chrono::seconds interval{1};  ///< between two tables, or lines
+  bool on_terminal = false;          ///< a table, drawn anew in its place; else lines
+  int descriptor = 2;
+};
+
+/// Says what guards tell of their ranks. On a terminal the table is what stands lowest: it is
+/// erased before anything else is written, and drawn again below that. Thread rule: one thread.
+class LiveView {
  public:
-  LiveJob(const std::vector<JobHost>& hosts, Moment now);
+  LiveView(const LiveOptions& options, const std::vector<JobHost>& hosts, Moment now);
 
   /// Takes what an agent has passed on. Ranks that the job does not have are ignored.
   void on_message(std::size_t host, const Message& message, Moment now);
+  /// Called about ten times a second. `in_line`: what was written last has no end of its line.
+  void on_time(bool in_line, Moment now);
+  /// Before something else is written to the terminal, and at the end.
+  void erase();
 
   /// A line on the job, one of headings, and one for each rank; where that is more than the rows of
   /// the terminal but one, the ranks that came last most often, and how many others there are. No
@@ -35,58 +45,34 @@ class LiveJob {
   std::string line(Moment now) const;
 
  private:
+  /// How often and how late a rank came last to collectives.
+  struct Lateness {
+    std::uint32_t last = 0;
+    std::string share = {}, median = {}, p99 = {};
+    std::string phase = {};  ///< in which it has held up the others most
+  };
   struct Rank {
     std::string host;
     bool started = false, stopped = false, ended = false;
     std::optional<RankSeen> seen = {};
+    std::optional<Lateness> late = {};
   };
-  void note(const ArrivalsSeen& seen, Moment now);
   Rank* rank(int number);
   static std::string state_of(const Rank& rank);
-  const wire::ArrivalsRow* arrivals_of(std::size_t rank) const;
-  std::string phase_of(const wire::ArrivalsRow& row) const;
-  std::string share_of(const wire::ArrivalsRow& row) const;
+  void note(const ArrivalsSeen& seen, Moment now);
   std::string progress(Moment now) const;
-  std::string most_often_last() const;
   std::vector<std::string> cells_of(std::size_t rank) const;
   std::vector<std::size_t> shown(std::size_t most) const;
 
+  const LiveOptions options_;
   std::vector<std::string> host_names_;
   std::vector<Rank> ranks_;
-  Moment start_;
-  ArrivalsSeen arrivals_;
-  Moment arrivals_at_{0};
-  double steps_a_second_ = 0;  ///< between the last two messages
-};
-
-struct LiveOptions {
-  std::chrono::seconds interval{1};  ///< between two tables, or lines
-  bool on_terminal = false;          ///< a table, drawn anew in its place; else lines
-  int descriptor = 2;
-};
-
-/// On a terminal the table is what stands lowest: it is erased before anything else is written, and
-/// drawn again below that. Thread rule: one thread.
-class LiveView {
- public:
-  LiveView(const LiveOptions& options, const std::vector<JobHost>& hosts, Moment now);
-
-  void on_message(std::size_t host, const Message& message, Moment now) {
-    job_.on_message(host, message, now);
-  }
-  /// Before something else is written to the terminal, and at the end.
-  void erase();
-  /// Called about ten times a second. `in_line`: what was written last has no end of its line.
-  void on_time(bool in_line, Moment now);
-
- private:
-  void draw(bool in_line, Moment now);
-  TableSize size() const;
-
-  const LiveOptions options_;
-  LiveJob job_;
-  std::size_t drawn_lines_ = 0;  ///< that stand on the terminal
-  Moment next_;
+  Moment start_, next_;
+  std::uint64_t steps_ = 0, decisions_ = 0;
+  double steps_a_second_ = 0;               ///< between the last two messages
+  std::optional<Moment> arrivals_at_ = {};  ///< of the last message
+  const Rank* most_often_last_ = nullptr;   ///< of them
+  std::size_t drawn_lines_ = 0;             ///< that stand on the terminal
 };
 
 }  // namespace hora::launch

@@ -15,11 +15,17 @@
 namespace hora::launch {
 namespace {
 
-constexpr std::size_t kLongestHostName = 253;  // RFC 1035, 2.3.4, without the last dot
-
 template <class... Values>
 [[noreturn]] void reject(fmt::format_string<Values...> format, Values&&... values) {
   throw Refused{fmt::format(format, std::forward<Values>(values)...)};
+}
+
+void check_host_name(std::string_view name, std::string_view text) {
+  if (is_host_name(name)) return;
+  reject(
+      "host {}: a name has up to 253 letters, digits, \".\", \"_\", \":\" and \"-\", the first of "
+      "them no \"-\"",
+      in_quotes(text));
 }
 
 bool is_ipv6(std::string_view text) {
@@ -62,9 +68,7 @@ HostSlots read_host(std::string_view text, bool address_alone) {
                                    : address.port.value_or("").find(':') != text.npos) {
     reject("host {}: an IPv6 address stands in brackets, as in [fe80::1] or [fe80::1]:2", quoted);
   }
-  if (const std::string wrong = wrong_with_host_name(address.host); !wrong.empty()) {
-    reject("host {}: {}", quoted, wrong);
-  }
+  check_host_name(address.host, text);
   HostSlots host{.name = std::string(address.host), .counted = address.port.has_value()};
   if (address.port) host.slots = read_slots(*address.port, text, "slots");
   return host;
@@ -84,7 +88,6 @@ class HostSum {
     HostSlots& known = hosts_[place->second];
     known.slots += host.slots;
     known.counted = true;
-    known.limit = std::max(std::min(known.limit, host.limit), known.slots);
   }
   std::vector<HostSlots> take() { return std::move(hosts_); }
 
@@ -94,31 +97,7 @@ class HostSum {
   int total_ = 0;
 };
 
-/// "slots=2" or "max_slots=4" of a hostfile's line.
-void apply_key(std::string_view word, HostSlots& host) {
-  const std::size_t equals = word.find('=');
-  std::string key(word.substr(0, equals));
-  std::ranges::replace(key, '-', '_');
-  const bool is_slots = key == "slots" || key == "cpu" || key == "cpus" || key == "count";
-  const bool is_limit = key == "max_slots" || key == "slots_max";
-  if (equals == word.npos || (!is_slots && !is_limit)) {
-    reject(
-        "{} after host {} is unknown; expected slots=NUMBER or max_slots=NUMBER (users and ports "
-        "belong into ~/.ssh/config)",
-        in_quotes(word), in_quotes(host.name));
-  }
-  const int number = read_slots(word.substr(equals + 1), host.name, key);
-  if (is_limit) {
-    host.limit = number;
-  } else if (host.counted) {
-    reject("host {}: the slots are given twice", in_quotes(host.name));
-  } else {
-    host.slots = number;
-    host.counted = true;
-  }
-}
-
-/// "a slots = 2 max_slots=4"
+/// "a slots = 2"
 HostSlots read_line(std::string_view line) {
   std::string joined;  // without spaces around "="
   for (const std::string_view part : split(line, '=')) {
@@ -126,14 +105,17 @@ HostSlots read_line(std::string_view line) {
   }
   const std::vector<std::string_view> words = split_at_spaces(joined);
   HostSlots host = read_host(words.empty() ? line : words.front(), words.size() > 1);
-  for (const std::string_view word : std::span(words).subspan(1)) apply_key(word, host);
-  if (host.limit < kMostRanks && !host.counted) {  // as Open MPI: max_slots alone is both
-    host.slots = host.limit;
+  for (const std::string_view word : std::span(words).subspan(1)) {
+    const std::size_t equals = word.find('=');
+    if (equals == word.npos || !lists("slots cpu cpus count", word.substr(0, equals))) {
+      reject(
+          "{} after host {} is unknown; expected slots=NUMBER (users and ports belong into "
+          "~/.ssh/config, and no host takes more than its slots without --oversubscribe)",
+          in_quotes(word), in_quotes(host.name));
+    }
+    if (host.counted) reject("host {}: the slots are given twice", in_quotes(host.name));
+    host.slots = read_slots(word.substr(equals + 1), host.name, "slots");
     host.counted = true;
-  }
-  if (host.limit < host.slots) {
-    reject("host {}: max_slots={} is less than slots={}", in_quotes(host.name), host.limit,
-           host.slots);
   }
   return host;
 }
@@ -143,7 +125,6 @@ std::string slots_of(std::span<const HostSlots> hosts) {
   std::string text;
   for (const HostSlots& host : hosts.first(std::min(hosts.size(), kMostNamed))) {
     text += fmt::format("{}{} has {}", text.empty() ? "" : ", ", printable(host.name), host.slots);
-    if (host.limit < kMostRanks) text += fmt::format(" (at most {})", host.limit);
   }
   if (hosts.size() > kMostNamed) {
     text += fmt::format(", and {} more hosts", hosts.size() - kMostNamed);
@@ -151,41 +132,7 @@ std::string slots_of(std::span<const HostSlots> hosts) {
   return text;
 }
 
-/// Adds `rest` ranks in even shares to the hosts that take more; returns how many found no place.
-int share(std::span<const HostSlots> hosts, bool oversubscribe, int rest, std::vector<int>& ranks) {
-  for (bool placed = true; rest > 0 && placed;) {
-    placed = false;
-    std::vector<std::size_t> open;
-    for (std::size_t i = 0; i < hosts.size(); ++i) {
-      const bool takes = oversubscribe || !hosts[i].counted;
-      if (takes && ranks[i] < hosts[i].limit) open.push_back(i);
-    }
-    const int hosts_left = static_cast<int>(open.size());
-    const int each = hosts_left == 0 ? 0 : (rest + hosts_left - 1) / hosts_left;
-    int larger = hosts_left == 0 ? 0 : (rest - 1) % hosts_left + 1;  // shares of `each`
-    for (const std::size_t i : open) {
-      const int part = std::min(larger-- > 0 ? each : each - 1, hosts[i].limit - ranks[i]);
-      ranks[i] += part;
-      rest -= part;
-      placed = placed || part > 0;
-    }
-  }
-  return rest;
-}
-
 }  // namespace
-
-std::string wrong_with_host_name(std::string_view name) {
-  if (name.empty()) return "the name is empty";
-  if (name.size() > kLongestHostName) {
-    return fmt::format("the name is longer than {} characters", kLongestHostName);
-  }
-  if (name.starts_with('-')) return "a name does not begin with \"-\"";
-  if (!is_host_name(name)) {
-    return "a name has letters, digits, \".\", \"_\", \":\" and \"-\" only";
-  }
-  return {};
-}
 
 tl::expected<std::vector<HostSlots>, std::string> parse_host_list(std::string_view list) {
   return expected_of([&] {
@@ -225,11 +172,21 @@ tl::expected<std::vector<HostRanks>, std::string> lay_out_ranks(std::span<const 
                                                                 int np, bool oversubscribe) {
   std::vector<int> ranks;
   int rest = np;
+  int open = 0;  // hosts that take more than their slots
+  const auto takes_more = [&](const HostSlots& host) { return oversubscribe || !host.counted; };
   for (const HostSlots& host : hosts) {
     ranks.push_back(std::min(host.slots, rest));
     rest -= ranks.back();
+    if (takes_more(host)) ++open;
   }
-  if (share(hosts, oversubscribe, rest, ranks) > 0) {
+  for (std::size_t i = 0; i < hosts.size() && rest > 0; ++i) {
+    if (!takes_more(hosts[i])) continue;
+    const int part = (rest + open - 1) / open;
+    --open;
+    ranks[i] += part;
+    rest -= part;
+  }
+  if (rest > 0) {
     return tl::unexpected(fmt::format(
         "{} ranks are more than the hosts have slots: {}, together {}; take -np {}, give the hosts "
         "more slots (-H host:slots, slots= in a hostfile), or add --oversubscribe",
@@ -251,15 +208,14 @@ constexpr std::string_view kEndpointPort = "29400";  // torchrun's --rdzv-endpoi
 constexpr std::string_view kUrls = "expected tcp://host:port or file:///folder";
 
 RendezvousPlace checked(std::string_view host, std::string_view port, int least_port = 1) {
-  if (const std::string wrong = wrong_with_host_name(host); !wrong.empty()) {
-    reject("host {}: {}", in_quotes(host), wrong);
-  }
+  check_host_name(host, host);
   const auto number = parse_integer(port, least_port, 65535);
   if (!number) reject("port {}: {}", in_quotes(port), number.error());
   return {.host = std::string(host), .port = static_cast<std::uint16_t>(*number), .folder = {}};
 }
 
-/// The value of the last entry "name=value", as exec's environment may hold several; or nothing.
+}  // namespace
+
 std::optional<std::string_view> value_of(std::string_view name,
                                          std::span<const char* const> environment) {
   for (const char* const entry : environment) {
@@ -271,8 +227,6 @@ std::optional<std::string_view> value_of(std::string_view name,
   }
   return std::nullopt;
 }
-
-}  // namespace
 
 tl::expected<RendezvousPlace, std::string> parse_rendezvous(std::string_view url) {
   constexpr std::string_view kTcp = "tcp://";

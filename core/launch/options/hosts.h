@@ -2,7 +2,7 @@
 /// meet that are started one by one (--rendezvous, MASTER_ADDR). Pure.
 ///
 /// A list (-H) is "a:2,b:2", "a,b" or "[fe80::1]:2"; a hostfile has one host a line, in the forms
-/// of Horovod and Open MPI ("a slots=2 max_slots=4") and of MPICH ("a:2"), with comments after `#`.
+/// of Horovod and Open MPI ("a slots=2") and of MPICH ("a:2"), with comments after `#`.
 /// A host that is named more than once has the sum of its slots, in lists and files, as with Open
 /// MPI. A host without a number takes one rank for each time it is named.
 #pragma once
@@ -24,7 +24,6 @@ struct HostSlots {
   int slots = 1;
   /// False where the user has not said how many: such a host takes more where -np asks for more.
   bool counted = true;
-  int limit = kMostRanks;  ///< no more ranks than this, also with --oversubscribe ("max_slots")
   bool operator==(const HostSlots&) const = default;
 };
 
@@ -36,10 +35,6 @@ struct HostRanks {
   bool operator==(const HostRanks&) const = default;
 };
 
-/// Says why this is no name of a host, and no address; empty where it is one. It becomes an
-/// argument of ssh, so it has letters, digits and `._:-` only, and does not begin with `-`.
-std::string wrong_with_host_name(std::string_view name);
-
 /// Errors name the host, what is wrong with it, and what was expected.
 tl::expected<std::vector<HostSlots>, std::string> parse_host_list(std::string_view list);
 
@@ -50,8 +45,8 @@ tl::expected<std::vector<HostSlots>, std::string> parse_hostfile(std::string_vie
 int total_slots(std::span<const HostSlots> hosts);
 
 /// Fills host by host, in their order. Ranks beyond all slots go in even shares to the hosts that
-/// are not counted or, with `oversubscribe`, to all, up to their limits. Hosts that get no rank are
-/// left out. The error says what the hosts have and what to do.
+/// are not counted or, with `oversubscribe`, to all. Hosts that get no rank are left out. The error
+/// says what the hosts have and what to do.
 tl::expected<std::vector<HostRanks>, std::string> lay_out_ranks(std::span<const HostSlots> hosts,
                                                                 int np, bool oversubscribe);
 
@@ -85,6 +80,10 @@ struct NodeInEnvironment {
   int node_rank = 0;
   bool operator==(const NodeInEnvironment&) const = default;
 };
+
+/// The value of the first entry "name=value" that is not empty.
+std::optional<std::string_view> value_of(std::string_view name,
+                                         std::span<const char* const> environment);
 
 /// MASTER_ADDR and MASTER_PORT (29500 where unset); nothing where the former is unset.
 tl::expected<std::optional<RendezvousPlace>, std::string> master_in_environment(

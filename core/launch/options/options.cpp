@@ -5,16 +5,832 @@
 #include <spdlog/fmt/fmt.h>
 #include <yaml-cpp/yaml.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
 #include <set>
 
-#include "core/launch/options/flags.h"
+#include "core/base/text.h"
+#include "core/launch/command/command.h"
+#include "core/launch/control/secret.h"
+#include "core/launch/guard/guard.h"
 #include "core/launch/text.h"
 
 namespace hora::launch {
 namespace {
 
 using Environment = std::span<const char* const>;
+using Values = std::vector<std::string>;
+
+/// The message for the user; thrown.
+struct UsageError {
+  std::string message;
+};
+
+/// Throws: place "value": problem; advice. What is empty is left out.
+[[noreturn]] void refuse(std::string_view place, std::string_view value, std::string_view problem,
+                         std::string_view advice = {}) {
+  std::string text = printable(place);
+  if (!value.empty()) text += (text.empty() ? "" : " ") + in_quotes(value);
+  if (!text.empty()) text += ": ";
+  text += printable(problem);
+  if (!advice.empty()) text += "; " + printable(advice);
+  throw UsageError{std::move(text)};
+}
+
+[[noreturn]] void refuse(std::string_view place, int value, std::string_view problem,
+                         std::string_view advice = {}) {
+  refuse(place, std::to_string(value), problem, advice);
+}
+
+/// The values after a flag: nothing; optionally one of on, off and auto, after `=` or as the next
+/// argument (--NAME alone is on, --no-NAME off); a value; a name and a value as two arguments.
+enum class Takes { nothing, on_off, value, pair };
+
+constexpr std::string_view kRefused = "refused";
+constexpr char kHostsTwice[] = "-H and --hostfile exclude each other";
+
+/// "-H", "-np" or "--hosts": one dash before one or two letters.
+std::string with_dashes(std::string_view spelling) {
+  return fmt::format("{}{}", spelling.size() <= 2 ? "-" : "--", spelling);
+}
+
+/// Lines of at most kHelpWidth columns, each with `indent` spaces before it.
+std::string wrapped(std::string_view text, std::size_t indent) {
+  std::string result;
+  std::size_t column = 0;
+  for (const std::string_view word : split_at_spaces(text)) {
+    if (column == 0 || column + 1 + word.size() > kHelpWidth) {
+      result += (column == 0 ? "" : "\n") + std::string(indent, ' ');
+      column = indent;
+    } else {
+      result += ' ';
+      ++column;
+    }
+    result += word;
+    column += word.size();
+  }
+  return result + "\n";
+}
+
+class HelpFormat : public CLI::Formatter {
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: horarun [FLAGS] PROGRAM [ITS ARGUMENTS]\n";
+  }
+  std::string make_option(const CLI::Option* flag, bool) const override {
+    std::vector<std::string> names;
+    for (const std::string& name : flag->get_snames()) names.push_back(with_dashes(name));
+    for (const std::string& name : flag->get_lnames()) {
+      if (!name.starts_with("no-")) names.push_back(with_dashes(name));
+    }
+    const std::string& value = flag->get_type_name();
+    const bool on_off = value.starts_with('[');
+    const std::string heading =
+        fmt::format("{}{}{}", fmt::join(names, ", "), value.empty() || on_off ? "" : " ", value);
+    return wrapped(on_off ? heading + ", --no-" + flag->get_lnames().front() : heading, 2) +
+           wrapped(flag->get_description(), 6);
+  }
+};
+
+/// "HORA_FUSION_THRESHOLD" -> "fusion-threshold".
+std::string flag_of(std::string_view variable) {
+  std::string flag = CLI::detail::to_lower(std::string(variable.substr(sizeof "HORA_" - 1)));
+  std::ranges::replace(flag, '_', '-');
+  return flag;
+}
+
+/// The setting's value in --help: its choices, or the first word of what is allowed.
+std::string value_name(const SettingDescription& setting) {
+  if (!setting.choices.empty()) return fmt::format("{}", fmt::join(setting.choices, "|"));
+  if (setting.allowed.starts_with("bytes")) return "BYTES";
+  if (setting.allowed.starts_with("seconds")) return "SECONDS";
+  if (setting.allowed.starts_with("microseconds")) return "MICROSECONDS";
+  if (setting.allowed.starts_with("a whole number")) return "N";
+  return "TEXT";
+}
+
+/// Horovod's names of levels: TRACE, DEBUG, INFO, WARNING, ERROR, FATAL.
+std::string level(const std::string& text) {
+  const std::string name = CLI::detail::to_lower(text);
+  if (name == "trace") return "debug";
+  return name == "fatal" || name == "critical" ? "error" : name;
+}
+
+/// Adds "0,3,8-11" to ascending ranks, however often the text names one.
+void add_ranks(std::vector<int>& ranks, std::string_view list) {
+  // By rank: ranges that begin there, less those that have ended before.
+  std::vector<int> begins(kMostRanks + 1);
+  const auto add = [&](int first, int last) {
+    ++begins[static_cast<std::size_t>(first)];
+    --begins[static_cast<std::size_t>(last) + 1];
+  };
+  for (const int rank : ranks) add(rank, rank);
+  for (const std::string_view item : split(list, ',')) {
+    const std::string_view range = trimmed(item);
+    const std::size_t dash = range.find('-');
+    const auto first = parse_integer(range.substr(0, dash), 0, kMostRanks - 1);
+    const auto last =
+        dash == range.npos ? first : parse_integer(range.substr(dash + 1), 0, kMostRanks - 1);
+    if (!first || !last || *last < *first) {
+      throw Refused{"expected ranks with commas between them, such as 0,3 or 0-3,8"};
+    }
+    add(*first, *last);
+  }
+  ranks.clear();
+  for (int rank = 0, open = 0; rank < kMostRanks; ++rank) {
+    open += begins[static_cast<std::size_t>(rank)];
+    if (open > 0) ranks.push_back(rank);
+  }
+}
+
+/// Adds names of interfaces; that hosts have them is seen later.
+void add_interfaces(std::vector<std::string>& names, std::string_view list) {
+  constexpr std::size_t kLongest = 15;  // IFNAMSIZ - 1
+  constexpr std::size_t kMost = 64;
+  for (const std::string_view item : split(list, ',')) {
+    const std::string name(trimmed(item));
+    if (name.empty() || name.size() > kLongest || name.find_first_of(" ;/") != name.npos) {
+      throw Refused{in_quotes(name) + " is no name of a network interface"};
+    }
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+    if (names.size() > kMost) throw Refused{"more than 64 interfaces are named"};
+  }
+}
+
+struct Foreign {
+  const char* names;   ///< each a flag
+  const char* value;   ///< that follows it; empty: nothing; "[]": on or off
+  const char* advice;  ///< empty: none
+};
+
+constexpr char kBinding[] = "cores are shared out by --binding";
+constexpr char kNoAutotune[] = "there is no autotuning";
+constexpr char kNoStamps[] = "lines of output have no time stamps";
+constexpr char kOutputFiles[] = "one file a rank is written by --output-filename FOLDER";
+
+/// Flags of horovodrun (0.28), mpirun (Open MPI 4.1 and 5, MPICH) and torchrun (2.x) without which
+/// the job is the same.
+constexpr Foreign kIgnored[] = {
+    {"disable-cache mpi log-without-timestamp byslot nooversubscribe genvall envall standalone "
+     "no-python use-env",
+     "", ""},
+    {"log-with-timestamp log-hide-timestamp", "[]", ""},
+    {"role monitor-interval start-method", "VALUE", ""},
+    {"gloo", "", "all jobs run on MPI"},
+    {"jsrun", "", "jobs are started by mpirun"},
+    {"cycle-time-ms", "MS", "there are no cycles: tensors that are ready travel"},
+    {"hierarchical-allreduce", "[]", "allreduces are always hierarchical; see --cross-algorithm"},
+    {"hierarchical-allgather", "[]", "allgathers are always hierarchical"},
+    {"autotune", "[]", kNoAutotune},
+    {"autotune-log-file autotune-warmup-samples autotune-steps-per-sample "
+     "autotune-bayes-opt-max-samples autotune-gaussian-process-noise",
+     "VALUE", kNoAutotune},
+    {"timeline-mark-cycles", "[]", "there are no cycles to mark"},
+    {"mpi-threads-disable", "[]", "MPI is used from several threads"},
+    {"num-nccl-streams", "N", "the number of NCCL's streams is fixed"},
+    {"thread-affinity ccl-bgt-affinity mlsl-bgt-affinity", "N",
+     "hora's threads are bound with their rank: --binding"},
+    {"gloo-timeout-seconds", "SECONDS", "the limit of a collective is --timeout"},
+    {"prefix-timestamp prefix-output-with-timestamp timestamp-output", "", kNoStamps},
+    {"report-bindings display-bindings", "", "the cores of ranks are always printed"},
+    {"quiet q", "", "horarun prints little without --verbose"},
+    {"merge-stderr-to-stdout", "",
+     "each stream of a rank is one of horarun's: redirect them there, by 2>&1"},
+    {"use-hwthread-cpus", "", kBinding},
+    {"cpus-per-proc cpus-per-rank numa-binding", "VALUE", kBinding},
+    {"bycore", "", "ranks are put host by host"},
+    {"rdzv-conf", "CONF", "the time limit of the start is --start-timeout"},
+    {"local-addr", "ADDRESS", "addresses are chosen by --network-interfaces"},
+    {"redirects r tee t log-dir", "VALUE", kOutputFiles},
+    {"local-ranks-filter", "RANKS", "the output of ranks is chosen by --ranks"},
+};
+
+/// Flags of theirs with what to use instead.
+constexpr Foreign kRefusedFlags[] = {
+    {"host-discovery-script min-np min-num-proc max-np max-num-proc elastic-timeout reset-limit "
+     "blacklist-cooldown-range",
+     "", "elastic jobs are not supported: give the number of ranks by -np, and the hosts by -H"},
+    {"tcp", "",
+     "say it to the MPI, for example --mpi-args \"--mca pml ob1 --mca btl self,vader,tcp\" to Open "
+     "MPI 4"},
+    {"slots-per-host", "", "write the slots with the hosts: -H a:2,b:2"},
+    {"path", "", "name the program by its path, or add the folders to PATH"},
+    {"c", "", "the number of ranks is -np"},
+    {"bynode", "", "ranks are put host by host: -H a:2,b:2 says how many on each"},
+    {"npersocket", "", "the number of ranks on a host is --nproc-per-node"},
+    {"nolocal", "", "name the hosts by -H"},
+    {"rankfile rf launcher bootstrap rmk launcher-exec bootstrap-exec", "",
+     "write it into --mpi-args, with --binding none"},
+    {"cpu-set cpu-list", "", "start horarun with these cores (taskset -c CORES)"},
+    {"xterm", "", "show single ranks by --ranks"},
+    {"app configfile", "", "a job has one program"},
+    {"preload-binary s", "", "the program must be on all hosts"},
+    {"preload-files", "", "the files must be on all hosts"},
+    {"genvnone envnone", "", "name the variables that ranks need by -x"},
+    {"prepend-pattern", "", "host:rank is put before lines by --prefix-output"},
+    {"module m", "", "name the interpreter: horarun ... python -m MODULE"},
+    {"run-path", "", "name the program"},
+};
+
+void set_map_by(LaunchOptions& options, std::string_view text) {
+  const auto parts = split(text, ':');
+  std::size_t used = 1;
+  if (parts.front() == "ppr" && parts.size() >= 3 && parts[2] == "node") {
+    const auto number = parse_integer(parts[1], 1, kMostRanks);
+    if (!number) throw Refused{"ppr: " + number.error()};
+    options.ranks_per_host = *number;
+    used = 3;
+  } else if (!parts.front().empty() && parts.front() != "slot" && parts.front() != "core") {
+    throw Refused{"ranks are put host by host: expected slot or ppr:N:node"};
+  }
+  for (const std::string_view modifier : std::span(parts).subspan(used)) {
+    if (modifier == "OVERSUBSCRIBE" || modifier == "oversubscribe") {
+      options.oversubscribe = true;
+    } else if (modifier != "NOOVERSUBSCRIBE" && modifier != "nooversubscribe") {
+      throw Refused{
+          "expected OVERSUBSCRIBE or nothing after it: cores are shared out by --binding"};
+    }
+  }
+}
+
+/// horarun's flags as CLI11's options: names, help, groups, and what a value does. Where
+/// horovodrun, mpirun or torchrun has a flag of the same meaning, it has that spelling, so that
+/// their users' lines run.
+class Flags {
+ public:
+  /// Sets what the values after the flag say; throws Refused.
+  using Set = std::function<void(const Values&)>;
+  struct Flag {
+    Takes takes;
+    /// The thing that the flag sets: equal for flags of which one replaces the other. kRefused for
+    /// those that apply() refuses, whatever follows them.
+    std::string target;
+    Set set;
+  };
+
+  explicit Flags(LaunchOptions& options) : options_(options) {
+    app_.set_help_flag();
+    app_.formatter(std::make_shared<HelpFormat>());
+    add_job();
+    add_hosts();
+    add_output();
+    add_settings();
+    group_.clear();
+    add_horovods();
+    add_mpiruns();
+    add_torchruns();
+    add_foreign();
+    app_.description(wrapped(
+        "Starts the ranks of a data-parallel job on one or several hosts, watches them, and "
+        "says what happened when the job ends. What follows PROGRAM belongs to it.",
+        0));
+    const std::string settings = wrapped(
+        "Each setting is a variable, too, over which the flag wins: --fusion-threshold is "
+        "HORA_FUSION_THRESHOLD. Sizes may end in KiB, MiB or GiB, times in us, ms or s. Of those "
+        "that are on or off, --report is --report=on, and --no-report is --report=off. Long flags "
+        "are taken after one dash, too, and with \"_\" for \"-\". Of a flag with one value that is "
+        "given several times the last holds.",
+        0);
+    app_.footer(fmt::format(
+        "{}\nFlags of horovodrun, mpirun and torchrun that work:\n{}"
+        "that are accepted, and change nothing:\n{}"
+        "that are refused, with what to use instead:\n{}\nExamples:\n"
+        "  horarun -np 4 ./train\n"
+        "  horarun -np 4 -H a:2,b:2 ./train --epochs 10\n"
+        "  horarun --rendezvous tcp://a:29400 --nnodes 2 --node-rank 0 --nproc-per-node 4 ./train",
+        settings, wrapped(compatible_[0], 6), wrapped(compatible_[1], 6),
+        wrapped(compatible_[2], 6)));
+  }
+  Flags(const Flags&) = delete;
+  Flags& operator=(const Flags&) = delete;
+
+  const Flag& of(const CLI::Option& flag) const { return flags_.at(&flag); }
+
+  /// The flag of a spelling without dashes (`_` counts as `-`), or null.
+  CLI::Option* find(std::string_view spelling) {
+    if (spelling.empty()) return nullptr;
+    std::string name(spelling);
+    std::ranges::replace(name, '_', '-');
+    return app_.get_option_no_throw((name.size() == 1 ? "-" : "--") + name);
+  }
+
+  /// All spellings with their dashes that work.
+  std::vector<std::string> spellings() const {
+    std::vector<std::string> result;
+    for (const CLI::Option* flag : app_.get_options()) {
+      if (flag->get_description().empty()) continue;
+      for (const std::string& name : flag->get_snames()) result.push_back("-" + name);
+      for (const std::string& name : flag->get_lnames()) result.push_back(with_dashes(name));
+    }
+    return result;
+  }
+
+  /// "did you mean --np?", or without dashes; empty where no spelling is near.
+  std::string suggestion(std::string_view spelling, bool dashed) const {
+    std::string name(spelling.substr(0, 64));
+    std::ranges::replace(name, '_', '-');
+    std::string nearest;
+    std::size_t least = std::max<std::size_t>(1, name.size() / 3) + 1;
+    for (const std::string& with_dashes : spellings()) {
+      const std::string known = with_dashes.substr(with_dashes.find_first_not_of('-'));
+      if (name.empty() || known.size() == 1 || known.front() != name.front())
+        continue;  // few mistype the first letter
+      const std::size_t distance = internal::edit_distance(name, known);
+      if (distance >= std::min(least, known.size())) continue;
+      least = distance;
+      nearest = dashed ? with_dashes : known;
+    }
+    return nearest.empty() ? "" : fmt::format("did you mean {}?", nearest);
+  }
+
+  /// Puts values into the options. `place`, for messages: "-np", "job.yaml:3: np".
+  void apply(const CLI::Option& option, const Values& values, const std::string& place) {
+    const Flag& flag = of(option);
+    place_ = place;
+    try {
+      if (flag.set) flag.set(values);
+    } catch (const Refused& refused) {
+      std::string shown = fmt::format("{}", fmt::join(values, " "));
+      // Values of -x and its like, after a `=` or a name, must not be printed.
+      if (flag.target == "x") shown = values.front().substr(0, values.front().find('='));
+      refuse(place, shown, refused.why);
+    }
+  }
+
+  std::string help() const {
+    std::string text = app_.help();
+    while (text.find("\n\n\n") != text.npos) text.erase(text.find("\n\n\n"), 1);
+    return text;
+  }
+
+ private:
+  /// `names` without dashes, between spaces; one letter: a short option; `=NAME`: see Flag::target,
+  /// else the first name.
+  CLI::Option* add(Takes takes, const std::string& names, std::string value, std::string help,
+                   Set set) {
+    std::string dashed;
+    std::string target = names.substr(0, names.find(' '));
+    for (const std::string_view name : split_at_spaces(names)) {
+      if (name.starts_with('=')) {
+        target = name.substr(1);
+        continue;
+      }
+      dashed +=
+          fmt::format("{}{}{}", dashed.empty() ? "" : ",", name.size() == 1 ? "-" : "--", name);
+      if (takes == Takes::on_off) dashed += fmt::format(",--no-{}", name);
+      if (group_.empty()) compatible_.at(standing_) += with_dashes(name) + " ";
+    }
+    CLI::Option* const flag = app_.add_option(dashed, CLI::callback_t(), std::move(help));
+    flag->type_name(std::move(value))->group(group_);
+    flags_[flag] = {takes, std::move(target), std::move(set)};
+    return flag;
+  }
+
+  void add_number(const std::string& names, std::string value, std::optional<int>& field, int least,
+                  int most, std::string help) {
+    add(Takes::value, names, std::move(value), std::move(help), [=, &field](const Values& values) {
+      field = or_refuse(parse_integer(values[0], least, most));
+    });
+  }
+
+  void add_text(const std::string& names, std::string value, std::string& field, std::string help) {
+    add(Takes::value, names, std::move(value), std::move(help), [&field](const Values& values) {
+      if (values[0].empty()) throw Refused{"the value is empty"};
+      if (values[0].find('\0') != std::string::npos) throw Refused{"it holds a NUL byte"};
+      field = values[0];
+    });
+  }
+
+  void add_switch(const std::string& names, bool& field, std::string help) {
+    add(Takes::nothing, names, "", std::move(help), [&field](const Values&) { field = true; });
+  }
+
+  /// A flag that takes one of these words, each with what it does.
+  void add_words(Takes takes, const std::string& names, std::string value, std::string help,
+                 std::map<std::string, std::function<void()>> words, const char* problem) {
+    add(takes, names, std::move(value), std::move(help),
+        [words = std::move(words), problem](const Values& values) {
+          const auto found = words.find(values[0]);
+          if (found == words.end()) throw Refused{problem};
+          found->second();
+        });
+  }
+
+  template <class Field>
+  static std::function<void()> sets(Field& field, Field value) {
+    return [&field, value] { field = value; };
+  }
+
+  void add_action(const std::string& names, Action action, std::string help) {
+    add(Takes::nothing, names, "", std::move(help), [this, action](const Values&) {
+      options_.action = action;
+    })->configurable(false);
+  }
+
+  void set_setting(const std::string& variable, const std::string& value) {
+    const SettingAssignment assignment{variable, value};
+    try {
+      parse_settings({&assignment, 1});
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      const std::string begin = variable + "=" + in_quotes(value) + ": ";
+      const std::size_t place = text.find(begin);
+      throw Refused{place == text.npos ? text : text.substr(place + begin.size())};
+    }
+    std::erase_if(options_.settings,
+                  [&](const SettingAssignment& s) { return s.variable == variable; });
+    options_.settings.push_back(assignment);
+  }
+
+  void forward_variable(const std::string& assignment) {
+    const std::size_t equals = assignment.find('=');
+    const std::string name = assignment.substr(0, equals);
+    if (!is_variable_name(name)) {
+      throw Refused{"expected the name of a variable: letters, digits and underscores"};
+    }
+    if (name.starts_with("HORARUN_")) {
+      throw Refused{"HORARUN_* is horarun's own, which ranks get from it"};
+    }
+    std::optional<std::string> value;
+    if (equals != assignment.npos) value = assignment.substr(equals + 1);
+    const auto& settings = setting_descriptions();
+    if (value &&
+        std::ranges::find(settings, name, &SettingDescription::variable) != settings.end()) {
+      try {
+        return set_setting(name, *value);
+      } catch (const Refused&) {
+        throw Refused{"the value is not allowed; see --help for " + name};
+      }
+    }
+    if (value && value->find('\0') != value->npos) throw Refused{"the value holds a NUL byte"};
+    std::erase_if(options_.variables, [&](const ForwardedVariable& v) { return v.name == name; });
+    options_.variables.push_back({name, std::move(value)});
+  }
+
+  void note(std::string line) { options_.notices.push_back(std::move(line)); }
+
+  void add_job() {
+    group_ = "Job";
+    add_number("np n num-proc", "N", options_.np, 1, kMostRanks,
+               "Number of ranks of the job (default: all slots of the hosts).");
+    add(Takes::value, "x", "NAME",
+        "Gives all ranks the variable NAME as it is in horarun's environment. NAME=VALUE works, "
+        "too, but other users of this machine can see it in the list of processes.",
+        [this](const Values& values) { forward_variable(values[0]); })
+        ->take_all();
+    add(Takes::value, "start-timeout", "SECONDS",
+        "All checks and the start of all ranks take no longer than this (default: 30).",
+        [this](const Values& values) {
+          std::string_view text = values[0];
+          if (text.ends_with('s')) text.remove_suffix(1);
+          const auto seconds = parse_integer(text, 1, 86400);
+          if (!seconds) throw Refused{seconds.error() + " (seconds)"};
+          options_.start_timeout = std::chrono::seconds(*seconds);
+        });
+    add_text("wdir wd", "FOLDER", options_.folder,
+             "Folder in which the ranks start, on each host (default: the one in which horarun is "
+             "started).");
+    add_switch("allow-run-as-root", options_.allow_run_as_root, "Lets root start a job.");
+    add_switch("dry-run", options_.dry_run, "Prints the exact command, and changes nothing.");
+    add(Takes::value, "config-file", "FILE",
+        "Options from a YAML or JSON file: one map from names of flags without dashes to values "
+        "(np: 4). What the command line says wins, wherever it says it.",
+        nullptr)
+        ->configurable(false);
+  }
+
+  void add_hosts() {
+    group_ = "Hosts";
+    add(Takes::value, "hosts H host", "HOST:SLOTS,...",
+        "Hosts, and how many ranks each may take: a:2,b:2. Filled in this order (default: this "
+        "host).",
+        [this](const Values& values) {
+          if (!options_.hostfile.empty()) throw Refused{kHostsTwice};
+          options_.hosts = or_refuse(parse_host_list(values[0]));
+        });
+    add(Takes::value, "hostfile machinefile default-hostfile f =hosts", "FILE",
+        "Hosts from a file, one a line: \"a slots=2\" or \"a:2\".", [this](const Values& values) {
+          if (options_.hostfile.empty() && !options_.hosts.empty()) throw Refused{kHostsTwice};
+          if (values[0].empty()) throw Refused{"the path is empty"};
+          const auto text = read_input_file(values[0]);
+          if (!text) throw Refused{"the hostfile " + text.error()};
+          options_.hosts = or_refuse(parse_hostfile(*text, values[0]));
+          options_.hostfile = values[0];
+        });
+    add_switch("oversubscribe", options_.oversubscribe,
+               "Lets hosts take more ranks than they have slots.");
+    add(Takes::value, "network-interfaces network-interface iface", "NAME,...",
+        "Network interfaces that the ranks use; their names may differ between hosts (default: "
+        "found by trying which addresses reach each other).",
+        [this](const Values& values) { add_interfaces(options_.network_interfaces, values[0]); });
+    add_number("ssh-port p", "PORT", options_.ssh_port, 1, 65535,
+               "Port of ssh on all hosts (default: ssh's own).");
+    add_text("ssh-identity-file i", "FILE", options_.ssh_identity_file,
+             "Private key for ssh (default: ssh's own).");
+    add_text(
+        "mpirun", "PATH", options_.mpirun,
+        "The mpirun that starts the ranks, by a path or a name on PATH. It belongs to the MPI "
+        "with which the program is linked (default: that of the MPI with which hora was built, "
+        "else of PATH).");
+    add(Takes::value, "mpi-args", "\"ARGS\"",
+        "More arguments for mpirun, split as a shell does; nothing in them is expanded.",
+        [this](const Values& values) {
+          for (std::string& word : or_refuse(split_words(values[0]))) {
+            options_.mpi_args.push_back(std::move(word));
+          }
+        })
+        ->take_all();
+
+    group_ = "Nodes that are started one by one";
+    add(Takes::value, "rendezvous rdzv", "URL",
+        "Without ssh: horarun is started on each node, and they meet at tcp://HOST:PORT (an "
+        "address of node 0) or in file:///FOLDER (shared by all nodes; default: MASTER_ADDR and "
+        "MASTER_PORT, where they are set).",
+        [this](const Values& values) {
+          options_.rendezvous = or_refuse(parse_rendezvous(values[0]));
+        });
+    add(Takes::value, "rendezvous-id rdzv-id", "ID",
+        "Tells jobs apart that meet in one folder: the same on each node of a job (default: job).",
+        [this](const Values& values) {
+          if (!is_rendezvous_id(values[0])) {
+            throw Refused{
+                "expected up to 64 letters, digits and ._- , the first a letter or digit"};
+          }
+          options_.rendezvous_id = values[0];
+        });
+    add(Takes::value, "nnodes", "N", "Number of nodes that meet there (default: 1).",
+        [this](const Values& values) {
+          const std::size_t colon = values[0].find(':');
+          const std::string least = values[0].substr(0, colon);
+          if (colon != std::string::npos && values[0].substr(colon + 1) != least) {
+            throw Refused{"expected one number: a job of hora does not grow or shrink"};
+          }
+          options_.nnodes = or_refuse(parse_integer(least, 1, kMostRanks));
+        });
+    add_number("node-rank", "N", options_.node_rank, 0, kMostRanks - 1,
+               "Which of them this is, from 0.");
+    add(Takes::value, "nproc-per-node npernode N ppn perhost", "N",
+        "Number of ranks on each node, or on each host of -H (default: 1 with --nnodes).",
+        [this](const Values& values) {
+          const bool counts = values[0] == "auto" || values[0] == "gpu" || values[0] == "cpu";
+          const auto number = parse_integer(values[0], 1, kMostRanks);
+          const char* const advice = "; horarun does not count devices: write the number";
+          if (!number) throw Refused{number.error() + (counts ? advice : "")};
+          options_.ranks_per_host = *number;
+        });
+    add_text("token-file", "FILE", options_.token_file,
+             fmt::format("File with the token that all nodes of the rendezvous share (default: the "
+                         "variable {}).",
+                         kTokenVariable));
+
+    group_ = "Cores";
+    add_words(Takes::value, "binding", "auto|none|core|numa",
+              "Cores of a rank: auto (an equal share of those that the job was granted; the "
+              "default), core (that share, also where others use it), numa (a NUMA domain), none "
+              "(all of them).",
+              {{"auto", sets(options_.binding, Binding::automatic)},
+               {"none", sets(options_.binding, Binding::none)},
+               {"core", sets(options_.binding, Binding::cores)},
+               {"numa", sets(options_.binding, Binding::numa)}},
+              "expected auto, none, core or numa");
+  }
+
+  void add_output() {
+    group_ = "Output";
+    add_text("output-filename", "FOLDER", options_.output_folder,
+             "Writes each rank's output into a file of its own in exactly this folder.");
+    add_words(Takes::on_off, "prefix-output", "[=on|off|auto]",
+              "Puts host:rank before each line of output (default: on for more than one rank with "
+              "a terminal).",
+              {{"on", sets(options_.prefix_output, Switch::on)},
+               {"off", sets(options_.prefix_output, Switch::off)},
+               {"auto", sets(options_.prefix_output, Switch::automatic)}},
+              "expected on, off or auto");
+    add(Takes::value, "ranks", "RANKS",
+        "Shows the output of these ranks only: 0,3 or 0-3 (default: all).",
+        [this](const Values& values) { add_ranks(options_.shown_ranks, values[0]); });
+    add_switch("verbose v", options_.verbose,
+               "Says what is checked and started, and passes on all that mpirun prints.");
+
+    group_ = "Watch";
+    add_switch(
+        "watch", options_.watch,
+        "Shows what each rank is doing, and which rank comes last to collectives, by how much "
+        "and in which phase: a table on a terminal, else lines on standard error.");
+    add_number("watch-interval", "SECONDS", options_.watch_interval, 1, kMostWatchInterval,
+               "How often --watch does so (default: 1 on a terminal, else 10).");
+    add(Takes::value, "diagnose", "FOLDER",
+        "Reads the flight records in a folder, and says what happened.",
+        [this](const Values& values) {
+          if (values[0].empty()) throw Refused{"the value is empty"};
+          options_.action = Action::diagnose;
+          options_.diagnose_folder = values[0];
+        })
+        ->configurable(false);
+
+    group_ = "About horarun";
+    add_action("help h", Action::help, "Prints this.");
+    add_action("version V", Action::version, "Prints the version, as -v alone does.");
+    add_action("check-build cb", Action::check_build,
+               "Says which MPI, CUDA, NCCL and LibTorch there are, and what is missing.");
+    add_action("man", Action::man, "Prints this as a man page: horarun --man | man -l -");
+    add(Takes::value, "completion", "bash",
+        "Prints the shell's completion: source <(horarun --completion bash)",
+        [this](const Values& values) {
+          if (values[0] != "bash") throw Refused{"expected bash"};
+          options_.action = Action::completion;
+        })
+        ->configurable(false);
+  }
+
+  void add_settings() {
+    group_ = "Settings of the library";
+    for (const SettingDescription& setting : setting_descriptions()) {
+      const std::string variable(setting.variable);
+      const bool on_off = std::ranges::count(setting.choices, "on") > 0;
+      std::string names = flag_of(variable);
+      if (variable == "HORA_ID_CAPACITY") names += " cache-capacity";
+      if (variable == "HORA_TIMELINE") names += " timeline-filename";
+      const std::string value = value_name(setting);
+      add(on_off ? Takes::on_off : Takes::value, names + " =" + variable,
+          on_off ? "[=" + value + "]" : value,
+          fmt::format("{} (default: {})", setting.documentation, setting.default_value),
+          [this, variable](const Values& values) {
+            set_setting(variable, variable == "HORA_LOG_LEVEL" ? level(values[0]) : values[0]);
+          });
+    }
+  }
+
+  void add_horovods() {
+    const auto in_unit = [this](const char* names, const char* help, std::string variable,
+                                std::string unit) {
+      add(Takes::value, names, "N", help, [=, this](const Values& values) {
+        set_setting(variable, std::to_string(or_refuse(parse_integer(values[0], 0, 65536))) + unit);
+      });
+    };
+    in_unit("fusion-threshold-mb =HORA_FUSION_THRESHOLD", "As --fusion-threshold, in MiB.",
+            "HORA_FUSION_THRESHOLD", "MiB");
+    in_unit("stall-check-warning-time-seconds =HORA_STALL_WARNING", "As --stall-warning.",
+            "HORA_STALL_WARNING", "s");
+    in_unit("stall-check-shutdown-time-seconds =HORA_TIMEOUT", "As --timeout.", "HORA_TIMEOUT",
+            "s");
+    add_words(Takes::on_off, "stall-check =HORA_STALL_WARNING", "",
+              "As --stall-warning 0, where it is off.",
+              {{"on", [] {}}, {"off", [this] { set_setting("HORA_STALL_WARNING", "0"); }}},
+              "expected on or off");
+    add(Takes::value, "binding-args =binding", "\"ARGS\"",
+        "Arguments of mpirun that bind ranks to cores, in place of --binding.",
+        [this](const Values& values) {
+          const auto words = or_refuse(split_words(values[0]));
+          options_.binding = Binding::none;
+          options_.mpi_args.insert(options_.mpi_args.end(), words.begin(), words.end());
+        });
+  }
+
+  /// Goes on to mpirun.
+  void pass_on(Takes takes, const std::string& names, std::string value,
+               const std::string& notice = {}) {
+    const std::string flag = "--" + names.substr(0, names.find(' '));
+    const auto set = [this, flag, notice](const Values& values) {
+      if (!notice.empty()) note(flag + notice);
+      // Parameters of mpirun's ssh, in whose place horarun starts its agents.
+      if (values.size() == 2 &&
+          (values[0] == "plm_rsh_no_tree_spawn" || values[0] == "plm_ssh_no_tree_spawn")) {
+        return note(values[0] + " changes nothing: horarun reaches each host itself");
+      }
+      if (values.size() == 2 && (values[0] == "plm_rsh_args" || values[0] == "plm_ssh_args")) {
+        const auto words = split_words(values[1]).value_or(Values());
+        const bool names_port = words.size() == 2 && words[0] == "-p";
+        const auto port = parse_integer(names_port ? words[1] : "", 1, 65535);
+        if (!port) {
+          throw Refused{
+              "ssh's port is --ssh-port, its key --ssh-identity-file; other options belong into "
+              "~/.ssh/config"};
+        }
+        options_.ssh_port = *port;
+        return note(values[0] + ": taken as --ssh-port " + words[1]);
+      }
+      options_.mpi_args.push_back(flag);
+      options_.mpi_args.insert(options_.mpi_args.end(), values.begin(), values.end());
+    };
+    add(takes, names + " =mpi-args", std::move(value), "Goes on to mpirun.", set)->take_all();
+  }
+
+  void add_mpiruns() {
+    for (const char* const name : {"mca", "gmca", "omca", "prtemca", "pmixmca"}) {
+      pass_on(Takes::pair, name, "KEY VALUE");
+    }
+    pass_on(Takes::value, "prefix", "FOLDER");
+    pass_on(Takes::value, "tune am", "FILE");
+    pass_on(Takes::value, "stdin", "RANK");
+    const char* const in_verbose = ": what mpirun prints is shown with --verbose alone";
+    pass_on(Takes::value, "display", "WHAT", in_verbose);
+    pass_on(Takes::nothing, "display-map", "", in_verbose);
+    pass_on(Takes::nothing, "display-allocation", "", in_verbose);
+
+    add(Takes::value, "bind-to =binding", "OBJECT", "As --binding.", [this](const Values& values) {
+      const std::string object = values[0].substr(0, values[0].find(':'));
+      const bool domain = object == "numa" || object == "socket" || object == "package";
+      if (object != "none" && object != "core" && !domain) {
+        throw Refused{
+            "expected none, core, numa or socket; for others --binding none --mpi-args "
+            "\"--bind-to ...\""};
+      }
+      if (domain && object != "numa") {
+        note("--bind-to " + object + ": ranks are bound to NUMA domains (--binding numa)");
+      }
+      options_.binding = domain ? Binding::numa : object == "none" ? Binding::none : Binding::cores;
+    });
+    for (const auto& [name, binding] :
+         {std::pair("none", Binding::none), std::pair("core", Binding::cores)}) {
+      add(Takes::nothing, fmt::format("bind-to-{} =binding", name), "",
+          fmt::format("As --binding {}.", name),
+          [this, binding = binding](const Values&) { options_.binding = binding; });
+    }
+    add(Takes::value, "map-by", "slot|ppr:N:node", "As nothing, or as --nproc-per-node.",
+        [this](const Values& values) { set_map_by(options_, values[0]); });
+    add_words(Takes::value, "rank-by", "slot", "", {{"slot", [] {}}, {"core", [] {}}},
+              "ranks are numbered host by host: expected slot");
+    add(Takes::nothing, "pernode =nproc-per-node", "", "As --nproc-per-node 1.",
+        [this](const Values&) { options_.ranks_per_host = 1; });
+    add(Takes::nothing, "tag-output l prepend-rank =prefix-output", "", "As --prefix-output.",
+        [this](const Values&) { options_.prefix_output = Switch::on; });
+    add(Takes::value, "output =prefix-output", "tag", "As --prefix-output.",
+        [this](const Values& values) {
+          for (const std::string_view word : split(values[0], ',')) {
+            if (word != "tag" && word != "rank") {
+              throw Refused{"expected tag; files are written by --output-filename FOLDER"};
+            }
+          }
+          options_.prefix_output = Switch::on;
+        });
+    add(Takes::pair, "genv env =x", "NAME VALUE", "As -x.", [this](const Values& values) {
+      forward_variable(values[0] + "=" + values[1]);
+    })->take_all();
+    add(Takes::value, "genvlist envlist =x", "NAME,...", "As -x.", [this](const Values& values) {
+      for (const std::string_view name : split(values[0], ',')) {
+        if (name.find('=') != name.npos) throw Refused{"expected names with commas between them"};
+        forward_variable(std::string(trimmed(name)));
+      }
+    })->take_all();
+  }
+
+  void add_torchruns() {
+    add(Takes::value, "rdzv-endpoint =rendezvous", "HOST:PORT", "As --rendezvous tcp://HOST:PORT.",
+        [this](const Values& values) {
+          options_.rendezvous = or_refuse(parse_endpoint(values[0]));
+        });
+    // Two halves of one endpoint.
+    add(Takes::value, "master-addr", "HOST", "The address of --rendezvous.",
+        [this](const Values& values) {
+          const std::uint16_t port = options_.rendezvous ? options_.rendezvous->port : kMasterPort;
+          options_.rendezvous = or_refuse(parse_endpoint(values[0]));
+          options_.rendezvous->port = port;
+        });
+    add(Takes::value, "master-port", "PORT", "The port of --rendezvous.",
+        [this](const Values& values) {
+          const int port = or_refuse(parse_integer(values[0], 0, 65535));
+          if (!options_.rendezvous) options_.rendezvous.emplace();
+          options_.rendezvous->port = static_cast<std::uint16_t>(port);
+        });
+    add_words(Takes::value, "rdzv-backend", "c10d|static", "", {{"c10d", [] {}}, {"static", [] {}}},
+              "nodes meet at an address or in a shared folder: --rendezvous tcp://HOST:PORT or "
+              "file:///FOLDER");
+    add(Takes::value, "max-restarts", "N", "", [this](const Values& values) {
+      if (values[0] != "0") note("--max-restarts: a failed job is not restarted");
+    });
+  }
+
+  void add_foreign() {
+    for (const bool refused : {false, true}) {
+      standing_ = refused ? 2 : 1;
+      for (const auto& [names, value, text] :
+           refused ? std::span<const Foreign>(kRefusedFlags) : kIgnored) {
+        const Takes takes = *value == '\0'  ? Takes::nothing
+                            : *value == '[' ? Takes::on_off
+                                            : Takes::value;
+        for (const std::string_view name : split_at_spaces(names)) {
+          add(takes, fmt::format("{} {}", name, refused ? "=refused" : ""), value, "",
+              [this, refused, advice = std::string_view(text)](const Values&) {
+                if (refused) refuse(place_, "", "not supported", advice);
+                if (!advice.empty()) note(fmt::format("{} changes nothing: {}", place_, advice));
+              });
+        }
+      }
+    }
+  }
+
+  LaunchOptions& options_;
+  CLI::App app_;
+  std::map<const CLI::Option*, Flag> flags_;
+  std::string group_;  ///< of flags that are added; empty: of another launcher's
+  /// Names of other launchers' flags: that work, that change nothing, that are refused.
+  std::array<std::string, 3> compatible_;
+  std::size_t standing_ = 0;  ///< index into these
+  std::string place_;         ///< of the flag that is applied
+};
 
 /// A flag with its values, as the command line or the config file has it.
 struct Given {
@@ -38,7 +854,7 @@ Given take_flag(Flags& flags, std::span<const std::string>& rest) {
   if (equals != argument.npos) given.values.push_back(argument.substr(equals + 1));
   if (given.flag == nullptr && dashes == 1) {  // "-p22"
     CLI::Option* const attached = flags.find(name.substr(0, 1));
-    if (attached != nullptr && Flags::taken_by(*attached) == Takes::value) {
+    if (attached != nullptr && flags.of(*attached).takes == Takes::value) {
       given = {attached, {argument.substr(2)}, argument.substr(0, 2)};
     }
   }
@@ -48,9 +864,9 @@ Given take_flag(Flags& flags, std::span<const std::string>& rest) {
            (suggestion.empty() ? "" : suggestion + " ") +
                "Flags for mpirun alone go into --mpi-args, those of the program behind its name");
   }
-  if (flags.target_of(*given.flag) == Flags::kRefused) flags.apply(*given.flag, {}, given.place);
+  if (flags.of(*given.flag).target == kRefused) flags.apply(*given.flag, {}, given.place);
   rest = rest.subspan(1);
-  const Takes takes = Flags::taken_by(*given.flag);
+  const Takes takes = flags.of(*given.flag).takes;
   const bool on_off = takes == Takes::on_off;
   const bool negated = on_off && (name.starts_with("no-") || name.starts_with("no_"));
   if (!given.values.empty() && (takes == Takes::nothing || negated)) {
@@ -86,52 +902,62 @@ std::vector<Given> take_flags(Flags& flags, std::span<const std::string>& argume
   return given;
 }
 
-/// The flag's values in a config file; none of a flag that is false.
-std::optional<std::vector<std::string>> config_values(const CLI::Option& flag,
-                                                      const YAML::Node& value,
-                                                      const std::string& place) {
-  std::vector<std::string> values;
-  for (std::size_t i = 0; i < (value.IsSequence() ? value.size() : 1); ++i) {
-    const YAML::Node item = value.IsSequence() ? value[i] : value;
-    if (item.IsNull()) refuse(place, "", "the value is missing");
-    if (!item.IsScalar()) {
-      refuse(place, "", "expected a value, or a list of values");
-    }
-    values.push_back(item.Scalar());
-    if (values.back().find('\0') != std::string::npos) refuse(place, "", "it holds a NUL byte");
-  }
-  const Takes takes = Flags::taken_by(flag);
-  bool truth = false;
-  const bool is_truth = value.IsScalar() && YAML::convert<bool>::decode(value, truth);
-  if (takes == Takes::nothing) {
-    if (!is_truth) refuse(place, value.IsScalar() ? values[0] : "", "expected true or false");
-    return truth ? std::optional(std::vector<std::string>()) : std::nullopt;
-  }
-  if (takes == Takes::on_off && is_truth) return std::vector<std::string>{truth ? "on" : "off"};
-  return values;
-}
-
-/// A config file: one map from names of flags, without dashes, to values.
+/// Reads a config file: one map from names of flags, without dashes, to values.
 ///
 ///     np: 4
 ///     hosts: [a:2, b:2]
 ///     fusion-threshold: 32MiB     # fusion_threshold, too
 ///     prefix-output: off
 ///
-/// Throws for unknown keys, keys that are given twice (also in two spellings), flags that only a
-/// command line can have, maps in the map.
+/// Throws for unknown keys, flags that only a command line can have, maps in the map.
 std::vector<Given> read_config(Flags& flags, const std::string& path) {
   constexpr std::size_t kLargest = std::size_t{64} << 10;
   const auto text = read_input_file(path, kLargest);
   if (!text) refuse("--config-file", path, text.error());
   std::vector<Given> given;
-  struct Seen {
-    const CLI::Option* flag;
-    int line;
-    std::string key;
-  };
-  std::vector<Seen> seen;
   const auto at = [&](const YAML::Mark& mark) { return fmt::format("{}:{}", path, mark.line + 1); };
+  const auto read_entry = [&](const YAML::Node& key, const YAML::Node& value) {
+    if (!key.IsScalar()) refuse(at(key.Mark()), "", "expected the name of a flag");
+    const std::string place = fmt::format("{}: {}", at(key.Mark()), key.Scalar());
+    if (value.IsMap()) {
+      refuse(place, "", "there are no sections: write the names of flags side by side");
+    }
+    CLI::Option* const flag = flags.find(key.Scalar());
+    if (flag == nullptr) {
+      refuse(place, "", "there is no flag of this name", flags.suggestion(key.Scalar(), false));
+    }
+    const Takes takes = flags.of(*flag).takes;
+    if (flags.of(*flag).target == kRefused) flags.apply(*flag, {}, place);
+    if (!flag->get_configurable()) refuse(place, "", "belongs on the command line");
+    Values values;
+    for (std::size_t i = 0; i < (value.IsSequence() ? value.size() : 1); ++i) {
+      const YAML::Node item = value.IsSequence() ? value[i] : value;
+      if (item.IsNull()) refuse(place, "", "the value is missing");
+      if (!item.IsScalar()) refuse(place, "", "expected a value, or a list of values");
+      values.push_back(item.Scalar());
+      if (values.back().find('\0') != std::string::npos) refuse(place, "", "it holds a NUL byte");
+    }
+    bool truth = false;
+    const bool is_truth = value.IsScalar() && YAML::convert<bool>::decode(value, truth);
+    if (takes == Takes::nothing) {
+      if (!is_truth) refuse(place, value.IsScalar() ? values[0] : "", "expected true or false");
+      if (truth) given.push_back({flag, {}, place});
+      return;
+    }
+    if (takes == Takes::on_off && is_truth) values = {truth ? "on" : "off"};
+    if (flag->get_multi_option_policy() != CLI::MultiOptionPolicy::TakeAll) {
+      values = {fmt::format("{}", fmt::join(values, ","))};
+    }
+    for (const std::string& each : values) {
+      given.push_back({flag, {each}, place});
+      if (takes != Takes::pair) continue;
+      const std::size_t space = each.find(' ');
+      if (space == each.npos) {
+        refuse(place, "", "expected a name and a value with a space between them");
+      }
+      given.back().values = {each.substr(0, space), each.substr(space + 1)};
+    }
+  };
   try {
     const std::vector<YAML::Node> documents = YAML::LoadAll(*text);
     if (documents.size() > 1) refuse(path, "", "a second document begins; expected one");
@@ -139,47 +965,7 @@ std::vector<Given> read_config(Flags& flags, const std::string& path) {
     if (!documents[0].IsMap()) {
       refuse(at(documents[0].Mark()), "", "expected a map of flags to values, such as \"np: 4\"");
     }
-    for (const auto& entry : documents[0]) {
-      const std::string line = at(entry.first.Mark());
-      if (!entry.first.IsScalar()) refuse(line, "", "expected the name of a flag");
-      const std::string& key = entry.first.Scalar();
-      const std::string place = line + ": " + key;
-      if (entry.second.IsMap()) {
-        refuse(place, "", "there are no sections: write the names of flags side by side");
-      }
-      CLI::Option* const flag = flags.find(key);
-      if (flag == nullptr) {
-        refuse(place, "", "there is no flag of this name", flags.suggestion(key, false));
-      }
-      if (flags.target_of(*flag) == Flags::kRefused) flags.apply(*flag, {}, place);
-      if (!flag->get_configurable()) refuse(place, "", "belongs on the command line");
-      const auto adds = [](const CLI::Option& one) {
-        return one.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
-      };
-      for (const auto& [other, number, name] : seen) {
-        const bool same = flags.target_of(*other) == flags.target_of(*flag);
-        if (other == flag || (same && !adds(*other) && !adds(*flag))) {
-          refuse(place, "", fmt::format("line {} sets the same by {}", number, name));
-        }
-      }
-      seen.push_back({flag, entry.first.Mark().line + 1, key});
-      const auto values = config_values(*flag, entry.second, place);
-      if (!values) continue;
-      if (!adds(*flag) && values->size() > 1) {
-        given.push_back({flag, {fmt::format("{}", fmt::join(*values, ","))}, place});
-        continue;
-      }
-      for (const std::string& value : *values) {
-        given.push_back({flag, {value}, place});
-        if (Flags::taken_by(*flag) != Takes::pair) continue;
-        const std::size_t space = value.find(' ');
-        if (space == value.npos) {
-          refuse(place, "", "expected a name and a value with a space between them");
-        }
-        given.back().values = {value.substr(0, space), value.substr(space + 1)};
-      }
-      if (values->empty()) given.push_back({flag, {}, place});
-    }
+    for (const auto& entry : documents[0]) read_entry(entry.first, entry.second);
   } catch (const YAML::Exception& error) {
     refuse(at(error.mark), "", "neither YAML nor JSON: " + error.msg);
   }
@@ -188,12 +974,7 @@ std::vector<Given> read_config(Flags& flags, const std::string& path) {
 
 /// An allocation's hosts are known at the start only.
 bool is_in_allocation(Environment environment) {
-  return std::ranges::any_of(environment, [](const char* entry) {
-    const std::string_view text(entry == nullptr ? "" : entry);
-    const bool is_list =
-        text.starts_with("SLURM_JOB_NODELIST=") || text.starts_with("PBS_NODEFILE=");
-    return is_list && !text.ends_with('=');
-  });
+  return value_of("SLURM_JOB_NODELIST", environment) || value_of("PBS_NODEFILE", environment);
 }
 
 /// Where nodes meet, and which nodes there are, where the environment says so and the options do
@@ -219,12 +1000,12 @@ void take_environment(LaunchOptions& options, Environment environment) {
 }
 
 void check_nodes(LaunchOptions& options) {
-  const std::string nodes = std::to_string(options.nnodes);
-  if (options.node_rank && *options.node_rank >= options.nnodes) {
-    refuse("--node-rank", std::to_string(*options.node_rank),
+  const int nodes = options.nnodes;
+  if (options.node_rank && *options.node_rank >= nodes) {
+    refuse("--node-rank", *options.node_rank,
            fmt::format("there are {} nodes, numbered from 0 (--nnodes)", nodes));
   }
-  if (options.nnodes == 1) {
+  if (nodes == 1) {
     options.rendezvous.reset();
     return;
   }
@@ -249,17 +1030,16 @@ void complete_ranks_of_nodes(LaunchOptions& options) {
   const auto& np = options.np;
   if (!options.ranks_per_host) {
     if (np && *np % options.nnodes != 0) {
-      refuse("-np", std::to_string(*np),
-             fmt::format("cannot be shared evenly by {} nodes", options.nnodes),
+      refuse("-np", *np, fmt::format("cannot be shared evenly by {} nodes", options.nnodes),
              "give --nproc-per-node");
     }
     options.ranks_per_host = np ? *np / options.nnodes : 1;
   }
-  const long long ranks = static_cast<long long>(*options.ranks_per_host) * options.nnodes;
+  const int each = *options.ranks_per_host;
+  const long long ranks = static_cast<long long>(each) * options.nnodes;
   if (ranks > kMostRanks || (np && *np != ranks)) {
-    refuse(np ? "-np" : "--nproc-per-node", std::to_string(np.value_or(*options.ranks_per_host)),
-           fmt::format("{} nodes of {} ranks are {} ranks", options.nnodes, *options.ranks_per_host,
-                       ranks),
+    refuse(np ? "-np" : "--nproc-per-node", np.value_or(each),
+           fmt::format("{} nodes of {} ranks are {} ranks", options.nnodes, each, ranks),
            np ? "leave out -np" : "at most 65536 are possible");
   }
   options.np = static_cast<int>(ranks);
@@ -268,23 +1048,20 @@ void complete_ranks_of_nodes(LaunchOptions& options) {
 /// --nproc-per-node with -H: the slots of each host.
 void limit_hosts(LaunchOptions& options) {
   const int each = *options.ranks_per_host;
-  for (const HostSlots& host : options.hosts) {
+  for (HostSlots& host : options.hosts) {
     if (host.counted && host.slots < each && !options.oversubscribe) {
-      refuse("--nproc-per-node", std::to_string(each),
+      refuse("--nproc-per-node", each,
              fmt::format("host {} has {} slots (-H host:slots, slots= in a hostfile)", host.name,
                          host.slots),
              "or add --oversubscribe");
     }
+    host.slots = each;
+    host.counted = true;
   }
   if (static_cast<long long>(each) * static_cast<long long>(options.hosts.size()) > kMostRanks) {
     refuse(
-        "--nproc-per-node", std::to_string(each),
+        "--nproc-per-node", each,
         fmt::format("on {} hosts these are more than {} ranks", options.hosts.size(), kMostRanks));
-  }
-  for (HostSlots& host : options.hosts) {
-    host.slots = std::min(each, host.limit);
-    host.limit = host.slots;
-    host.counted = true;
   }
 }
 
@@ -293,7 +1070,7 @@ void complete_ranks(LaunchOptions& options, Environment environment) {
   if (options.hosts.empty()) {
     if (!options.ranks_per_host || is_in_allocation(environment)) return;
     if (options.np && *options.np > *options.ranks_per_host) {
-      refuse("-np", std::to_string(*options.np),
+      refuse("-np", *options.np,
              fmt::format("--nproc-per-node allows {} on this host, and no other is given",
                          *options.ranks_per_host),
              "name the hosts by -H");
@@ -304,7 +1081,7 @@ void complete_ranks(LaunchOptions& options, Environment environment) {
   if (options.ranks_per_host) limit_hosts(options);
   if (!options.np) options.np = total_slots(options.hosts);
   const auto layout = lay_out_ranks(options.hosts, *options.np, options.oversubscribe);
-  if (!layout) refuse("-np", std::to_string(*options.np), layout.error());
+  if (!layout) refuse("-np", *options.np, layout.error());
 }
 
 /// Settings of the environment give way to the options'.
@@ -336,7 +1113,7 @@ void complete(LaunchOptions& options, Environment environment) {
   check_nodes(options);
   complete_ranks(options, environment);
   if (options.np && !options.shown_ranks.empty() && options.shown_ranks.back() >= *options.np) {
-    refuse("--ranks", std::to_string(options.shown_ranks.back()),
+    refuse("--ranks", options.shown_ranks.back(),
            fmt::format("the ranks of this job are 0 to {}", *options.np - 1));
   }
   check_settings(options, environment);
@@ -363,12 +1140,12 @@ LaunchOptions parse(std::span<const std::string> arguments, Environment environm
   std::set<std::string> overridden;
   std::string config;
   for (const Given& each : given) {
-    if (flags.target_of(*each.flag) != "x") overridden.insert(flags.target_of(*each.flag));
+    if (flags.of(*each.flag).target != "x") overridden.insert(flags.of(*each.flag).target);
     if (each.flag == flags.find("config-file")) config = each.values[0];
   }
   if (overridden.contains("config-file")) {
     for (const Given& each : read_config(flags, config)) {
-      if (overridden.contains(flags.target_of(*each.flag))) continue;
+      if (overridden.contains(flags.of(*each.flag).target)) continue;
       flags.apply(*each.flag, each.values, each.place);
     }
   }

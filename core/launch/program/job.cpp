@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iterator>
+#include <map>
 #include <random>
 
 #include "core/base/process.h"
@@ -26,59 +26,53 @@ namespace {
 constexpr RankNeeds kRankNeeds{.shared_memory = std::uint64_t{4} << 20,
                                .memory = std::uint64_t{16} << 20};
 
-std::vector<std::string> texts_of(const std::vector<Variable>& variables) {
-  std::vector<std::string> result;
-  for (const Variable& each : variables) result.push_back(each.name + "=" + each.value);
-  return result;
-}
+/// Values by name.
+using Variables = std::map<std::string, std::string>;
 
-std::vector<std::string> names_of(const std::vector<Variable>& variables) {
+std::vector<std::string> texts_of(const Variables& variables) {
   std::vector<std::string> result;
-  for (const Variable& each : variables) result.push_back(each.name);
+  for (const auto& [name, value] : variables) result.push_back(fmt::format("{}={}", name, value));
   return result;
 }
 
 /// Variables of all processes of the job, from horarun's flags.
-std::vector<Variable> variables_of_flags(const LaunchOptions& options) {
-  std::vector<Variable> result;
-  for (const SettingAssignment& setting : options.settings) {
-    result.push_back({setting.variable, setting.value});
-  }
+Variables variables_of_flags(const LaunchOptions& options) {
+  Variables result;
+  for (const SettingAssignment& each : options.settings) result[each.variable] = each.value;
   for (const ForwardedVariable& each : options.variables) {
-    if (each.value) result.push_back({each.name, *each.value});
+    if (each.value) result[each.name] = *each.value;
   }
   // Also where a variable says otherwise.
-  if (options.allow_run_as_root) {
-    for (const char* mpi : {"OMPI", "PRTE"}) {
-      result.push_back({std::string(mpi) + "_ALLOW_RUN_AS_ROOT", "1"});
-      result.push_back({std::string(mpi) + "_ALLOW_RUN_AS_ROOT_CONFIRM", "1"});
-    }
+  for (const char* mpi : {"OMPI", "PRTE"}) {
+    if (!options.allow_run_as_root) break;
+    result[fmt::format("{}_ALLOW_RUN_AS_ROOT", mpi)] = "1";
+    result[fmt::format("{}_ALLOW_RUN_AS_ROOT_CONFIRM", mpi)] = "1";
   }
   return result;
 }
 
-/// Variables of the processes on other hosts: those of this process that travel, and the flags'.
-std::vector<Variable> variables_of_hosts(const LaunchOptions& options) {
+/// Variables of the processes on other hosts: the flags', and those of this process that travel.
+Variables variables_of_hosts(const LaunchOptions& options) {
+  Variables variables = variables_of_flags(options);
   std::vector<std::string> named;
   for (const ForwardedVariable& each : options.variables) named.push_back(each.name);
-  const std::vector<Variable> flags = variables_of_flags(options);
-  std::vector<Variable> variables = without_users_own(
-      forwarded_variables(variables_of(environment_of_process()), named), names_of(flags));
-  variables.insert(variables.end(), flags.begin(), flags.end());
+  for (const auto& [name, value] :
+       forwarded_variables(variables_of(environment_of_process()), named)) {
+    variables.emplace(name, value);
+  }
   return variables;
 }
 
 /// Adds those of `more` that neither `variables` nor this process's environment has.
-void add_unless_set(std::vector<Variable>& variables, std::vector<Variable> more) {
-  more = without_users_own(std::move(more), names_of(variables));
-  more = without_users_own(std::move(more), names_of(variables_of(environment_of_process())));
-  std::ranges::move(more, std::back_inserter(variables));
+void add_unless_set(Variables& variables, const std::vector<Variable>& more) {
+  for (const auto& [name, value] : more) {
+    if (!variable_of_process(name)) variables.emplace(name, value);
+  }
 }
 
 /// For NCCL, UCX and their like, where neither the user's environment nor `variables` has them.
 /// Without a network, on one host alone, they use loopback.
-void add_network_variables(std::vector<Variable>& variables, std::size_t host,
-                           const NetworkChoice* network) {
+void add_network_variables(Variables& variables, std::size_t host, const NetworkChoice* network) {
   const std::vector<std::string> loopback{"lo"};
   add_unless_set(variables,
                  network_variables(network == nullptr ? loopback : network->interfaces.at(host),
@@ -86,10 +80,10 @@ void add_network_variables(std::vector<Variable>& variables, std::size_t host,
 }
 
 /// The ranks' own number of threads, where the user has set it.
-std::string omp_num_threads(const std::vector<Variable>& flags) {
+std::string omp_num_threads(const Variables& flags) {
   constexpr char kName[] = "OMP_NUM_THREADS";
-  const auto flag = std::ranges::find(flags, kName, &Variable::name);
-  return flag == flags.end() ? variable_of_process(kName).value_or("") : flag->value;
+  const auto flag = flags.find(kName);
+  return flag == flags.end() ? variable_of_process(kName).value_or("") : flag->second;
 }
 
 LiveOptions live_options(const LaunchOptions& options) {
@@ -101,7 +95,7 @@ LiveOptions live_options(const LaunchOptions& options) {
 
 /// HORARUN_COLUMNS: how many a rank's line has on the terminal behind `prefix` bytes, for programs
 /// that write one line over and over. Nothing where there is no terminal.
-std::vector<Variable> columns_of_terminal(std::size_t prefix) {
+Variables columns_of_terminal(std::size_t prefix) {
   winsize size{};
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col <= prefix) return {};
   return {{"HORARUN_COLUMNS", std::to_string(size.ws_col - prefix)}};
@@ -115,7 +109,7 @@ std::string input_path() {
 /// mpirun's command and environment, when the network is known.
 struct MpirunOfJob {
   MpiCommandInput input;
-  std::vector<Variable> flags;  ///< from horarun's flags
+  Variables flags;  ///< from horarun's flags
   std::size_t launcher_host = 0;
 
   tl::expected<Command, std::string> command(const NetworkChoice* network) const {
@@ -134,13 +128,13 @@ struct MpirunOfJob {
                                          const NetworkChoice* network) const {
     auto line = command(network);
     if (!line) return tl::unexpected(line.error());
-    std::vector<Variable> variables = flags;
-    add_unless_set(variables, std::move(line->environment));
+    Variables variables = flags;
+    add_unless_set(variables, line->environment);
     add_network_variables(variables, launcher_host, network);
     Start result;
     result.arguments = line->arguments;
     if (input.hosts.front().is_local) {
-      variables.push_back({kInputVariable, input_path()});
+      variables[kInputVariable] = input_path();
     } else {
       result.input = input_path();
     }
@@ -161,8 +155,8 @@ bool is_this_host(const std::string& name) {
 /// Slurm's, or those of PBS's file, which names a host for each of its slots; none outside of an
 /// allocation.
 std::vector<HostSlots> hosts_of_allocation() {
-  const SlurmVariables variables = slurm_variables();
-  if (!variables.job_nodelist.empty()) return or_refuse(slurm_hosts(variables));
+  std::vector<HostSlots> hosts = or_refuse(slurm_hosts(variable_of_process));
+  if (!hosts.empty()) return hosts;
   const std::string path = variable_of_process("PBS_NODEFILE").value_or("");
   if (path.empty()) return {};
   const auto text = read_input_file(path);
@@ -184,11 +178,10 @@ std::vector<HostRanks> lay_out(const LaunchOptions& options) {
       lay_out_ranks(hosts, options.np.value_or(total_slots(hosts)), options.oversubscribe));
 }
 
-std::vector<std::string> agent_command(const std::string& host, const LaunchOptions& options,
-                                       const std::string& self) {
+std::vector<std::string> agent_command(const std::string& host, bool by_srun,
+                                       const LaunchOptions& options, const std::string& self) {
   if (is_this_host(host)) return {self, "--agent"};
-  if (is_allocated(slurm_variables(), host) &&
-      !find_program("srun", variable_of_process("PATH").value_or("")).empty()) {
+  if (by_srun) {
     std::vector<std::string> command = srun_prefix("srun", host);
     command.insert(command.end(), {self, "--agent"});
     return command;
@@ -216,7 +209,15 @@ void place_on_hosts(const LaunchOptions& options, const std::string& self,
   const auto local = std::ranges::find_if(hosts, is_this_host, &JobHost::name);
   launcher.plan.launcher_host = static_cast<std::size_t>(local - hosts.begin());
   if (local == hosts.end()) hosts.push_back({"localhost", 0});
-  for (JobHost& host : hosts) host.agent_command = agent_command(host.name, options, self);
+  std::vector<HostSlots> allocated;
+  if (!find_program("srun", variable_of_process("PATH").value_or("")).empty()) {
+    allocated = slurm_hosts(variable_of_process).value_or(allocated);
+  }
+  for (JobHost& host : hosts) {
+    const bool by_srun =
+        std::ranges::find(allocated, host.name, &HostSlots::name) != allocated.end();
+    host.agent_command = agent_command(host.name, by_srun, options, self);
+  }
   launcher.agents.resize(hosts.size());
 }
 
@@ -240,7 +241,7 @@ Job planned(const LaunchOptions& options, const std::string& self, NodesMet met)
   const std::string folder = options.folder.empty()
                                  ? std::filesystem::current_path()
                                  : std::filesystem::absolute(options.folder).lexically_normal();
-  std::vector<Variable> variables = variables_of_hosts(options);
+  Variables variables = variables_of_hosts(options);
 
   Job job;
   JobPlan& plan = job.launcher.plan;
@@ -282,8 +283,8 @@ Job planned(const LaunchOptions& options, const std::string& self, NodesMet met)
   if (!options.watch) {
     const std::string prefix = input.hosts.front().name + ":0: ";
     const auto columns = columns_of_terminal(output.prefix ? prefix.size() : 0);
-    mpirun.flags.insert(mpirun.flags.end(), columns.begin(), columns.end());
-    variables.insert(variables.end(), columns.begin(), columns.end());
+    mpirun.flags.insert(columns.begin(), columns.end());
+    variables.insert(columns.begin(), columns.end());
   }
   mpirun.launcher_host = plan.launcher_host;
   job.mpirun = or_refuse(mpirun.command(nullptr));
@@ -302,7 +303,7 @@ Job planned(const LaunchOptions& options, const std::string& self, NodesMet met)
   plan.nonce = std::uint64_t{random()} << 32 | random();
   plan.daemon_environment = [variables = std::move(variables)](std::size_t host,
                                                                const NetworkChoice* network) {
-    std::vector<Variable> result = variables;
+    Variables result = variables;
     add_network_variables(result, host, network);
     return texts_of(result);
   };

@@ -34,7 +34,7 @@ struct RendezvousOptions {
   std::chrono::milliseconds report_every{5000};  ///< who waits says for whom
   std::chrono::milliseconds handshake_limit{5000};  ///< for a connection to say which node it is
   std::chrono::milliseconds silence_limit{30'000};  ///< without a report, node 0 counts as hung
-  /// Readable when the user wants to stop (a signalfd, a pipe); -1: none.
+  /// Readable when the user wants to stop (a signalfd, a pipe): ErrorCode::shut_down; -1: none.
   int stop_descriptor = -1;
   /// Takes one line, without its end: who waits for whom, who was refused.
   std::function<void(const std::string&)> say = [](const std::string&) {};
@@ -53,12 +53,9 @@ struct NodesMet {
   std::vector<Node> nodes;
 };
 
-/// Returns when all nodes have met. Throws Error: invalid_argument where the nodes contradict each
-/// other (every node then gets the same text), the place or the token cannot be used, or the port
-/// is in use; timeout where a node has not come; transport where node 0 has gone; shut_down where
-/// options.stop_descriptor became readable. Nothing is left behind then. `token_variable`: the
-/// value of HORARUN_TOKEN, null where it is not set; the caller takes it out of its ranks'
-/// environment. Ignores SIGPIPE from then on. Thread rule: one thread; blocks.
+/// Returns when all nodes have met, or throws Error, after which nothing is left behind; nodes that
+/// contradict each other all get the same text. Blocks, and ignores SIGPIPE from then on.
+/// `token_variable`: the value of HORARUN_TOKEN, null where it is not set.
 NodesMet meet(const RendezvousOptions& options, const char* token_variable);
 
 }  // namespace hora::launch

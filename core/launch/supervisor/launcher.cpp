@@ -21,7 +21,7 @@
 #include <system_error>
 
 #include "core/launch/control/channel.h"
-#include "core/launch/control/child_process.h"
+#include "core/launch/control/system.h"
 #include "core/launch/watch/ending.h"
 
 namespace hora::launch {
@@ -153,11 +153,8 @@ class Launcher {
   void on_error_output(std::size_t host);
   void on_lost(std::size_t host, const std::string& reason);
   void on_signals();
-  void carry_out(std::vector<Instruction> actions);
-  void carry_out(const SendTo& action);
-  void carry_out(const Say& action);
-  void carry_out(const ShowOutput& action);
-  void carry_out(const Finish& action);
+  void carry_out(const std::vector<Instruction>& actions);
+  void say(const Say& line);
   static Moment now() {
     return std::chrono::duration_cast<Moment>(Clock::now().time_since_epoch());
   }
@@ -227,7 +224,7 @@ int Launcher::run() {
 
 void Launcher::say_lost_output() {
   if (output_.failure().empty() || std::exchange(lost_output_was_said_, true)) return;
-  carry_out(Say{"output of ranks is lost: " + output_.failure()});
+  say({"output of ranks is lost: " + output_.failure()});
 }
 
 RankOutputOptions Launcher::output_options() {
@@ -322,31 +319,23 @@ void Launcher::on_signals() {
   }
 }
 
-void Launcher::carry_out(std::vector<Instruction> actions) {
+void Launcher::carry_out(const std::vector<Instruction>& actions) {
   for (const Instruction& action : actions) {
-    std::visit([this](const auto& each) { carry_out(each); }, action);
+    if (const auto* send = std::get_if<SendTo>(&action)) {
+      if (const auto& channel = agents_[send->host].channel) channel->send(send->message);
+    } else if (const auto* line = std::get_if<Say>(&action)) {
+      say(*line);
+    } else {
+      status_ = std::get<Finish>(action).status;
+      loop_.stop();
+    }
   }
 }
 
-void Launcher::carry_out(const SendTo& action) {
-  if (const auto& channel = agents_[action.host].channel) channel->send(action.message);
-}
-
-void Launcher::carry_out(const Say& action) {
-  if (action.verbose && !options_.verbose) return;
+void Launcher::say(const Say& line) {
+  if (line.verbose && !options_.verbose) return;
   erase_table();
-  std::fprintf(stderr, "horarun: %s\n", action.text.c_str());
-}
-
-void Launcher::carry_out(const ShowOutput& action) {
-  if (!options_.verbose) return;
-  erase_table();
-  std::fputs(action.text.c_str(), stderr);
-}
-
-void Launcher::carry_out(const Finish& action) {
-  status_ = action.status;
-  loop_.stop();
+  std::fprintf(stderr, line.is_output ? "%s" : "horarun: %s\n", line.text.c_str());
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/launch/control/channel.h"
-#include "core/launch/control/event_loop.h"
+#include "core/launch/control/system.h"
 #include "core/launch/live/live_view.h"
 #include "core/launch/supervisor/supervisor.h"
 

@@ -16,8 +16,7 @@
 namespace hora::launch {
 namespace {
 
-constexpr double kClockLimit = 1;        // seconds
-constexpr double kClockMentioned = 0.5;  // seconds: of two that differ by the limit, one has this
+constexpr double kClockLimit = 1;  // seconds
 constexpr std::size_t kMostNamedHosts = 8;
 
 std::string in_mib(std::uint64_t bytes) {
@@ -38,29 +37,6 @@ std::string names_of(std::vector<std::string> names) {
 std::string need_of(const PreparedHost& host, std::uint64_t bytes) {
   return host.ranks == 1 ? "its rank needs " + in_mib(bytes)
                          : fmt::format("its {} ranks need {}", host.ranks, in_mib(bytes));
-}
-
-/// A host's clock less the launcher's, in seconds; the latter from any beginning.
-struct ClockOffset {
-  const PreparedHost* host;
-  double offset;
-  double error;  ///< known to within this
-
-  double least() const { return offset - error; }
-  double most() const { return offset + error; }
-};
-
-std::vector<ClockOffset> clock_offsets(std::span<const PreparedHost> hosts) {
-  // Differences of times in nanoseconds since 1970 are exact, the times as `double` are not.
-  const std::int64_t begin = hosts.empty() ? 0 : hosts.front().answer.clock_ns;
-  std::vector<ClockOffset> offsets;
-  for (const PreparedHost& host : hosts) {
-    const double clock = static_cast<double>(host.answer.clock_ns - begin) * 1e-9;
-    const double asked = std::chrono::duration<double>(host.asked).count();
-    const double answered = std::chrono::duration<double>(host.answered).count();
-    offsets.push_back({&host, clock - (asked + answered) / 2, (answered - asked) / 2});
-  }
-  return offsets;
 }
 
 }  // namespace
@@ -100,53 +76,46 @@ std::vector<std::string> problems_of(std::span<const PreparedHost> hosts, const 
 }
 
 std::optional<std::string> clock_warning(std::span<const PreparedHost> hosts) {
-  std::vector<ClockOffset> offsets = clock_offsets(hosts);
-  if (offsets.empty()) return std::nullopt;
-  const ClockOffset first = offsets.front();
-  const double least = std::ranges::min_element(offsets, {}, &ClockOffset::most)->most();
-  const double most = std::ranges::max_element(offsets, {}, &ClockOffset::least)->least();
-  if (most - least <= kClockLimit) return std::nullopt;
-  std::ranges::stable_sort(offsets, std::ranges::greater(), [&](const ClockOffset& each) {
-    return std::abs(each.offset - first.offset);
-  });
+  using Seconds = std::chrono::duration<double>;
+  const auto half = [](const PreparedHost& host) {
+    return Seconds(host.answered - host.asked).count() / 2;
+  };
   std::vector<std::string> differences;
-  double error = first.error;
-  for (const ClockOffset& each : offsets) {
-    const double ahead = each.offset - first.offset;
-    if (std::abs(ahead) < kClockMentioned) break;
-    error = std::max(error, first.error + each.error);
-    differences.push_back(fmt::format("that of host {} is {:.1f} s {}", each.host->name,
-                                      std::abs(ahead), ahead > 0 ? "ahead" : "behind"));
+  for (const PreparedHost& host : hosts) {
+    const PreparedHost& first = hosts.front();
+    const double within = half(first) + half(host);
+    // Differences of times in nanoseconds since 1970 are exact, the times as `double` are not.
+    const double ahead = static_cast<double>(host.answer.clock_ns - first.answer.clock_ns) * 1e-9 -
+                         Seconds(host.asked - first.asked).count() - half(host) + half(first);
+    if (std::abs(ahead) - within <= kClockLimit) continue;
+    differences.push_back(fmt::format("that of host {} is {:.1f} s {} (known to within {:.2f} s)",
+                                      host.name, std::abs(ahead), ahead > 0 ? "ahead" : "behind",
+                                      within));
   }
+  if (differences.empty()) return std::nullopt;
   return fmt::format(
-      "the hosts' clocks differ by more than 1 s: compared with host {}, {} (known to within "
-      "{:.2f} "
-      "s); which of several ranks failed first may be said wrongly; let NTP set the clocks "
-      "(chrony, "
-      "systemd-timesyncd)",
-      first.host->name, names_of(std::move(differences)), error);
+      "the hosts' clocks differ by more than 1 s: compared with host {}, {}; which of several "
+      "ranks "
+      "failed first may be said wrongly; let NTP set the clocks (chrony, systemd-timesyncd)",
+      hosts.front().name, names_of(std::move(differences)));
 }
 
 std::string cores_line(std::span<const PreparedHost> hosts) {
-  struct Group {
-    std::string cores;
-    std::vector<std::string> names = {};
-  };
-  std::vector<Group> groups;
+  std::vector<std::pair<std::string, std::vector<std::string>>> groups;  // cores, names
   for (const PreparedHost& host : hosts) {
     if (host.ranks == 0) continue;
-    auto group = std::ranges::find(groups, host.answer.cores, &Group::cores);
-    if (group == groups.end()) group = groups.insert(group, {.cores = host.answer.cores});
-    group->names.push_back(host.name);
+    auto group =
+        std::ranges::find(groups, host.answer.cores, [](auto& each) { return each.first; });
+    if (group == groups.end()) group = groups.insert(group, {host.answer.cores, {}});
+    group->second.push_back(host.name);
   }
   if (groups.size() == 1) {
-    const std::size_t count = groups.front().names.size();
+    const std::size_t count = groups.front().second.size();
     return fmt::format("cores: {}{}", count == 1 ? "" : fmt::format("on each of {} hosts ", count),
-                       groups.front().cores);
+                       groups.front().first);
   }
   std::vector<std::string> texts;
-  for (Group& group : groups)
-    texts.push_back(names_of(std::move(group.names)) + ": " + group.cores);
+  for (auto& [cores, names] : groups) texts.push_back(names_of(std::move(names)) + ": " + cores);
   return fmt::format("cores: {}", fmt::join(texts, "; "));
 }
 
@@ -297,7 +266,7 @@ void Supervisor::check_network(Moment now) {
   if (is_due) start_trial({}, now);
 }
 
-/// What has answered once, and then not in several trials while ranks wait, is cut.
+/// Ends the job where hosts have answered once, and then not in several trials while ranks wait.
 void Supervisor::compare_trial(Moment now) {
   last_check_ = now;
   if (!trial_->all_told()) return;  // check_silence() sees to such a host
@@ -349,7 +318,7 @@ void Supervisor::on(std::size_t, const StartRemote& request, Moment now) {
 void Supervisor::on(std::size_t, const ProcessOutput& output, Moment) {
   const std::string text(output.bytes.begin(), output.bytes.end());
   ending_.on_output(text);
-  actions_.push_back(ShowOutput{text});
+  actions_.push_back(Say{text, true, true});
 }
 
 void Supervisor::on(std::size_t host, const ProcessEnded& ended, Moment now) {
@@ -358,12 +327,6 @@ void Supervisor::on(std::size_t host, const ProcessEnded& ended, Moment now) {
   } else {
     ending_.on_daemon_ended(ended.status, plan_.hosts[host].name, ranks_of(host), now);
   }
-}
-
-void Supervisor::on(std::size_t host, const ProcessStopped& stopped, Moment) {
-  if (!stopped.stopped || end_limit_) return;
-  say("host {0}: process {1} ({2}) of the job is stopped; kill -CONT {1} lets it go on",
-      plan_.hosts[host].name, stopped.pid, stopped.name);
 }
 
 void Supervisor::on(std::size_t host, const RankStarted& started, Moment) {
@@ -388,10 +351,10 @@ void Supervisor::on(std::size_t, const RankSignalled& signalled, Moment) {
   send_all(request);
 }
 
-void Supervisor::on(std::size_t, const RankWaits& waits, Moment now) {
-  if (!is_rank(waits.rank)) return;
-  ranks_[waits.rank].overdue = waits.overdue;
-  ending_.on_rank_waits(waits, now);
+void Supervisor::on(std::size_t, const RankSeen& seen, Moment now) {
+  if (!is_rank(seen.rank)) return;
+  ranks_[seen.rank].overdue = seen.overdue;
+  ending_.on_rank_seen(seen, now);
 }
 
 void Supervisor::on(std::size_t host, const RankEnded& ended, Moment now) {

@@ -14,8 +14,8 @@
 #include <variant>
 #include <vector>
 
-#include "core/launch/control/messages.h"
-#include "core/launch/network/network_trial.h"
+#include "core/launch/control/channel.h"
+#include "core/launch/network/network.h"
 #include "core/launch/watch/ending.h"
 
 namespace hora::launch {
@@ -42,9 +42,8 @@ struct RankNeeds {
 /// too little memory or shared memory. Each says what was found, what is needed, and what to do.
 std::vector<std::string> problems_of(std::span<const PreparedHost> hosts, const RankNeeds& needs);
 
-/// A warning where clocks certainly differ by more than a second: a host has read its clock
-/// at some time between the question and the answer, so differences are known to within half of
-/// that.
+/// A warning where clocks certainly differ from the first host's by more than a second: a host has
+/// read its clock at some time between the question and the answer.
 std::optional<std::string> clock_warning(std::span<const PreparedHost> hosts);
 
 /// One line: which cores the ranks get, hosts of which the same is to be said together.
@@ -99,20 +98,17 @@ struct SendTo {
   std::size_t host;
   Message message;
 };
-/// A line for the user.
+/// A line for the user; or output of mpirun or a daemon, which follows from what was said.
 struct Say {
   std::string text;
   bool verbose = false;  ///< only where --verbose is given
-};
-/// Output of mpirun or a daemon, which follows from what was said; shown with --verbose.
-struct ShowOutput {
-  std::string text;
+  bool is_output = false;
 };
 /// The hosts' agents have ended, or are given up: horarun ends with this status.
 struct Finish {
   int status;
 };
-using Instruction = std::variant<SendTo, Say, ShowOutput, Finish>;
+using Instruction = std::variant<SendTo, Say, Finish>;
 
 class Supervisor {
  public:
@@ -145,11 +141,10 @@ class Supervisor {
   void on(std::size_t host, const StartRemote& request, Moment now);
   void on(std::size_t host, const ProcessOutput& output, Moment now);
   void on(std::size_t host, const ProcessEnded& ended, Moment now);
-  void on(std::size_t host, const ProcessStopped& stopped, Moment now);
   void on(std::size_t host, const RankStarted& started, Moment now);
   void on(std::size_t host, const RankStopped& stopped, Moment now);
   void on(std::size_t host, const RankSignalled& signalled, Moment now);
-  void on(std::size_t host, const RankWaits& waits, Moment now);
+  void on(std::size_t host, const RankSeen& seen, Moment now);
   void on(std::size_t host, const NetworkTold& told, Moment now) { on_trial(host, told, now); }
   void on(std::size_t host, const NetworkTried& tried, Moment now) { on_trial(host, tried, now); }
   void on(std::size_t host, const RankEnded& ended, Moment now);

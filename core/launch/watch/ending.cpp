@@ -15,10 +15,13 @@
 #include <tuple>
 
 #include "core/base/text.h"
-#include "core/launch/control/child_process.h"
+#include "core/flight/record_reader.h"
+#include "core/launch/control/system.h"
 
 namespace hora::launch {
 namespace {
+
+using internal::RecordState;
 
 constexpr int kTemporaryFailure = 75;  // sysexits.h
 constexpr std::size_t kMostOutputKept = 8000;
@@ -190,12 +193,13 @@ void JobEnding::on_rank_started(const RankStarted& started, const std::string& h
   rank.host = host;
 }
 
-void JobEnding::on_rank_waits(const RankWaits& waits, Moment now) {
+void JobEnding::on_rank_seen(const RankSeen& seen, Moment now) {
   const auto mark = [now](std::optional<Moment>& since, bool inside) {
     since = inside ? since.value_or(now) : std::optional<Moment>();
   };
-  mark(at(waits.rank).initializing_since, waits.initializing);
-  mark(at(waits.rank).in_shutdown_since, waits.in_shutdown);
+  const auto is_in = [&](RecordState state) { return seen.state == static_cast<int>(state); };
+  mark(at(seen.rank).initializing_since, is_in(RecordState::starting));
+  mark(at(seen.rank).in_shutdown_since, is_in(RecordState::in_shutdown));
 }
 
 void JobEnding::on_rank_stopped(int number, bool stopped, Moment now) {
@@ -289,18 +293,12 @@ std::optional<std::string> JobEnding::late_for_init(Moment now) const {
 }
 
 std::optional<std::string> JobEnding::late_for_init(Moment now, Moment limit) const {
-  std::vector<std::size_t> late, waiting;
-  bool is_overdue = false;
-  for (std::size_t number = 0; number < ranks_.size(); ++number) {
-    const Rank& rank = ranks_[number];
-    if (!rank.started || rank.ended_at) continue;
-    if (rank.initializing_since) {
-      waiting.push_back(number);
-      is_overdue = is_overdue || now - *rank.initializing_since >= limit;
-    } else {
-      late.push_back(number);
-    }
-  }
+  const auto runs = [](const Rank& rank) { return rank.started && !rank.ended_at; };
+  const auto late = those([&](const Rank& rank) { return runs(rank) && !rank.initializing_since; });
+  const auto waiting =
+      those([&](const Rank& rank) { return runs(rank) && rank.initializing_since; });
+  const bool is_overdue = std::ranges::any_of(
+      waiting, [&](std::size_t rank) { return now - *ranks_[rank].initializing_since >= limit; });
   if (!is_overdue || limit.count() == 0) return std::nullopt;
   if (late.empty()) {
     return "every rank that runs is still inside hora::init: is one of them stopped, or the "
@@ -346,17 +344,12 @@ std::optional<EndCause> JobEnding::cause_in_init(Moment now) const {
 std::optional<EndCause> JobEnding::cause_in_shutdown(Moment now) const {
   const Moment limit = limits_.waits.stopped;
   if (limit.count() == 0 || first_failure_) return std::nullopt;
-  std::vector<std::size_t> stopped, waiting;
-  bool is_overdue = false;
-  for (std::size_t number = 0; number < ranks_.size(); ++number) {
-    const Rank& rank = ranks_[number];
-    if (rank.stopped_since) {
-      if (now - *rank.stopped_since >= limit) stopped.push_back(number);
-    } else if (rank.in_shutdown_since) {
-      waiting.push_back(number);
-      is_overdue = is_overdue || now - *rank.in_shutdown_since >= limit;
-    }
-  }
+  const auto stopped = those(
+      [&](const Rank& rank) { return rank.stopped_since && now - *rank.stopped_since >= limit; });
+  const auto waiting =
+      those([](const Rank& rank) { return !rank.stopped_since && rank.in_shutdown_since; });
+  const bool is_overdue = std::ranges::any_of(
+      waiting, [&](std::size_t rank) { return now - *ranks_[rank].in_shutdown_since >= limit; });
   if (stopped.empty() || !is_overdue) return std::nullopt;
   return EndCause{
       fmt::format("{} {} stopped (SIGSTOP or SIGTSTP), and other ranks wait in shutdown(): {}; "

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/launch/control/messages.h"
+#include "core/launch/control/channel.h"
 
 namespace hora::launch {
 
@@ -95,7 +95,7 @@ class JobEnding {
 
   // Events. A rank is one of the job's.
   void on_rank_started(const RankStarted& started, const std::string& host);
-  void on_rank_waits(const RankWaits& waits, Moment now);
+  void on_rank_seen(const RankSeen& seen, Moment now);
   void on_rank_stopped(int rank, bool stopped, Moment now);
   void on_rank_ended(const RankEnded& ended, const std::string& host, Moment now);
   void on_output(std::string_view text);  ///< of mpirun and MPI's daemons
@@ -146,6 +146,14 @@ class JobEnding {
   EndCause left_before_init(const RankEnded& left) const;
   std::optional<std::string> late_for_init(Moment now, Moment limit) const;
   std::string named(const std::vector<std::size_t>& ranks) const;
+  template <class Which>
+  std::vector<std::size_t> those(const Which& which) const {
+    std::vector<std::size_t> ranks;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (which(ranks_[rank])) ranks.push_back(rank);
+    }
+    return ranks;
+  }
   const RankEnded* left_without_init() const;
   std::optional<EndCause> cause_in_init(Moment now) const;
   std::optional<EndCause> cause_in_shutdown(Moment now) const;

@@ -1,45 +1,133 @@
+#include <ATen/Context.h>
+#include <ATen/core/Generator.h>
+#include <hora/collectives.h>
 #include <hora/error.h>
 #include <hora/objects.h>
+#include <hora/objects_json.h>
 #include <hora/printable.h>
 #include <hora/torch/checkpoint.h>
 
 #include <algorithm>
-#include <cmath>
+#include <charconv>
+#include <filesystem>
+#include <future>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+#include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "core/base/diagnostics.h"
-#include "frameworks/torch/checkpoint/checkpoint_folder.h"
-#include "frameworks/torch/checkpoint/checkpoint_loader.h"
-#include "frameworks/torch/checkpoint/checkpoint_parts.h"
-#include "frameworks/torch/checkpoint/checkpoint_writer.h"
-#include "frameworks/torch/checkpoint/tensor_image.h"
+#include "core/base/text.h"
+#include "frameworks/torch/checkpoint/optimizer_state.h"
+#include "frameworks/torch/checkpoint/safetensors.h"
+#include "frameworks/torch/checkpoint/store.h"
+#include "frameworks/torch/optimizer/optimizer.h"
+#include "frameworks/torch/tensor_view.h"
 
 namespace hora {
 using namespace internal;
 namespace {
 
+[[noreturn]] void reject(const std::string& what, int rank = -1) {
+  throw Error(ErrorCode::invalid_argument, "Checkpoint: " + what, rank);
+}
+
+// Parts beside the weights. Entries are named "<part>/<entry>", and "ranks/<rank>/<part>/<entry>"
+// where they are a rank's own.
+
+constexpr std::string_view kRanks = "ranks/";
 /// Entry of parts that have one.
 constexpr const char* kValue = "value";
 
-const CheckpointOptions& checked(const CheckpointOptions& options) {
-  if (options.folder.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "Checkpoint: the folder has no name; give CheckpointOptions::folder");
+/// One part as it was saved.
+struct SavedPart {
+  NamedTensors shared = NamedTensors();
+  std::map<int, NamedTensors> of_rank;
+
+  /// All that any rank has saved.
+  std::vector<NamedTensors> all() const {
+    std::vector<NamedTensors> all{shared};
+    for (const auto& [rank, entries] : of_rank) all.push_back(entries);
+    return all;
   }
-  if (options.timeout.count() <= 0) {
-    throw Error(ErrorCode::invalid_argument, "Checkpoint: the timeout is " +
-                                                 std::to_string(options.timeout.count()) +
-                                                 " ms; expected more than 0");
-  }
-  return options;
+};
+
+struct CheckpointPart {
+  std::string name;
+  CheckpointScope scope = CheckpointScope::shared;
+  std::function<NamedTensors()> save = {};  ///< not copied
+  std::function<void(const SavedPart&)> load = {};
+  std::function<void()> prepare = [] {};  ///< before any part is saved or loaded, on every rank
+};
+
+CheckpointPart optimizer_part(const Context& context, const std::string& name,
+                              DistributedOptimizer& optimizer) {
+  const auto implementation = [&optimizer]() -> OptimizerImplementation& {
+    return *OptimizerImplementation::together({&optimizer}, "Checkpoint").front();
+  };
+  const bool sharded = implementation().is_sharded() && context.size() > 1;
+  CheckpointPart part{.name = name};
+  if (sharded) part.scope = CheckpointScope::shard;
+  part.prepare = [implementation] { implementation().complete_parameters(); };
+  part.save = [implementation, name] {
+    implementation().check_between_steps("save() of " + in_quotes(name));
+    return state_of(implementation().optimizer(), implementation().pieces());
+  };
+  part.load = [implementation](const SavedPart& saved) {
+    load_state(implementation().optimizer(), implementation().pieces(), saved.all());
+  };
+  return part;
 }
 
-void check_slot(const std::string& slot) {
-  if (slot.empty() || slot == kLast || slot == kPrevious || slot == kBest) return;
-  throw Error(ErrorCode::invalid_argument,
-              "Checkpoint: there is no slot " + in_quotes(slot) +
-                  "; expected \"last\", \"previous\", \"best\" or \"\"");
+CheckpointPart optimizer_part(const std::string& name, torch::optim::Optimizer& optimizer,
+                              const NamedTensors& named_parameters) {
+  std::unordered_map<const void*, std::string> names;
+  for (const auto& item : named_parameters) {
+    names.emplace(item.value().unsafeGetTensorImpl(), item.key());
+  }
+  std::vector<OptimizerPiece> pieces;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      const auto found = names.find(parameter.unsafeGetTensorImpl());
+      if (found == names.end()) {
+        reject("optimizer " + in_quotes(name) +
+               " has a parameter that is not among named_parameters");
+      }
+      pieces.push_back({found->second, parameter, parameter});
+    }
+  }
+  CheckpointPart part{.name = name};
+  part.save = [&optimizer, pieces] { return state_of(optimizer, pieces); };
+  part.load = [&optimizer, pieces](const SavedPart& saved) {
+    load_state(optimizer, pieces, saved.all());
+  };
+  return part;
+}
+
+/// By another number of ranks it begins anew, on all of them: what ranks remember belongs together.
+CheckpointPart hook_part(const Context& context, const std::string& name, GradientHook& hook) {
+  CheckpointPart part{.name = name, .scope = CheckpointScope::shard};
+  part.save = [&hook] { return hook.state(); };
+  part.load = [&context, &hook](const SavedPart& saved) {
+    const bool same_ranks = saved.of_rank.size() == static_cast<std::size_t>(context.size());
+    hook.set_state(same_ranks ? saved.of_rank.at(context.rank()) : NamedTensors());
+  };
+  return part;
+}
+
+/// LibTorch's default generators of this rank, by their devices' names.
+std::map<std::string, at::Generator> generators_of(const Context& context) {
+  std::map<std::string, at::Generator> generators{
+      {"cpu", at::globalContext().defaultGenerator(at::kCPU)}};
+  if (const at::Device device = to_torch(context.device()); device.is_cuda()) {
+    generators.emplace("cuda", at::globalContext().defaultGenerator(device));
+  }
+  return generators;
 }
 
 Checkpoint::Tensors one_value(const at::Tensor& value) {
@@ -69,22 +157,196 @@ void copy_into(const Checkpoint::Tensors& own, const Checkpoint::Tensors& saved)
   }
 }
 
+/// The entries of all parts of this scope.
+NamedTensors entries_of(std::span<const CheckpointPart> parts, CheckpointScope scope) {
+  NamedTensors entries;
+  for (const CheckpointPart& part : parts) {
+    if (part.scope != scope) continue;
+    for (const auto& item : part.save()) {
+      entries.insert(part.name + "/" + item.key(), item.value());
+    }
+  }
+  return entries;
+}
+
+/// Adds one rank's entries, with their names in a file.
+void add_entries_of_rank(NamedTensors& into, int rank, const NamedTensors& entries) {
+  const std::string prefix = std::string(kRanks) + std::to_string(rank) + "/";
+  for (const auto& item : entries) into.insert(prefix + item.key(), item.value());
+}
+
+/// Puts a file's entries where they belong. Throws Error(invalid_argument) for a name that is none.
+void take_entries(std::map<std::string, SavedPart>& parts, const NamedTensors& entries) {
+  for (const auto& item : entries) {
+    const auto refuse_name = [&] {
+      throw Error(ErrorCode::invalid_argument,
+                  "the checkpoint's entry " + in_quotes(item.key()) + " has the name of no part");
+    };
+    std::string name = item.key();
+    int rank = -1;
+    if (name.starts_with(kRanks)) {
+      const char* const end = name.data() + name.size();
+      const auto number = std::from_chars(name.data() + kRanks.size(), end, rank);
+      if (number.ec != std::errc() || number.ptr == end || *number.ptr != '/' || rank < 0) {
+        refuse_name();
+      }
+      name.erase(0, static_cast<std::size_t>(number.ptr + 1 - name.data()));
+    }
+    const auto slash = name.find('/');
+    if (slash == std::string::npos) refuse_name();
+    SavedPart& part = parts[name.substr(0, slash)];
+    NamedTensors& of = rank < 0 ? part.shared : part.of_rank[rank];
+    of.insert(name.substr(slash + 1), item.value());
+  }
+}
+
+constexpr const char* kWeightsFile = "weights.safetensors";
+constexpr const char* kStateFile = "state.safetensors";
+/// In the metadata of kStateFile: the names of all parts, as a list in JSON.
+constexpr const char* kPartsKey = "parts";
+
+std::vector<std::string> names_of(std::span<const CheckpointPart> parts) {
+  std::vector<std::string> names;
+  for (const CheckpointPart& part : parts) names.push_back(part.name);
+  return names;
+}
+
+std::string random_save_name() {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::random_device random;
+  std::string name;
+  for (int i = 0; i < 32; ++i) name.push_back(kDigits[random() % 16]);
+  return name;
+}
+
+std::int64_t seconds_since_1970() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+std::vector<int> ranks_of_nodes(const Context& context) {
+  std::vector<int> ranks;
+  for (int node = 0; node < context.cross_size(); ++node) {
+    ranks.push_back(static_cast<int>(context.ranks_of_node(node).size()));
+  }
+  return ranks;
+}
+
+nlohmann::json report_of(const std::string& folder) {
+  nlohmann::json report = {{"found", nlohmann::json::array()},
+                           {"refused", nlohmann::json::array()}};
+  const auto add = [&](const std::string& below) {
+    const FolderContents contents = contents_of_folder(folder + "/" + below);
+    for (const FoundPart& one : contents.found) {
+      report["found"].push_back(
+          {{"folder", below + one.folder}, {"manifest", to_text(one.manifest)}});
+    }
+    for (const std::string& why : contents.refused) report["refused"].push_back(why);
+  };
+  add("");
+  std::set<std::string> of_ranks;
+  std::error_code ignored;  // a node may lack the folder
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("rank-")) of_ranks.insert(name + "/");
+  }
+  for (const std::string& below : of_ranks) add(below);
+  return report;
+}
+
+/// The checkpoints of all ranks, the same on each: in local rank 0's `folder` on every node.
+/// Collective.
+FolderContents look_on_all_ranks(const Context& context, const std::string& folder,
+                                 std::chrono::milliseconds timeout) {
+  nlohmann::json own;
+  if (context.local_rank() == 0) own = report_of(folder);
+  barrier(context, {.name = "hora.checkpoint.looked", .timeout = timeout});
+  FolderContents all;
+  const auto reports = allgather_object(context, own, {.name = "hora.checkpoint.found"});
+  for (std::size_t rank = 0; rank < reports.size(); ++rank) {
+    if (reports[rank].is_null()) continue;
+    for (const auto& one : reports[rank].at("found")) {
+      auto manifest = parse_manifest(one.at("manifest").get<std::string>());
+      if (!manifest) continue;  // its rank has just parsed it
+      all.found.push_back(
+          {static_cast<int>(rank), one.at("folder").get<std::string>(), std::move(*manifest)});
+    }
+    for (const auto& why : reports[rank].at("refused")) {
+      all.refused.push_back("rank " + std::to_string(rank) + ", " + why.get<std::string>());
+    }
+  }
+  return all;
+}
+
+[[noreturn]] void refuse_all(const std::string& folder, const std::string& slot,
+                             const FolderContents& all) {
+  std::string text = in_quotes(folder + (slot.empty() ? "" : "/" + slot)) +
+                     " holds no checkpoint that is complete and undamaged on any rank";
+  for (const std::string& why : all.refused) text += "; " + why;
+  for (const FoundPart& part : all.found) {
+    if (part.manifest.shard >= 0 || (!slot.empty() && part.folder != slot)) continue;
+    const auto missing = missing_shards(part.manifest, all.found);
+    if (missing.empty()) continue;
+    text += "; of " + in_quotes(part.folder) + " of rank " + std::to_string(part.rank) +
+            " no rank has the shards that " + named_ranks(missing) + " wrote";
+  }
+  reject(text + ". Name another folder or slot, or remove this one to begin anew");
+}
+
+/// Contents of a checkpoint, the same on every rank.
+struct Loaded {
+  Manifest manifest;        ///< of the main part
+  std::string from;         ///< "last" of rank 1, for messages
+  std::int64_t latest = 0;  ///< time of the latest save of all that were found
+  std::optional<NamedTensors> weights;
+  std::set<std::string> names;  ///< of the parts that were saved, also of those without entries
+  std::map<std::string, SavedPart> parts;
+};
+
 }  // namespace
 
+/// Copies, exchanges what must be, and writes in the background; loads.
 struct Checkpoint::State {
   State(const Context& given, const CheckpointOptions& given_options)
-      : context(given), options(checked(given_options)), writer(given, given_options) {}
+      : context(given),
+        options(given_options),
+        main_folder(options.folder),
+        shard_folder(options.folder + "/rank-" + std::to_string(context.rank())) {
+    if (options.folder.empty()) {
+      reject("the folder has no name; give CheckpointOptions::folder");
+    }
+    if (options.timeout.count() <= 0) {
+      reject("the timeout is " + std::to_string(options.timeout.count()) +
+             " ms; expected more than 0");
+    }
+    if (context.local_rank() != 0) return;
+    for (const FoundPart& one : contents_of_folder(options.folder).found) {
+      latest = std::max(latest, one.manifest.time);
+    }
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    finish();
+    if (!failure.empty()) {
+      log_warning("Checkpoint: the save of step " + std::to_string(step) +
+                  " has failed: " + failure);
+    }
+  }
+
+  bool writes_main() const {
+    return options.per_node ? context.local_rank() == 0 : context.rank() == 0;
+  }
 
   void add(CheckpointPart part) {
     check_not_begun();
     if (part.name.empty() || part.name.find('/') != std::string::npos || part.name == "ranks") {
-      throw Error(ErrorCode::invalid_argument,
-                  "Checkpoint: a part cannot have the name " + in_quotes(part.name) +
-                      "; expected a text without '/' other than \"\" and \"ranks\"");
+      reject("a part cannot have the name " + in_quotes(part.name) +
+             "; expected a text without '/' other than \"\" and \"ranks\"");
     }
     if (std::ranges::find(parts, part.name, &CheckpointPart::name) != parts.end()) {
-      throw Error(ErrorCode::invalid_argument,
-                  "Checkpoint: there is a part " + in_quotes(part.name) + " already");
+      reject("there is a part " + in_quotes(part.name) + " already");
     }
     parts.push_back(std::move(part));
   }
@@ -95,20 +357,240 @@ struct Checkpoint::State {
                 "Checkpoint: a part was added after save() or load(); add all of them before");
   }
 
-  /// Throws what is wrong on any rank, on every rank.
-  void agree(const std::string& problem) const {
-    const auto problems =
-        allgather_object(context, std::string_view(problem), {.name = "hora.checkpoint.loaded"});
-    for (std::size_t rank = 0; rank < problems.size(); ++rank) {
-      if (problems[rank].empty()) continue;
-      throw Error(ErrorCode::invalid_argument,
-                  "Checkpoint: load() on rank " + std::to_string(rank) + ": " + problems[rank],
-                  static_cast<int>(rank));
+  /// Waits for the thread that writes: the images are not in use any more.
+  void finish() {
+    if (!task.valid()) return;
+    try {
+      task.get();
+    } catch (const std::exception& error) {
+      failure = error.what();
     }
   }
 
+  void collect() {
+    for (const CheckpointPart& part : parts) part.prepare();
+    has_shards = has_gathered = false;
+    for (const CheckpointPart& part : parts) {
+      const bool shard = part.scope == CheckpointScope::shard;
+      has_shards = has_shards || (shard && !options.per_node);
+      has_gathered =
+          has_gathered || part.scope == CheckpointScope::each_rank || (shard && options.per_node);
+    }
+    if (has_gathered) {
+      NamedTensors own = entries_of(parts, CheckpointScope::each_rank);
+      if (options.per_node) own.update(entries_of(parts, CheckpointScope::shard));
+      fill_image(of_rank, own);
+    }
+    if (has_shards) {
+      NamedTensors own;
+      add_entries_of_rank(own, context.rank(), entries_of(parts, CheckpointScope::shard));
+      fill_image(shard_image, own);
+    }
+    if (!writes_main()) return;
+    shared = entries_of(parts, CheckpointScope::shared);
+    check_can_fill(shared);
+    // As PyTorch's own files say, and some of their readers want.
+    if (module != nullptr) fill_image(weights_image, weights_of(*module), {{"format", "pt"}});
+  }
+
+  /// Describes a save, or nothing. Returns rank 0's on every rank, but for the latest time. Throws
+  /// the same Error on every rank where `problem`, or the save before, has failed on any.
+  nlohmann::json exchange(nlohmann::json own, const std::string& problem) {
+    finish();
+    const std::int64_t step_before = step;
+    const std::string before = std::exchange(pending, "");
+    if (!before.empty()) {
+      barrier(context, {.name = "hora.checkpoint.written", .timeout = options.timeout});
+    }
+    own["failure"] = std::exchange(failure, "");
+    own["problem"] = problem;
+    auto reports = allgather_object(context, own, {.name = "hora.checkpoint.save"});
+    for (std::size_t rank = 0; rank < reports.size(); ++rank) {
+      const auto& report = reports[rank];
+      const auto text = [&](const char* key) { return report.at(key).get<std::string>(); };
+      const std::string on_rank = " on rank " + std::to_string(rank) + ": ";
+      if (!text("failure").empty()) {
+        reject("the save of step " + std::to_string(step_before) + " has failed" + on_rank +
+                   text("failure") + "; free space or repair the folder, and save again" +
+                   (complete.empty() ? "" : ". The one before is still there"),
+               static_cast<int>(rank));
+      }
+      if (!text("problem").empty()) {
+        reject("save() cannot copy what it is to save" + on_rank + text("problem"),
+               static_cast<int>(rank));
+      }
+      if (report.at("parts") != reports[0].at("parts")) {
+        throw Error(ErrorCode::mismatch, "Checkpoint: ranks have added different parts: rank 0 " +
+                                             reports[0].at("parts").dump() + ", rank " +
+                                             std::to_string(rank) + " " +
+                                             report.at("parts").dump() +
+                                             "; add the same ones in the same order on every rank");
+      }
+      reports[0]["time"] = std::max(reports[0]["time"], report.at("time"));
+    }
+    if (!before.empty()) complete = before;
+    return reports[0];
+  }
+
+  void fill_state(std::vector<Bytes> of_ranks) {
+    NamedTensors state = std::exchange(shared, NamedTensors());
+    for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
+      const auto contents = contents_of(std::move(of_ranks[rank]));
+      if (!contents) {
+        throw Error(ErrorCode::transport, "what rank " + std::to_string(rank) +
+                                              " has sent cannot be read: " + contents.error());
+      }
+      add_entries_of_rank(state, static_cast<int>(rank), contents->tensors);
+    }
+    fill_image(state_image, state, {{kPartsKey, nlohmann::json(names_of(parts)).dump()}});
+  }
+
+  void save(const CheckpointPosition& position, bool best) {
+    finish();
+    std::string problem;
+    try {
+      collect();
+    } catch (const std::exception& error) {
+      problem = error.what();
+    }
+    const nlohmann::json header = exchange({{"parts", names_of(parts)},
+                                            {"save", random_save_name()},
+                                            {"time", std::max(seconds_since_1970(), latest + 1)},
+                                            {"step", position.step},
+                                            {"epoch", position.epoch},
+                                            {"best", best}},
+                                           problem);
+    std::vector<Bytes> of_ranks;
+    if (has_gathered) {
+      of_ranks = allgather_object(context, std::span<const std::byte>(of_rank),
+                                  {.name = "hora.checkpoint.ranks"});
+    }
+    Manifest manifest;
+    manifest.save = pending = header.at("save").get<std::string>();
+    manifest.step = step = header.at("step").get<std::int64_t>();
+    manifest.epoch = header.at("epoch").get<std::int64_t>();
+    manifest.time = latest = header.at("time").get<std::int64_t>();
+    manifest.ranks_of_nodes = ranks_of_nodes(context);
+    manifest.shards = has_shards ? context.size() : 0;
+    try {
+      if (writes_main()) fill_state(std::move(of_ranks));
+      const bool is_best = header.at("best").get<bool>();
+      task = std::async(std::launch::async, [this, manifest, is_best, kept = complete] {
+        write(manifest, is_best, kept);
+      });
+    } catch (const std::exception& error) {
+      failure = error.what();  // the other ranks learn of it in the next exchange
+    }
+    if (!options.background) wait();
+  }
+
+  void write(const Manifest& manifest, bool best, const std::string& kept) {
+    if (has_shards) {
+      Manifest of_shard = manifest;
+      of_shard.shard = context.rank();
+      const FileImage image{kStateFile, shard_image};
+      shard_folder.write(of_shard, {&image, 1}, best, kept);
+    }
+    if (!writes_main()) return;
+    std::vector<FileImage> images;
+    if (module != nullptr) images.push_back({kWeightsFile, weights_image});
+    images.push_back({kStateFile, state_image});
+    main_folder.write(manifest, images, best, kept);
+  }
+
+  void wait() { exchange({{"parts", nlohmann::json::array()}, {"time", 0}}, ""); }
+
+  /// Reads a file on the part's rank for all. What is wrong with it, the same on every rank.
+  tl::expected<ImageContents, std::string> read_file(const std::string& folder,
+                                                     const FoundPart& part,
+                                                     const ManifestFile& file) const {
+    Bytes bytes;
+    std::string problem;
+    if (context.rank() == part.rank) {
+      auto read = read_checked(folder + "/" + part.folder, file);
+      if (read) {
+        bytes = std::move(*read);
+      } else {
+        problem = read.error();
+      }
+    }
+    barrier(context, {.name = "hora.checkpoint.read", .timeout = options.timeout});
+    problem = broadcast_object(context, std::string_view(problem),
+                               {.name = "hora.checkpoint.problem", .root = part.rank});
+    if (!problem.empty()) return tl::unexpected(problem);
+    bytes = broadcast_object(context, std::span<const std::byte>(bytes),
+                             {.name = "hora.checkpoint.file", .root = part.rank});
+    auto contents = contents_of(std::move(bytes));
+    if (contents) return contents;
+    return tl::unexpected(in_quotes(part.folder + "/" + file.name) + ": " + contents.error());
+  }
+
+  /// Adds what the part holds. What is wrong with it, the same on every rank; empty: nothing.
+  std::string read(const std::string& folder, const FoundPart& part, Loaded& into) const {
+    for (const ManifestFile& file : part.manifest.files) {
+      auto contents = read_file(folder, part, file);
+      if (!contents) return contents.error();
+      if (file.name == kWeightsFile) {
+        into.weights = std::move(contents->tensors);
+      } else if (file.name == kStateFile) {
+        try {
+          take_entries(into.parts, contents->tensors);
+          if (part.manifest.shard < 0) {
+            nlohmann::json::parse(contents->metadata[kPartsKey]).get_to(into.names);
+          }
+        } catch (const std::exception& error) {
+          return in_quotes(part.folder + "/" + file.name) + ": " + error.what();
+        }
+      }
+    }
+    return "";
+  }
+
+  void warn(const std::string& text) const {
+    if (context.rank() == 0) log_warning("Checkpoint: " + text);
+  }
+
+  /// Finds the newest complete checkpoint on any rank, slot `slot` where not empty, and gives what
+  /// it holds to all; every file has been read and checked. What is refused is named in a warning.
+  /// Nothing where there is no checkpoint at all. Throws the same Error(invalid_argument) on every
+  /// rank where there is none that is complete and undamaged. Collective.
+  std::optional<Loaded> load_newest(const std::string& folder, const std::string& slot) const {
+    FolderContents all = look_on_all_ranks(context, folder, options.timeout);
+    const auto warn_of = [&](const std::string& refused) {
+      warn("refused: " + refused + ". The next one that is complete is taken");
+    };
+    for (const std::string& why : all.refused) warn_of(why);
+    Loaded loaded;
+    for (const FoundPart& part : all.found) {
+      loaded.latest = std::max(loaded.latest, part.manifest.time);
+    }
+    while (const auto set = newest_complete(all.found, slot)) {
+      const FoundPart& main = set->front();
+      loaded = {main.manifest,
+                in_quotes(main.folder) + " of rank " + std::to_string(main.rank),
+                loaded.latest,
+                {},
+                {},
+                {}};
+      const auto damaged = std::ranges::find_if(*set, [&](const FoundPart& part) {
+        const std::string problem = read(folder, part, loaded);
+        if (problem.empty()) return false;
+        all.refused.push_back("rank " + std::to_string(part.rank) + ", " + problem);
+        warn_of(all.refused.back());
+        return true;
+      });
+      if (damaged == set->end()) return loaded;
+      std::erase(all.found, *damaged);
+    }
+    const auto is_main = [](const FoundPart& part) { return part.manifest.shard < 0; };
+    if (slot.empty() && all.refused.empty() && std::ranges::none_of(all.found, is_main)) {
+      return std::nullopt;
+    }
+    refuse_all(folder, slot, all);
+  }
+
   /// Names what the checkpoint lacks; empty: nothing.
-  std::string missing(const LoadedCheckpoint& loaded) const {
+  std::string missing(const Loaded& loaded) const {
     std::string names;
     const auto add_name = [&](const std::string& name) {
       names += (names.empty() ? "" : ", ") + in_quotes(name);
@@ -120,7 +602,7 @@ struct Checkpoint::State {
     return names;
   }
 
-  void apply(LoadedCheckpoint& loaded) {
+  void apply(Loaded& loaded) {
     if (module != nullptr && loaded.weights) load_weights(*module, *loaded.weights);
     for (const CheckpointPart& part : parts) {
       if (!loaded.names.contains(part.name)) continue;
@@ -133,12 +615,63 @@ struct Checkpoint::State {
     }
   }
 
+  /// Throws what is wrong on any rank, on every rank.
+  void agree(const std::string& problem) const {
+    const auto problems =
+        allgather_object(context, std::string_view(problem), {.name = "hora.checkpoint.loaded"});
+    for (std::size_t rank = 0; rank < problems.size(); ++rank) {
+      if (problems[rank].empty()) continue;
+      reject("load() on rank " + std::to_string(rank) + ": " + problems[rank],
+             static_cast<int>(rank));
+    }
+  }
+
+  std::optional<CheckpointPosition> load(const CheckpointLoadOptions& from) {
+    wait();
+    for (const CheckpointPart& part : parts) part.prepare();
+    auto loaded = load_newest(from.folder.empty() ? options.folder : from.folder, from.slot);
+    if (!loaded) return std::nullopt;
+    std::string problem;
+    if (const std::string names = missing(*loaded); !names.empty()) {
+      const std::string text = "the checkpoint of " + loaded->from + " lacks " + names;
+      if (from.allow_missing_parts) {
+        warn(text + ": it stays as it is");
+      } else {
+        problem = text + "; add what it holds, or set allow_missing_parts";
+      }
+    }
+    try {
+      if (problem.empty()) apply(*loaded);
+    } catch (const std::exception& error) {
+      problem = "the checkpoint of " + loaded->from + ": " + error.what();
+    }
+    agree(problem);
+    complete = loaded->manifest.save;
+    latest = std::max(latest, loaded->latest);
+    return CheckpointPosition{loaded->manifest.step, loaded->manifest.epoch};
+  }
+
   const Context& context;
   const CheckpointOptions options;
-  CheckpointWriter writer;
   std::vector<CheckpointPart> parts;
   torch::nn::Module* module = nullptr;
   bool begun = false;
+
+  bool has_shards = false;    ///< parts of which each rank writes its own
+  bool has_gathered = false;  ///< parts that are gathered from all ranks
+  NamedTensors shared;
+  Bytes of_rank;  ///< what is gathered, this rank's
+  Bytes weights_image;
+  Bytes state_image;
+  Bytes shard_image;
+  CheckpointFolder main_folder;
+  CheckpointFolder shard_folder;
+  std::string complete;     ///< the newest save that all ranks have completely
+  std::int64_t latest = 0;  ///< time of the latest save, those found in the folder included
+  std::string pending;      ///< the one that is being written, or whose outcome is not exchanged
+  std::int64_t step = 0;    ///< of `pending`
+  std::string failure;      ///< of `pending`, on this rank
+  std::future<void> task;   // last: destroyed first
 };
 
 Checkpoint::Checkpoint(const Context& context, const CheckpointOptions& options)
@@ -150,9 +683,9 @@ Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 void Checkpoint::add_weights(torch::nn::Module& module) {
   state_->check_not_begun();
   if (state_->module != nullptr) {
-    throw Error(ErrorCode::invalid_argument,
-                "Checkpoint: it has the weights of a module already; add a second one's by "
-                "add_tensors(name, weights_of(module))");
+    reject(
+        "it has the weights of a module already; add a second one's by "
+        "add_tensors(name, weights_of(module))");
   }
   state_->module = &module;
 }
@@ -184,7 +717,24 @@ void Checkpoint::add_hook(const std::string& name, GradientHook& hook) {
 }
 
 void Checkpoint::add_random_state() {
-  state_->add(random_part(state_->context, "random_state"));
+  const Context& context = state_->context;
+  const auto save = [&context] {
+    Tensors states;
+    for (auto& [device, generator] : generators_of(context)) {
+      const std::lock_guard lock(generator.mutex());
+      states.insert(device, generator.get_state());
+    }
+    return states;
+  };
+  const auto load = [&context](const Tensors& states) {
+    for (auto& [device, generator] : generators_of(context)) {
+      const at::Tensor* const state = states.find(device);
+      auto own = generator;
+      const std::lock_guard lock(own.mutex());
+      if (state) own.set_state(state->clone());
+    }
+  };
+  add_state("random_state", save, load, CheckpointScope::each_rank);
 }
 
 void Checkpoint::add_tensors(const std::string& name, const Tensors& tensors,
@@ -218,50 +768,39 @@ void Checkpoint::add_text(const std::string& name, const std::function<std::stri
       [load, name](const Tensors& saved) { load(text_of(value_in(name, saved))); }, scope);
 }
 
+/// A rank's own part is loaded from that rank's entries; where it has saved none, it is left alone.
 void Checkpoint::add_state(const std::string& name, const std::function<Tensors()>& save,
                            const std::function<void(const Tensors&)>& load, CheckpointScope scope) {
-  state_->add(plain_part(state_->context.rank(), name, scope, save, load));
+  const int rank = state_->context.rank();
+  const auto load_own = [rank, scope, load](const SavedPart& saved) {
+    if (scope == CheckpointScope::shared) return load(saved.shared);
+    const auto found = saved.of_rank.find(rank);
+    if (found != saved.of_rank.end()) load(found->second);
+  };
+  state_->add({name, scope, save, load_own});
 }
 
 void Checkpoint::save(const CheckpointPosition& position, const CheckpointSaveOptions& options) {
   if (position.step < 0 || position.epoch < 0) {
-    throw Error(ErrorCode::invalid_argument,
-                "Checkpoint: save() of step " + std::to_string(position.step) + " of epoch " +
-                    std::to_string(position.epoch) + "; expected 0 or more");
+    reject("save() of step " + std::to_string(position.step) + " of epoch " +
+           std::to_string(position.epoch) + "; expected 0 or more");
   }
   state_->begun = true;
-  state_->writer.save(position, options.best, state_->parts, state_->module);
+  state_->save(position, options.best);
 }
 
 std::optional<CheckpointPosition> Checkpoint::load(const CheckpointLoadOptions& options) {
-  check_slot(options.slot);
+  const std::string& slot = options.slot;
+  if (!slot.empty() && slot != kLast && slot != kPrevious && slot != kBest) {
+    reject("there is no slot " + in_quotes(slot) +
+           "; expected \"last\", \"previous\", \"best\" or \"\"");
+  }
   state_->begun = true;
-  state_->writer.wait();
-  for (const CheckpointPart& part : state_->parts) part.prepare();
-  const std::string& folder = options.folder.empty() ? state_->options.folder : options.folder;
-  auto loaded = load_newest(state_->context, folder, options.slot, state_->options.timeout);
-  if (!loaded) return std::nullopt;
-  std::string problem;
-  if (const std::string names = state_->missing(*loaded); !names.empty()) {
-    const std::string text = "the checkpoint of " + loaded->from + " lacks " + names;
-    if (!options.allow_missing_parts) {
-      problem = text + "; add what it holds, or set allow_missing_parts";
-    } else if (state_->context.rank() == 0) {
-      log_warning("Checkpoint: " + text + ": it stays as it is");
-    }
-  }
-  try {
-    if (problem.empty()) state_->apply(*loaded);
-  } catch (const std::exception& error) {
-    problem = "the checkpoint of " + loaded->from + ": " + error.what();
-  }
-  state_->agree(problem);
-  state_->writer.note_loaded(loaded->manifest.save, loaded->latest);
-  return CheckpointPosition{loaded->manifest.step, loaded->manifest.epoch};
+  return state_->load(options);
 }
 
 void Checkpoint::wait() {
-  state_->writer.wait();
+  state_->wait();
 }
 
 }  // namespace hora

@@ -15,14 +15,14 @@
 #include <algorithm>
 #include <charconv>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 
-#include "frameworks/torch/checkpoint/tensor_image.h"
-#include "frameworks/torch/collectives/value_bytes.h"
+#include "frameworks/torch/collectives/objects.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora::internal {
@@ -34,87 +34,77 @@ using namespace torch::optim;
   throw Error(ErrorCode::invalid_argument, "the optimizer's state: " + what);
 }
 
-// The fields of each state class, by their names.
+/// Calls `f.operator()<State, Optimizer>(name)` for each of LibTorch's classes.
 template <class F>
-void each_field(SGDParamState& state, const F& field) {
-  field("momentum_buffer", state.momentum_buffer());
+void each_kind(const F& f) {
+  f.template operator()<SGDParamState, SGD>("SGD");
+  f.template operator()<AdamParamState, Adam>("Adam");
+  f.template operator()<AdamWParamState, AdamW>("AdamW");
+  f.template operator()<RMSpropParamState, RMSprop>("RMSprop");
+  f.template operator()<AdagradParamState, Adagrad>("Adagrad");
+  f.template operator()<LBFGSParamState, LBFGS>("LBFGS");
 }
+
+/// Calls `field(name, value)` for each field of a state class; but LBFGS's `al`: room for factors
+/// that each step computes anew.
 template <class State, class F>
-void each_field_of_adam(State& state, const F& field) {
-  field("step", state.step());
-  field("exp_avg", state.exp_avg());
-  field("exp_avg_sq", state.exp_avg_sq());
-  field("max_exp_avg_sq", state.max_exp_avg_sq());
-}
-template <class F>
-void each_field(AdamParamState& state, const F& field) {
-  each_field_of_adam(state, field);
-}
-template <class F>
-void each_field(AdamWParamState& state, const F& field) {
-  each_field_of_adam(state, field);
-}
-template <class F>
-void each_field(RMSpropParamState& state, const F& field) {
-  field("step", state.step());
-  field("square_avg", state.square_avg());
-  field("momentum_buffer", state.momentum_buffer());
-  field("grad_avg", state.grad_avg());
-}
-template <class F>
-void each_field(AdagradParamState& state, const F& field) {
-  field("step", state.step());
-  field("sum", state.sum());
-}
-// Without `al`: room for factors that each step computes anew.
-template <class F>
-void each_field(LBFGSParamState& state, const F& field) {
-  field("func_evals", state.func_evals());
-  field("n_iter", state.n_iter());
-  field("t", state.t());
-  field("prev_loss", state.prev_loss());
-  field("d", state.d());
-  field("H_diag", state.H_diag());
-  field("prev_flat_grad", state.prev_flat_grad());
-  field("old_dirs", state.old_dirs());
-  field("old_stps", state.old_stps());
-  field("ro", state.ro());
+void each_field(State& state, const F& field) {
+  if constexpr (std::is_same_v<State, LBFGSParamState>) {
+    field("func_evals", state.func_evals());
+    field("n_iter", state.n_iter());
+    field("t", state.t());
+    field("prev_loss", state.prev_loss());
+    field("d", state.d());
+    field("H_diag", state.H_diag());
+    field("prev_flat_grad", state.prev_flat_grad());
+    field("old_dirs", state.old_dirs());
+    field("old_stps", state.old_stps());
+    field("ro", state.ro());
+  } else {
+    if constexpr (requires { state.step(); }) field("step", state.step());
+    if constexpr (requires { state.exp_avg(); }) {
+      field("exp_avg", state.exp_avg());
+      field("exp_avg_sq", state.exp_avg_sq());
+      field("max_exp_avg_sq", state.max_exp_avg_sq());
+    }
+    if constexpr (requires { state.square_avg(); }) field("square_avg", state.square_avg());
+    if constexpr (requires { state.momentum_buffer(); }) {
+      field("momentum_buffer", state.momentum_buffer());
+    }
+    if constexpr (requires { state.grad_avg(); }) field("grad_avg", state.grad_avg());
+    if constexpr (requires { state.sum(); }) field("sum", state.sum());
+  }
 }
 
 /// Calls `f(state, kind)` with the state's own class. False where it is unknown.
 template <class F>
 bool with_class(OptimizerParamState& state, const F& f) {
-  const auto tried = [&](auto* as, const char* kind) {
-    if (as) f(*as, kind);
-    return as != nullptr;
-  };
-  return tried(dynamic_cast<SGDParamState*>(&state), "SGD") ||
-         tried(dynamic_cast<AdamParamState*>(&state), "Adam") ||
-         tried(dynamic_cast<AdamWParamState*>(&state), "AdamW") ||
-         tried(dynamic_cast<RMSpropParamState*>(&state), "RMSprop") ||
-         tried(dynamic_cast<AdagradParamState*>(&state), "Adagrad") ||
-         tried(dynamic_cast<LBFGSParamState*>(&state), "LBFGS");
+  bool known = false;
+  each_kind([&]<class State, class>(const char* kind) {
+    auto* const as = dynamic_cast<State*>(&state);
+    if (as == nullptr) return;
+    known = true;
+    f(*as, kind);
+  });
+  return known;
 }
 
 std::unique_ptr<OptimizerParamState> new_state(const std::string& kind) {
-  if (kind == "SGD") return std::make_unique<SGDParamState>();
-  if (kind == "Adam") return std::make_unique<AdamParamState>();
-  if (kind == "AdamW") return std::make_unique<AdamWParamState>();
-  if (kind == "RMSprop") return std::make_unique<RMSpropParamState>();
-  if (kind == "Adagrad") return std::make_unique<AdagradParamState>();
-  if (kind == "LBFGS") return std::make_unique<LBFGSParamState>();
-  refuse_state("a checkpoint of the unknown class " + in_quotes(kind));
+  std::unique_ptr<OptimizerParamState> state;
+  each_kind([&]<class State, class>(const char* name) {
+    if (kind == name) state = std::make_unique<State>();
+  });
+  if (!state) refuse_state("a checkpoint of the unknown class " + in_quotes(kind));
+  return state;
 }
 
 /// Empty for an optimizer of the program's own, whose state may be of any class.
 std::string kind_of(const Optimizer& optimizer) {
-  if (dynamic_cast<const SGD*>(&optimizer)) return "SGD";
-  if (dynamic_cast<const Adam*>(&optimizer)) return "Adam";
-  if (dynamic_cast<const AdamW*>(&optimizer)) return "AdamW";
-  if (dynamic_cast<const RMSprop*>(&optimizer)) return "RMSprop";
-  if (dynamic_cast<const Adagrad*>(&optimizer)) return "Adagrad";
-  if (dynamic_cast<const LBFGS*>(&optimizer)) return "LBFGS";
-  return "";
+  std::string kind;
+  each_kind([&]<class, class Kind>(const char* name) {
+    if (dynamic_cast<const Kind*>(&optimizer) != nullptr) kind = name;
+  });
+  return kind;
 }
 
 /// Puts fields into `entries`.
@@ -140,11 +130,8 @@ struct FieldWriter {
 
 std::string range_text(const OptimizerPiece& piece) {
   if (piece.is_whole()) return "";
-  std::string text(1, '[');
-  text += std::to_string(piece.begin);
-  text += ':';
-  text += std::to_string(piece.begin + piece.stepped.numel());
-  return text += ']';
+  return "[" + std::to_string(piece.begin) + ":" +
+         std::to_string(piece.begin + piece.stepped.numel()) + "]";
 }
 
 /// Sizes, then strides.
@@ -160,7 +147,6 @@ std::string group_key(std::size_t group) {
 /// One parameter's saved state.
 struct SavedParameter {
   struct Range {
-    std::int64_t begin = 0;
     std::int64_t end = 0;
     std::map<std::string, at::Tensor> fields;
   };
@@ -214,7 +200,6 @@ void take_entry(SavedState& state, const std::string& key, const at::Tensor& val
   } else if (const auto cut = cut_name(name)) {
     const auto& [parameter, begin, end] = *cut;
     auto& range = state.parameters[parameter].ranges[begin];
-    range.begin = begin;
     range.end = end;
     range.fields.emplace(field, value);
   } else {

@@ -12,7 +12,7 @@
 
 #include <span>
 
-#include "frameworks/torch/checkpoint/tensor_image.h"
+#include "frameworks/torch/checkpoint/safetensors.h"
 #include "frameworks/torch/optimizer/parameters.h"
 
 namespace hora::internal {

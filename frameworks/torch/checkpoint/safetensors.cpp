@@ -1,19 +1,27 @@
 #include "frameworks/torch/checkpoint/safetensors.h"
 
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/StringUtil.h>
+#include <hora/error.h>
 #include <hora/printable.h>
+#include <hora/torch/safetensors.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
-#include <string_view>
+#include <stdexcept>
 #include <tuple>
 #include <utility>
 
 #include "core/base/checked.h"
+#include "frameworks/torch/checkpoint/store.h"
+#include "frameworks/torch/tensor_view.h"
 
 namespace hora::internal {
 namespace {
@@ -42,12 +50,12 @@ std::size_t place_of(DataType type) {
 }
 
 constexpr std::size_t kLengthBytes = 8;
-constexpr std::size_t kMaxDimensions = 64;
+constexpr std::size_t kMostDimensions = 64;
 constexpr std::string_view kMetadata = "__metadata__";
 
 /// Nothing where the shape is none, or its bytes cannot be counted.
 std::optional<std::uint64_t> bytes_of(DataType type, const std::vector<std::int64_t>& shape) {
-  if (shape.size() > kMaxDimensions) return std::nullopt;
+  if (shape.size() > kMostDimensions) return std::nullopt;
   Checked bytes = size_of(type);
   bool empty = false;
   for (const std::int64_t extent : shape) {
@@ -59,139 +67,84 @@ std::optional<std::uint64_t> bytes_of(DataType type, const std::vector<std::int6
   return empty ? 0 : bytes.value();
 }
 
-/// Reads the header's JSON from first to last, and stops at what does not belong there: duplicate
-/// keys, which a tree of values would hide, and depth.
-class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
- public:
-  bool null() override { return refuse("null"); }
-  bool boolean(bool) override { return refuse("a boolean"); }
-  bool number_integer(number_integer_t) override { return refuse("a negative number"); }
-  bool number_float(number_float_t, const string_t&) override { return refuse("a fraction"); }
-  bool binary(binary_t&) override { return refuse("bytes"); }
+/// A header that is longer is refused, as the format's own library does.
+constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
+/// The deepest of the header's objects and lists is a tensor's shape.
+constexpr int kHeaderDepth = 2;
 
-  bool number_unsigned(number_unsigned_t value) override {
-    if (level_ != Level::array) return refuse("a number");
-    if (numbers_.size() > kMaxDimensions) return stop("a list of over 64 numbers");
-    numbers_.push_back(value);
-    return true;
-  }
+using Json = nlohmann::json;
+using Problem = std::invalid_argument;
 
-  bool string(string_t& text) override {
-    if (level_ == Level::metadata) {
-      if (!result.metadata.emplace(key_, text).second) return duplicate();
-      return true;
-    }
-    if (level_ != Level::tensor || key_ != "dtype") return refuse("a text");
-    const auto found = std::ranges::find(kTypes, text, &TypeName::name);
-    if (found == kTypes.end()) return stop("its dtype " + in_quotes(text) + " is unknown");
-    if (has_type_) return duplicate();
-    has_type_ = true;
-    tensor_.type = found->type;
-    return true;
-  }
-
-  bool key(string_t& text) override {
-    key_ = text;
-    if (level_ != Level::top) return true;
-    if (!names_.insert(text).second) return duplicate();
-    if (text != kMetadata) tensor_.name = text;
-    return true;
-  }
-
-  bool start_object(std::size_t) override {
-    if (level_ == Level::none) {
-      level_ = Level::top;
-    } else if (level_ == Level::top) {
-      level_ = key_ == kMetadata ? Level::metadata : Level::tensor;
-      has_type_ = has_shape_ = has_offsets_ = false;
-      tensor_.shape.clear();
-    } else {
-      return refuse("an object");
+/// Throws Problem for keys that are there twice, which a tree of values would hide, and for depth.
+Json parsed_header(std::string_view text) {
+  std::vector<std::set<std::string>> keys;
+  return Json::parse(text, [&](int depth, Json::parse_event_t event, const Json& value) {
+    using Event = Json::parse_event_t;
+    const bool begins = event == Event::object_start || event == Event::array_start;
+    if (begins && depth > kHeaderDepth) throw Problem("an object or a list where none is expected");
+    if (event == Event::object_start) keys.emplace_back();
+    if (event == Event::object_end) keys.pop_back();
+    if (event == Event::key && !keys.back().insert(value.get<std::string>()).second) {
+      throw Problem(in_quotes(value.get<std::string>()) + " is there twice");
     }
     return true;
-  }
+  });
+}
 
-  bool end_object() override {
-    if (level_ == Level::top) {
-      level_ = Level::none;
-      return true;
-    }
-    if (level_ == Level::tensor) {
-      if (!has_type_ || !has_shape_ || !has_offsets_) {
-        return stop("it lacks dtype, shape or data_offsets");
+std::vector<std::uint64_t> numbers_in(const Json& tensor, const char* key) {
+  const Json& list = tensor.at(key);
+  if (!list.is_array() || !std::ranges::all_of(list, &Json::is_number_unsigned)) {
+    throw Problem(std::string("its ") + key + " is no list of numbers from 0 on");
+  }
+  return list.get<std::vector<std::uint64_t>>();
+}
+
+/// Offsets from the header's end. Throws Problem or an exception of Json's.
+TensorEntry entry_of(const std::string& name, const Json& tensor) {
+  if (!tensor.is_object() || tensor.size() != 3) {
+    throw Problem("expected dtype, shape and data_offsets, and nothing else");
+  }
+  TensorEntry entry;
+  entry.name = name;
+  const auto type = tensor.at("dtype").get<std::string>();
+  const auto found = std::ranges::find(kTypes, type, &TypeName::name);
+  if (found == kTypes.end()) throw Problem("its dtype " + in_quotes(type) + " is unknown");
+  entry.type = found->type;
+  for (const std::uint64_t extent : numbers_in(tensor, "shape")) {
+    if (!std::in_range<std::int64_t>(extent)) throw Problem("its shape is none");
+    entry.shape.push_back(static_cast<std::int64_t>(extent));
+  }
+  const std::vector<std::uint64_t> offsets = numbers_in(tensor, "data_offsets");
+  if (offsets.size() != 2 || offsets[0] > offsets[1]) {
+    throw Problem("its data_offsets are not a begin and an end");
+  }
+  entry.offset = offsets[0];
+  entry.bytes = offsets[1] - offsets[0];
+  return entry;
+}
+
+/// Offsets from the header's end.
+tl::expected<Safetensors, std::string> read_header(std::string_view text) {
+  Safetensors result;
+  std::string name;
+  try {
+    const Json header = parsed_header(text);
+    for (const auto& item : header.items()) {
+      name = item.key();
+      if (name == kMetadata) {
+        item.value().get_to(result.metadata);
+      } else {
+        result.tensors.push_back(entry_of(name, item.value()));
       }
-      result.tensors.push_back(tensor_);
     }
-    level_ = Level::top;
-    return true;
+  } catch (const Json::parse_error& error) {
+    return tl::unexpected(std::string("the header is no JSON: ") + error.what());
+  } catch (const std::exception& error) {
+    return tl::unexpected((name.empty() ? "the header" : "tensor " + in_quotes(name)) + ": " +
+                          error.what());
   }
-
-  bool start_array(std::size_t) override {
-    if (level_ != Level::tensor || (key_ != "shape" && key_ != "data_offsets")) {
-      return refuse("a list");
-    }
-    if (key_ == "shape" ? has_shape_ : has_offsets_) return duplicate();
-    level_ = Level::array;
-    numbers_.clear();
-    return true;
-  }
-
-  bool end_array() override {
-    level_ = Level::tensor;
-    if (key_ == "shape") {
-      has_shape_ = true;
-      for (const std::uint64_t extent : numbers_) {
-        if (!std::in_range<std::int64_t>(extent)) return stop("its shape is none");
-        tensor_.shape.push_back(static_cast<std::int64_t>(extent));
-      }
-      return true;
-    }
-    has_offsets_ = true;
-    if (numbers_.size() != 2 || numbers_[0] > numbers_[1]) {
-      return stop("its data_offsets are not a begin and an end");
-    }
-    tensor_.offset = numbers_[0];
-    tensor_.bytes = numbers_[1] - numbers_[0];
-    return true;
-  }
-
-  bool parse_error(std::size_t, const std::string&,
-                   const nlohmann::detail::exception& error) override {
-    problem = std::string("the header is no JSON: ") + error.what();
-    return false;
-  }
-
-  Safetensors result;  ///< offsets from the header's end
-  std::string problem;
-
- private:
-  enum class Level { none, top, metadata, tensor, array };
-
-  std::string where() const {
-    if (level_ == Level::tensor || level_ == Level::array) {
-      return "tensor " + in_quotes(tensor_.name);
-    }
-    return key_.empty() ? "the header" : "key " + in_quotes(key_);
-  }
-  bool stop(const std::string& what) {
-    problem = where() + ": " + what;
-    return false;
-  }
-  bool refuse(const std::string& what) {
-    return stop(what + " where none is expected" +
-                (key_.empty() ? std::string() : ", at " + in_quotes(key_)));
-  }
-  bool duplicate() { return stop(in_quotes(key_) + " is there twice"); }
-
-  Level level_ = Level::none;
-  std::string key_;
-  std::set<std::string> names_;
-  TensorEntry tensor_;
-  std::vector<std::uint64_t> numbers_;
-  bool has_type_ = false;
-  bool has_shape_ = false;
-  bool has_offsets_ = false;
-};
+  return result;
+}
 
 /// Each byte of the data belongs to one tensor. Empty where that is so.
 std::string range_problem(std::vector<TensorEntry>& tensors, std::uint64_t data_bytes) {
@@ -222,18 +175,11 @@ std::string range_problem(std::vector<TensorEntry>& tensors, std::uint64_t data_
          std::to_string(data_bytes);
 }
 
-std::string quoted_json(const std::string& text) {
-  return nlohmann::json(text).dump();
-}
-
 std::string json_of(const TensorEntry& tensor) {
-  std::string text = quoted_json(tensor.name) + R"(:{"dtype":")" +
-                     std::string(kTypes[place_of(tensor.type)].name) + R"(","shape":[)";
-  for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
-    text += (i == 0 ? "" : ",") + std::to_string(tensor.shape[i]);
-  }
-  return text + R"(],"data_offsets":[)" + std::to_string(tensor.offset) + "," +
-         std::to_string(tensor.offset + tensor.bytes) + "]}";
+  const std::uint64_t offsets[] = {tensor.offset, tensor.offset + tensor.bytes};
+  return Json(tensor.name).dump() + R"(:{"dtype":")" +
+         std::string(kTypes[place_of(tensor.type)].name) + R"(","shape":)" +
+         Json(tensor.shape).dump() + R"(,"data_offsets":)" + Json(offsets).dump() + "}";
 }
 
 }  // namespace
@@ -255,20 +201,17 @@ tl::expected<Safetensors, std::string> parse_safetensors(std::span<const std::by
     return tl::unexpected(
         std::string("it is no safetensors file: its header does not begin with '{'"));
   }
-  HeaderReader reader;
-  if (!nlohmann::json::sax_parse(text, text + header_bytes, &reader)) {
-    return tl::unexpected(reader.problem);
-  }
-  Safetensors result = std::move(reader.result);
-  if (std::string problem = range_problem(result.tensors, rest - header_bytes); !problem.empty()) {
+  auto result = read_header({text, header_bytes});
+  if (!result) return result;
+  if (std::string problem = range_problem(result->tensors, rest - header_bytes); !problem.empty()) {
     return tl::unexpected(std::move(problem));
   }
-  for (TensorEntry& tensor : result.tensors) tensor.offset += kLengthBytes + header_bytes;
+  for (TensorEntry& tensor : result->tensors) tensor.offset += kLengthBytes + header_bytes;
   return result;
 }
 
-tl::expected<SafetensorsLayout, std::string> lay_out_safetensors(
-    std::vector<TensorEntry> tensors, const std::map<std::string, std::string>& metadata) {
+tl::expected<SafetensorsLayout, std::string> lay_out_safetensors(std::vector<TensorEntry> tensors,
+                                                                 const Metadata& metadata) {
   std::ranges::sort(tensors, [](const TensorEntry& a, const TensorEntry& b) {
     const std::size_t place_of_a = place_of(a.type);
     const std::size_t place_of_b = place_of(b.type);
@@ -288,8 +231,7 @@ tl::expected<SafetensorsLayout, std::string> lay_out_safetensors(
   SafetensorsLayout layout;
   try {
     std::string header;
-    if (!metadata.empty())
-      header += quoted_json(std::string(kMetadata)) + ":" + nlohmann::json(metadata).dump();
+    if (!metadata.empty()) header += Json(kMetadata).dump() + ":" + Json(metadata).dump();
     for (const TensorEntry& tensor : tensors) {
       header += (header.empty() ? "" : ",") + json_of(tensor);
     }
@@ -300,7 +242,7 @@ tl::expected<SafetensorsLayout, std::string> lay_out_safetensors(
     layout.header.resize(kLengthBytes);
     std::memcpy(layout.header.data(), &length, kLengthBytes);
     layout.header += header;
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const Json::exception& error) {
     return tl::unexpected(std::string("a name is no UTF-8: ") + error.what());
   }
   for (TensorEntry& tensor : tensors) tensor.offset += layout.header.size();
@@ -309,4 +251,141 @@ tl::expected<SafetensorsLayout, std::string> lay_out_safetensors(
   return layout;
 }
 
+namespace {
+
+std::vector<TensorEntry> entries_of(const NamedTensors& tensors) {
+  std::vector<TensorEntry> entries;
+  for (const auto& item : tensors) {
+    check_dense(item.key(), item.value());
+    const auto type = to_data_type(item.value().scalar_type());
+    if (!type) {
+      refuse_tensor(item.key(), std::string("a tensor of type ") +
+                                    c10::toString(item.value().scalar_type()) +
+                                    " cannot be written; expected numbers or booleans");
+    }
+    entries.push_back({item.key(), *type, item.value().sizes().vec()});
+  }
+  return entries;
+}
+
+SafetensorsLayout layout_of_file(const NamedTensors& tensors, const Metadata& metadata) {
+  auto layout = lay_out_safetensors(entries_of(tensors), metadata);
+  if (layout) return std::move(*layout);
+  throw Error(ErrorCode::invalid_argument,
+              "these tensors make no safetensors file: " + layout.error());
+}
+
+}  // namespace
+
+void check_can_fill(const NamedTensors& tensors) {
+  layout_of_file(tensors, {});
+}
+
+void fill_image(Bytes& image, const NamedTensors& tensors, const Metadata& metadata) {
+  const SafetensorsLayout layout = layout_of_file(tensors, metadata);
+  image.resize(layout.bytes);
+  std::memcpy(image.data(), layout.header.data(), layout.header.size());
+  const at::NoGradGuard no_grad;
+  for (const TensorEntry& entry : layout.tensors) {
+    if (entry.bytes == 0) continue;
+    const at::Tensor& tensor = tensors[entry.name];
+    at::from_blob(image.data() + entry.offset, entry.shape, at::TensorOptions(tensor.scalar_type()))
+        .copy_(tensor);
+  }
+}
+
+tl::expected<ImageContents, std::string> contents_of(Bytes bytes) {
+  const auto file = std::make_shared<Bytes>(std::move(bytes));
+  auto parsed = parse_safetensors(*file);
+  if (!parsed) return tl::unexpected(parsed.error());
+  ImageContents contents;
+  contents.metadata = std::move(parsed->metadata);
+  for (const TensorEntry& entry : parsed->tensors) {
+    const c10::ScalarType type = to_scalar_type(entry.type);
+    if (type == c10::ScalarType::Undefined) {
+      return tl::unexpected("tensor " + in_quotes(entry.name) +
+                            ": this version of LibTorch has no type " +
+                            std::string(name_of(entry.type)));
+    }
+    contents.tensors.insert(entry.name, entry.bytes == 0
+                                            ? at::empty(entry.shape, at::TensorOptions(type))
+                                            : at::from_blob(
+                                                  file->data() + entry.offset, entry.shape,
+                                                  [file](void*) {}, at::TensorOptions(type)));
+  }
+  return contents;
+}
+
+at::Tensor text_tensor(std::string_view text) {
+  at::Tensor tensor = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
+  if (!text.empty()) std::memcpy(tensor.data_ptr(), text.data(), text.size());
+  return tensor;
+}
+
+std::string text_of(const at::Tensor& tensor) {
+  return {static_cast<const char*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
 }  // namespace hora::internal
+
+namespace hora {
+using namespace internal;
+namespace {
+
+[[noreturn]] void refuse_weights(const std::string& name, const std::string& what) {
+  throw Error(ErrorCode::invalid_argument, "load_weights(): " + in_quotes(name) + " " + what, -1,
+              name);
+}
+
+}  // namespace
+
+void save_safetensors(const std::string& path, const NamedTensors& tensors) {
+  Bytes image;
+  fill_image(image, tensors);
+  replace_durably(path, image);
+}
+
+NamedTensors load_safetensors(const std::string& path) {
+  auto bytes = read_file(path, std::numeric_limits<std::int64_t>::max());
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorCode::invalid_argument, in_quotes(path) + ": " + what);
+  };
+  if (!bytes) refuse(bytes.error());
+  auto contents = contents_of(std::move(*bytes));
+  if (!contents) refuse(contents.error());
+  NamedTensors own;
+  for (const auto& item : contents->tensors) own.insert(item.key(), item.value().clone());
+  return own;
+}
+
+NamedTensors weights_of(const torch::nn::Module& module) {
+  NamedTensors weights = module.named_parameters();
+  for (const auto& item : module.named_buffers()) {
+    if (item.value().defined()) weights.insert(item.key(), item.value());
+  }
+  return weights;
+}
+
+void load_weights(torch::nn::Module& module, const NamedTensors& weights) {
+  const NamedTensors own = weights_of(module);
+  for (const auto& item : own) {
+    const torch::Tensor* const given = weights.find(item.key());
+    if (given == nullptr) refuse_weights(item.key(), "is in the module, but not in the weights");
+    if (given->sizes() != item.value().sizes()) {
+      refuse_weights(item.key(), c10::str("has the shape ", given->sizes(), " in the weights; ",
+                                          "expected the module's, ", item.value().sizes()));
+    }
+  }
+  for (const auto& item : weights) {
+    if (!own.contains(item.key())) {
+      refuse_weights(item.key(), "is in the weights, but not in the module");
+    }
+  }
+  const at::NoGradGuard no_grad;
+  for (const auto& item : own) {
+    torch::Tensor into = item.value();
+    into.copy_(weights[item.key()]);
+  }
+}
+
+}  // namespace hora

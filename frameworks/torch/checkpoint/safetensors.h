@@ -1,5 +1,4 @@
-/// The file format "safetensors" over memory: reading with every check, and layout for writing.
-/// Pure.
+/// Named tensors as the bytes of a safetensors file, and back; texts as tensors.
 ///
 /// Format: 8 bytes, little endian: the header's length n; n bytes of JSON, which begin with '{' and
 /// may end with spaces; then the tensors' bytes, row-major, little endian, without a gap. The
@@ -8,17 +7,25 @@
 /// (github.com/huggingface/safetensors, "Format").
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <hora/types.h>
+#include <torch/ordered_dict.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tl/expected.hpp>
 #include <vector>
 
 namespace hora::internal {
+
+using NamedTensors = torch::OrderedDict<std::string, at::Tensor>;
+using Bytes = std::vector<std::byte>;
+using Metadata = std::map<std::string, std::string>;
 
 /// One tensor of a file.
 struct TensorEntry {
@@ -31,15 +38,12 @@ struct TensorEntry {
 };
 
 struct Safetensors {
-  std::map<std::string, std::string> metadata;
+  Metadata metadata;
   std::vector<TensorEntry> tensors;  ///< in the order of their offsets
 };
 
-/// A header that is longer is refused, as the format's own library does.
-inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
-
 /// Returns the contents of `file`, all of it in bounds, each byte after the header in exactly one
-/// tensor. The error says what is wrong.
+/// tensor. The error says what is wrong. Pure.
 tl::expected<Safetensors, std::string> parse_safetensors(std::span<const std::byte> file);
 
 /// Where each tensor goes.
@@ -51,8 +55,28 @@ struct SafetensorsLayout {
 
 /// Lays out tensors of these names, types and shapes: byte by byte what the format's own library
 /// writes (types of larger alignment first, then by name; the header padded to 8 bytes). The error
-/// says which name is given twice or is no UTF-8, or which shape is none.
-tl::expected<SafetensorsLayout, std::string> lay_out_safetensors(
-    std::vector<TensorEntry> tensors, const std::map<std::string, std::string>& metadata);
+/// says which name is given twice or is no UTF-8, or which shape is none. Pure.
+tl::expected<SafetensorsLayout, std::string> lay_out_safetensors(std::vector<TensorEntry> tensors,
+                                                                 const Metadata& metadata);
+
+/// Makes `image` a file of the tensors, of any device, strides and floating point, integer or
+/// boolean type; waits for the device. Its memory is used again. Throws Error(invalid_argument)
+/// naming the one that cannot be written.
+void fill_image(Bytes& image, const NamedTensors& tensors, const Metadata& metadata = {});
+
+/// Throws as fill_image() would.
+void check_can_fill(const NamedTensors& tensors);
+
+struct ImageContents {
+  Metadata metadata;
+  NamedTensors tensors = NamedTensors();  ///< on the CPU, views of the bytes, which they keep
+};
+
+/// The error says what is wrong with the file, or which tensor LibTorch has no type for.
+tl::expected<ImageContents, std::string> contents_of(Bytes file);
+
+/// A text's bytes as uint8, and back from a contiguous tensor on the CPU.
+at::Tensor text_tensor(std::string_view text);
+std::string text_of(const at::Tensor& tensor);
 
 }  // namespace hora::internal

@@ -4,19 +4,96 @@
 #include <hora/error.h>
 #include <hora/torch/finite_check.h>
 
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "core/base/sync.h"
-#include "frameworks/torch/finite/finding.h"
-#include "frameworks/torch/finite/finite_values.h"
 #include "frameworks/torch/peers.h"
+#include "frameworks/torch/tensor_view.h"
+#include "frameworks/torch/wire_type.h"
+#include "ops/local/kernels.h"
 
 namespace hora {
 using namespace internal;
-
 namespace {
+
+enum class Finite : std::uint8_t { yes, infinite, nan };
+
+/// `tensor` counts the loss as 0 and parameters from 1 on.
+struct Finding {
+  std::size_t tensor = 0;
+  int rank = 0;
+  bool is_nan = false;
+};
+
+/// min's identity, which joined ranks contribute.
+constexpr std::int64_t kNothingFound = INT64_MAX;
+
+/// A finding in an earlier tensor has a lower number; in one tensor, that of a lower rank.
+std::int64_t number_of(const std::optional<Finding>& finding, int ranks) {
+  if (!finding) return kNothingFound;
+  const auto tensor = static_cast<std::int64_t>(finding->tensor);
+  return (tensor * ranks + finding->rank) * 2 + (finding->is_nan ? 1 : 0);
+}
+
+std::optional<Finding> finding_of(std::int64_t number, int ranks) {
+  if (number == kNothingFound) return std::nullopt;
+  return Finding{static_cast<std::size_t>(number / 2 / ranks), static_cast<int>(number / 2 % ranks),
+                 number % 2 == 1};
+}
+
+Finite state_of(double value) {
+  if (std::isnan(value)) return Finite::nan;
+  return std::isinf(value) ? Finite::infinite : Finite::yes;
+}
+
+/// The sum of squares is NaN where a value is, and no infinity makes it one. In double, squares of
+/// smaller types do not overflow.
+Finite look_exactly(const at::Tensor& values) {
+  const at::Tensor dense = values.is_non_overlapping_and_dense() ? values : values.contiguous();
+  const at::Tensor flat = in_memory_order(dense);
+  const auto type = to_data_type(flat.scalar_type());
+  if (!type || !is_floating_point(*type)) return look_exactly(flat.to(at::kDouble));
+  const Finite squares =
+      state_of(sum_of_squares(*type, static_cast<const std::byte*>(flat.data_ptr()),
+                              static_cast<std::size_t>(flat.numel())));
+  if (squares != Finite::infinite || *type != DataType::float64) return squares;
+  return flat.isinf().any().item<bool>() ? Finite::infinite : Finite::yes;
+}
+
+/// The floating-point or complex values of a tensor, real and dense; of a sparse one those stored.
+at::Tensor real_values(const at::Tensor& tensor) {
+  at::Tensor values = tensor;
+  if (values.layout() == at::kSparse) {
+    values = values._values();
+  } else if (values.layout() != at::kStrided) {
+    values = values.to_dense();
+  }
+  return values.is_complex() ? at::view_as_real(values.resolve_conj()) : values;
+}
+
+/// Looks at real values in host memory: one pass, and others where their sum is not finite.
+Finite look_at(const at::Tensor& values) {
+  // LibTorch adds these up with all threads and the widest instructions. In smaller types the sum
+  // would overflow often.
+  if (values.scalar_type() == at::kFloat || values.scalar_type() == at::kDouble) {
+    if (std::isfinite(values.sum().item<double>())) return Finite::yes;
+  }
+  return look_exactly(values);
+}
+
+/// Reduces real values in the order of the current stream, without waiting, to one element of which
+/// look_at() tells the same.
+at::Tensor largest_magnitude(const at::Tensor& values) {
+  if (values.numel() == 0) return at::zeros({}, values.options());
+  return at::linalg_vector_norm(values, std::numeric_limits<double>::infinity());
+}
 
 const char* name_of(NonFinitePolicy policy) {
   switch (policy) {

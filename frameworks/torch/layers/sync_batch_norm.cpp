@@ -1,11 +1,13 @@
+#include <c10/util/StringUtil.h>
 #include <hora/torch/collectives.h>
 #include <hora/torch/sync_batch_norm.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/functional/batchnorm.h>
 
 #include <cstdint>
-#include <sstream>
+#include <memory>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -71,18 +73,14 @@ BatchStatistics statistics_of_rows(const torch::Tensor& rows) {
   return all;
 }
 
-/// Needed by one call besides tensors.
-struct Call {
-  const Context* context;
+/// Needed by one call besides tensors; the graph holds it for backward.
+struct Call : torch::CustomClassHolder {
+  Call(const Context& its_context, ProcessSet set, std::string its_name, double its_epsilon)
+      : context(its_context), process_set(set), name(std::move(its_name)), epsilon(its_epsilon) {}
+  const Context& context;
   ProcessSet process_set;
   std::string name;
   double epsilon;
-};
-
-/// As the graph holds it, for backward.
-struct HeldCall : torch::CustomClassHolder {
-  explicit HeldCall(Call c) : call(std::move(c)) {}
-  Call call;
 };
 
 /// float16 and bfloat16 are computed in float32.
@@ -91,7 +89,7 @@ torch::ScalarType wide(torch::ScalarType type) {
 }
 
 BatchStatistics statistics_of_all(const torch::Tensor& input, const Call& call) {
-  const torch::Tensor rows = allgather(*call.context, statistics_row(input),
+  const torch::Tensor rows = allgather(call.context, statistics_row(input),
                                        {.name = call.name, .process_set = call.process_set});
   BatchStatistics all = statistics_of_rows(rows);
   // All ranks together have at least this rank's: elsewhere nothing is read from a GPU.
@@ -105,18 +103,19 @@ BatchStatistics statistics_of_all(const torch::Tensor& input, const Call& call) 
 struct Normalised : torch::autograd::Function<Normalised> {
   static torch::Tensor forward(torch::autograd::AutogradContext* context,
                                const torch::Tensor& input, const torch::Tensor& weight,
-                               const torch::Tensor& bias, const Call& call, BatchStatistics& all) {
+                               const torch::Tensor& bias, const c10::intrusive_ptr<Call>& call,
+                               BatchStatistics& all) {
     const auto type = wide(input.scalar_type());
     const torch::Tensor values = input.to(type);
-    all = statistics_of_all(values, call);
+    all = statistics_of_all(values, *call);
     const torch::Tensor mean = all.mean.to(type);
     const torch::Tensor variance = all.variance();
     context->save_for_backward(
-        {input, weight, mean, variance.add(call.epsilon).rsqrt().to(type), all.count});
-    context->saved_data["call"] = c10::IValue::make_capsule(c10::make_intrusive<HeldCall>(call));
+        {input, weight, mean, variance.add(call->epsilon).rsqrt().to(type), all.count});
+    context->saved_data["call"] = c10::IValue::make_capsule(call);
     if (input.numel() == 0) return torch::empty_like(input);
     return torch::batch_norm(values, weight.to(type), bias.to(type), mean, variance.to(type),
-                             /*training=*/false, /*momentum=*/0.0, call.epsilon,
+                             /*training=*/false, /*momentum=*/0.0, call->epsilon,
                              /*cudnn_enabled=*/false)
         .to(input.scalar_type());
   }
@@ -125,7 +124,7 @@ struct Normalised : torch::autograd::Function<Normalised> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
     const auto held = context->saved_data["call"].toCapsule();
-    const Call& call = static_cast<const HeldCall&>(*held).call;
+    const Call& call = static_cast<const Call&>(*held);
     if (torch::GradMode::is_enabled()) {
       refuse_tensor(call.name, "SyncBatchNorm has no second derivatives (create_graph)");
     }
@@ -139,7 +138,7 @@ struct Normalised : torch::autograd::Function<Normalised> {
     const torch::Tensor weighted = sum_over_batch(gradient * centered);
 
     const torch::Tensor means =
-        allreduce(*call.context, torch::stack({sum, weighted}).to(torch::kDouble),
+        allreduce(call.context, torch::stack({sum, weighted}).to(torch::kDouble),
                   {.name = call.name + std::string(kBackwardEnd),
                    .op = ReduceOp::sum,
                    .process_set = call.process_set}) /
@@ -176,10 +175,8 @@ void SyncBatchNormImpl::_check_input_dim(const torch::Tensor& input) {
                              "; expected a floating-point one");
   }
   if (input.dim() >= 2 && input.size(1) == options.num_features()) return;
-  std::ostringstream shape;
-  shape << input.sizes();
-  refuse_tensor(name_, "has shape " + shape.str() + "; expected [N, " +
-                           std::to_string(options.num_features()) + ", ...]");
+  refuse_tensor(name_, c10::str("has shape ", input.sizes(), "; expected [N, ",
+                                options.num_features(), ", ...]"));
 }
 
 torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
@@ -192,10 +189,10 @@ torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
   const auto plain = input.options().dtype(wide(input.scalar_type())).requires_grad(false);
   const auto channels = options.num_features();
   BatchStatistics all;
-  torch::Tensor output =
-      Normalised::apply(input, options.affine() ? weight : torch::ones({channels}, plain),
-                        options.affine() ? bias : torch::zeros({channels}, plain),
-                        Call{context_, process_set_, name_, options.eps()}, all);
+  torch::Tensor output = Normalised::apply(
+      input, options.affine() ? weight : torch::ones({channels}, plain),
+      options.affine() ? bias : torch::zeros({channels}, plain),
+      c10::make_intrusive<Call>(*context_, process_set_, name_, options.eps()), all);
   if (is_training() && options.track_running_stats()) {
     const torch::NoGradGuard no_grad;
     num_batches_tracked += 1;
@@ -217,6 +214,91 @@ void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
   stream << "hora::SyncBatchNorm(" << options.num_features() << ", eps=" << options.eps()
          << ", affine=" << options.affine()
          << ", track_running_stats=" << options.track_running_stats() << ")";
+}
+
+namespace {
+
+class Converter {
+ public:
+  Converter(const Context& context, ProcessSet process_set)
+      : context_(context), process_set_(process_set) {}
+
+  /// The paths of BatchNorms outside of any Sequential, one after the other.
+  static std::string strays(const torch::nn::Module& module, const std::string& path) {
+    std::string found;
+    for (const auto& child : module.named_children()) {
+      const std::string here = path.empty() ? child.key() : path + "." + child.key();
+      if (!is_batch_norm(*child.value())) {
+        found += strays(*child.value(), here);
+      } else if (!module.as<torch::nn::SequentialImpl>()) {
+        found += " '" + here + "'";
+      }
+    }
+    return found;
+  }
+
+  static bool is_batch_norm(const torch::nn::Module& module) {
+    return module.as<torch::nn::BatchNorm1dImpl>() || module.as<torch::nn::BatchNorm2dImpl>() ||
+           module.as<torch::nn::BatchNorm3dImpl>();
+  }
+
+  void convert(torch::nn::Module& module) {
+    for (const auto& child : module.named_children()) convert(*child.value());
+    auto* const sequential = module.as<torch::nn::SequentialImpl>();
+    if (!sequential) return;
+    const auto names = sequential->named_children().keys();
+    for (std::size_t i = 0; i < sequential->size(); ++i) {
+      torch::nn::AnyModule& place = *(sequential->begin() + static_cast<std::ptrdiff_t>(i));
+      if (!is_batch_norm(*place.ptr())) continue;
+      const SyncBatchNorm made = converted(place.ptr());
+      sequential->replace_module(names[i], made);
+      place = torch::nn::AnyModule(made);
+      ++count_;
+    }
+  }
+
+  std::size_t count() const { return count_; }
+
+ private:
+  /// One module in several places stays one.
+  SyncBatchNorm converted(const std::shared_ptr<torch::nn::Module>& old) {
+    const auto known = converted_.find(old);
+    if (known != converted_.end()) return known->second;
+    SyncBatchNorm made{nullptr};
+    take<torch::nn::BatchNorm1dImpl>(*old, made);
+    take<torch::nn::BatchNorm2dImpl>(*old, made);
+    take<torch::nn::BatchNorm3dImpl>(*old, made);
+    return converted_.emplace(old, made).first->second;
+  }
+
+  template <class BatchNormImpl>
+  void take(const torch::nn::Module& module, SyncBatchNorm& made) {
+    const auto* const old = module.as<BatchNormImpl>();
+    if (!old) return;
+    made = SyncBatchNorm(context_, old->options, process_set_);
+    made->take_over(*old);
+  }
+
+  const Context& context_;
+  ProcessSet process_set_;
+  std::unordered_map<std::shared_ptr<torch::nn::Module>, SyncBatchNorm> converted_;
+  std::size_t count_ = 0;
+};
+
+}  // namespace
+
+std::size_t convert_batch_norm(const Context& context, torch::nn::Module& module,
+                               ProcessSet process_set) {
+  const std::string strays =
+      Converter::is_batch_norm(module) ? " the module itself" : Converter::strays(module, "");
+  if (!strays.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "hora::convert_batch_norm: these are not held by a torch::nn::Sequential:" +
+                    strays + "; declare them as hora::SyncBatchNorm");
+  }
+  Converter converter(context, process_set);
+  converter.convert(module);
+  return converter.count();
 }
 
 }  // namespace hora

@@ -1,115 +1,349 @@
 #include "frameworks/torch/memory/tensor_arena.h"
 
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <hora/buffer.h>
 #include <hora/error.h>
+#include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <cstring>
 #include <exception>
 #include <string>
 #include <utility>
 
 #include "core/api/internals.h"
+#include "core/base/checked.h"
 #include "core/base/diagnostics.h"
+#include "core/base/sync.h"
 
 namespace hora::internal {
+
+std::size_t arena_class(std::size_t bytes) {
+  const std::size_t step = std::bit_floor(std::max<std::size_t>(bytes, 1)) / 8;
+  return align_up(bytes, std::max<std::size_t>(step, kAlignment));
+}
+
+std::optional<ArenaBlocks::Block> ArenaBlocks::allocate(std::size_t bytes) {
+  const std::size_t length = arena_class(bytes);
+  std::optional<Block> block;
+  auto& kept = kept_[length];
+  if (!kept.empty()) {
+    block = kept.back();
+    kept.pop_back();
+  } else {
+    block = blocks_.allocate(length);
+    if (!block) {
+      join_kept();
+      block = blocks_.allocate(length);
+    }
+  }
+  if (block) in_use_ += 1;
+  return block;
+}
+
+void ArenaBlocks::release(Block block, std::size_t bytes) {
+  kept_[arena_class(bytes)].push_back(block);
+  in_use_ -= 1;
+}
+
+void ArenaBlocks::join_kept() {
+  for (auto& [length, kept] : kept_) {
+    for (const Block& block : kept) blocks_.release(block);
+    kept.clear();
+  }
+}
+
 namespace {
 
 constexpr std::size_t kFirstSegment = std::size_t{64} << 20;
+
+/// The smallest tensors whose copy costs more than reaching them one by one.
+constexpr std::size_t kLeastBytes = std::size_t{64} << 10;
 
 std::uintptr_t address(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data);
 }
 
-}  // namespace
-
-TensorArena::TensorArena(const Context& context, std::size_t limit) : limit_(limit) {
-  const LockGuard lock(mutex_);
-  add_segment(context, std::min(kFirstSegment, limit));
-  context_ = Access::context(engine_of(context));  // last: unwinding, it would end the job
-}
-
-void TensorArena::add_segment(const Context& context, std::size_t bytes) {
-  const Buffer& segment = segments_.emplace_back(context, bytes);
-  blocks_.add_segment(bytes);
-  bytes_ += bytes;
-  lowest_ = std::min(lowest_.load(), address(segment.data()));
-  highest_ = std::max(highest_.load(), address(segment.data()) + bytes);
-}
-
-bool TensorArena::grow(std::size_t bytes) {
-  const std::size_t wanted = arena_class(bytes);
-  if (full_ || wanted > limit_ - std::min(bytes_, limit_)) return false;
-  // A quarter of what there is: few segments, and little of them unused.
-  const std::size_t length =
-      std::min(std::max({wanted, bytes_ / 4, kFirstSegment}), limit_ - bytes_);
-  std::string why;
-  if (try_to_add(length, why) || (wanted < length && try_to_add(wanted, why))) return true;
-  full_ = true;
-  if (!why.empty()) {
-    log_warning("tensor arena: it stays at " + std::to_string(bytes_ >> 20) +
-                " MiB, and further tensors are copied to be averaged (HORA_TENSOR_ARENA_LIMIT is "
-                "larger than what there is): " +
-                why);
+/// Grows by segments, each a hora::Buffer, up to its limit or as far as the machine has memory, and
+/// keeps them: memory that was used once causes no page faults when it is used again. Its blocks
+/// may outlive the context, and it must outlive them. Thread rule: any thread.
+class TensorArena {
+ public:
+  /// `limit`: bytes of all segments. Throws what hora::Buffer throws where the first segment, which
+  /// is at most as long, cannot be had; the context goes on.
+  TensorArena(const Context& context, std::size_t limit) : limit_(limit) {
+    const LockGuard lock(mutex_);
+    add_segment(context, std::min(kFirstSegment, limit));
+    context_ = Access::context(engine_of(context));  // last: unwinding, it would end the job
   }
-  return false;
-}
+  TensorArena(const TensorArena&) = delete;
+  TensorArena& operator=(const TensorArena&) = delete;
 
-bool TensorArena::try_to_add(std::size_t bytes, std::string& why) {
-  try {
-    add_segment(*context_, bytes);
+  /// 64-byte aligned, unspecified; null where there is no room, and where a collective has failed:
+  /// peers may still write to what was freed.
+  std::byte* allocate(std::size_t bytes) {
+    const LockGuard lock(mutex_);
+    if (!context_ || Access::has_failed(*context_)) return nullptr;
+    auto block = blocks_.allocate(bytes);
+    if (!block && grow(bytes)) block = blocks_.allocate(bytes);
+    if (!block) return nullptr;
+    std::byte* const data = segments_[block->segment].data() + block->offset;
+    uses_.emplace(data, Use{*block, bytes});
+    return data;
+  }
+
+  /// False where `data` is not of this arena. While an exception unwinds the stack before close(),
+  /// the block is not used again, as hora::Buffer's.
+  bool release(void* data) noexcept {
+    if (!spans(data)) return false;
+    std::vector<Buffer> unused;
+    const LockGuard lock(mutex_);
+    const auto use = uses_.find(data);
+    if (use == uses_.end()) return false;
+    // A dropped handle may leave a collective in flight on this memory.
+    if (context_ && std::uncaught_exceptions() > 0) return true;
+    blocks_.release(use->second.block, use->second.bytes);
+    uses_.erase(use);
+    unused = unused_segments();
     return true;
-  } catch (const Error& error) {
-    why = error.code() == ErrorCode::shut_down ? "" : error.what();
+  }
+
+  /// Whether the byte at `data` lies in one of the segments.
+  bool holds(const void* data) const noexcept {
+    if (!spans(data)) return false;
+    const LockGuard lock(mutex_);
+    return std::any_of(segments_.begin(), segments_.end(), [data](const Buffer& segment) {
+      return address(data) - address(segment.data()) < segment.size();
+    });
+  }
+
+  /// Whether `data` may be of this arena; takes no lock.
+  bool spans(const void* data) const noexcept {
+    return address(data) >= lowest_ && address(data) < highest_;
+  }
+
+  /// Nothing is allocated from now on; the memory is given up with the last block. While the
+  /// context's shutdown() runs.
+  void close() noexcept {
+    std::optional<Context> context;
+    std::vector<Buffer> unused;
+    const LockGuard lock(mutex_);
+    context.swap(context_);
+    unused = unused_segments();
+  }
+
+ private:
+  struct Use {
+    ArenaBlocks::Block block;
+    std::size_t bytes;
+  };
+
+  bool grow(std::size_t bytes) HORA_REQUIRES(mutex_) {
+    const std::size_t wanted = arena_class(bytes);
+    if (full_ || wanted > limit_ - std::min(bytes_, limit_)) return false;
+    // A quarter of what there is: few segments, and little of them unused.
+    const std::size_t length =
+        std::min(std::max({wanted, bytes_ / 4, kFirstSegment}), limit_ - bytes_);
+    std::string why;
+    if (try_to_add(length, why) || (wanted < length && try_to_add(wanted, why))) return true;
+    full_ = true;
+    if (!why.empty()) {
+      log_warning("tensor arena: it stays at " + std::to_string(bytes_ >> 20) +
+                  " MiB, and further tensors are copied to be averaged (HORA_TENSOR_ARENA_LIMIT is "
+                  "larger than what there is): " +
+                  why);
+    }
     return false;
   }
+
+  bool try_to_add(std::size_t bytes, std::string& why) HORA_REQUIRES(mutex_) {
+    try {
+      add_segment(*context_, bytes);
+      return true;
+    } catch (const Error& error) {
+      why = error.code() == ErrorCode::shut_down ? "" : error.what();
+      return false;
+    }
+  }
+
+  void add_segment(const Context& context, std::size_t bytes) HORA_REQUIRES(mutex_) {
+    const Buffer& segment = segments_.emplace_back(context, bytes);
+    blocks_.add_segment(bytes);
+    bytes_ += bytes;
+    lowest_ = std::min(lowest_.load(), address(segment.data()));
+    highest_ = std::max(highest_.load(), address(segment.data()) + bytes);
+  }
+
+  /// The segments, if they are to be given up: by the caller, who has released the lock.
+  std::vector<Buffer> unused_segments() HORA_REQUIRES(mutex_) {
+    if (context_ || blocks_.blocks_in_use() != 0) return {};
+    blocks_ = {};
+    lowest_ = UINTPTR_MAX;
+    highest_ = 0;
+    return std::exchange(segments_, {});
+  }
+
+  const std::size_t limit_;
+  mutable Mutex mutex_;
+  std::optional<Context> context_ HORA_GUARDED_BY(mutex_);  ///< until it is closed
+  bool full_ HORA_GUARDED_BY(mutex_) = false;               ///< it does not grow any more
+  std::size_t bytes_ HORA_GUARDED_BY(mutex_) = 0;
+  std::vector<Buffer> segments_ HORA_GUARDED_BY(mutex_);
+  ArenaBlocks blocks_ HORA_GUARDED_BY(mutex_);
+  std::unordered_map<const void*, Use> uses_ HORA_GUARDED_BY(mutex_);
+  /// All segments lie between them, so that most other addresses need no lock.
+  std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX};
+  std::atomic<std::uintptr_t> highest_{0};
+};
+
+/// Up to LibTorch 2.2 c10::Allocator::allocate() is const, from then on it is not; copy_data() came
+/// with 2.2. `Interface`: c10::Allocator.
+template <class Interface, class Allocate>
+class C10AllocatorOf;
+
+template <class Interface>
+class C10AllocatorOf<Interface, c10::DataPtr (Interface::*)(std::size_t) const> : public Interface {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) const final { return take(bytes); }
+
+ protected:
+  virtual c10::DataPtr take(std::size_t bytes) const = 0;
+};
+
+template <class Interface>
+class C10AllocatorOf<Interface, c10::DataPtr (Interface::*)(std::size_t)> : public Interface {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) final { return take(bytes); }
+  void copy_data(void* target, const void* source, std::size_t bytes) const final {
+    std::memcpy(target, source, bytes);
+  }
+
+ protected:
+  virtual c10::DataPtr take(std::size_t bytes) const = 0;
+};
+
+using C10Allocator = C10AllocatorOf<c10::Allocator, decltype(&c10::Allocator::allocate)>;
+
+/// One for each context that has had one: tensors of earlier ones may still live.
+struct ArenaNode {
+  ArenaNode(const Context& context, std::size_t limit, ArenaNode* its_older)
+      : arena(context, limit), older(its_older) {}
+  TensorArena arena;
+  ArenaNode* const older;
+};
+
+/// The process's; never destroyed, for tensors may be freed by destructors of static objects.
+struct Arenas {
+  std::atomic<ArenaNode*> newest{nullptr};
+  Mutex start_mutex;
+  std::atomic<bool> started{false};    ///< by the context that there is, with an arena or without
+  std::atomic<bool> open{false};       ///< the newest one
+  std::atomic<bool> is_child{false};   ///< of a fork: the memory is the parent's
+  c10::Allocator* previous = nullptr;  ///< set once, before `newest`
+};
+
+Arenas& arenas() {
+  static auto& all = *new Arenas;
+  return all;
 }
 
-std::byte* TensorArena::allocate(std::size_t bytes) {
-  const LockGuard lock(mutex_);
-  if (!context_ || Access::has_failed(*context_)) return nullptr;
-  auto block = blocks_.allocate(bytes);
-  if (!block && grow(bytes)) block = blocks_.allocate(bytes);
-  if (!block) return nullptr;
-  std::byte* const data = segments_[block->segment].data() + block->offset;
-  uses_.emplace(data, Use{*block, bytes});
-  return data;
+/// Frees arena blocks, and those of the allocator before.
+void free_block(void* data) {
+  const Arenas& all = arenas();
+  for (ArenaNode* node = all.newest; node != nullptr; node = node->older) {
+    if (all.is_child) {
+      if (node->arena.spans(data)) return;
+    } else if (node->arena.release(data)) {
+      return;
+    }
+  }
+  all.previous->raw_deleter()(data);
 }
 
-bool TensorArena::holds(const void* data) const noexcept {
-  if (!spans(data)) return false;
-  const LockGuard lock(mutex_);
-  return std::any_of(segments_.begin(), segments_.end(), [data](const Buffer& segment) {
-    return address(data) - address(segment.data()) < segment.size();
+class ArenaAllocator final : public C10Allocator {
+ public:
+  c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
+
+ protected:
+  c10::DataPtr take(std::size_t bytes) const override {
+    const Arenas& all = arenas();
+    if (bytes >= kLeastBytes && all.open && !all.is_child) {
+      if (void* const data = all.newest.load()->arena.allocate(bytes)) {
+        return {data, data, &free_block, c10::Device(c10::DeviceType::CPU)};
+      }
+    }
+    c10::DataPtr block = all.previous->allocate(bytes);
+    static_cast<void>(block.compare_exchange_deleter(all.previous->raw_deleter(), &free_block));
+    return block;
+  }
+};
+
+constexpr std::uint8_t kPriority = 10;
+
+/// False where the program's own allocator has a higher one.
+bool take_over() {
+  Arenas& all = arenas();
+  if (all.previous != nullptr) return c10::GetAllocator(c10::kCPU) != all.previous;
+  c10::Allocator* const previous = c10::GetAllocator(c10::kCPU);
+  if (previous->raw_deleter() == nullptr) return false;
+  all.previous = previous;
+  static auto& allocator = *new ArenaAllocator;
+  c10::SetAllocator(c10::kCPU, &allocator, kPriority);
+  ::pthread_atfork(nullptr, nullptr, [] { arenas().is_child = true; });
+  return c10::GetAllocator(c10::kCPU) == &allocator;
+}
+
+/// Bytes; without a setting half of the host's memory, divided among its ranks.
+std::size_t limit_for(const Context& context) {
+  const std::size_t setting = context.settings().tensor_arena_limit;
+  const auto ranks = static_cast<std::size_t>(context.local_size());
+  return setting != 0 ? setting : memory_of_host() / 2 / ranks;
+}
+
+void open_arena(const Context& context) {
+  Arenas& all = arenas();
+  const auto warn = [&](const std::string& why) {
+    if (context.settings().tensor_arena != TensorArenaUse::on) return;
+    log_warning("HORA_TENSOR_ARENA=on has no effect, tensors are copied to be averaged: " + why);
+  };
+  try {
+    if (!take_over()) return warn("the program has a CPU allocator of its own (c10::SetAllocator)");
+    all.newest = new ArenaNode(context, limit_for(context), all.newest);
+    all.open = true;
+  } catch (const Error& error) {
+    warn(error.what());
+  }
+}
+
+}  // namespace
+
+bool in_tensor_arena(const void* data) {
+  const Arenas& all = arenas();
+  return all.open && !all.is_child && all.newest.load()->arena.holds(data);
+}
+
+bool wants_tensor_arena(const Context& context) {
+  const TensorArenaUse setting = context.settings().tensor_arena;
+  if (setting != TensorArenaUse::automatic) return setting == TensorArenaUse::on;
+  return context.device().kind == DeviceKind::cpu && context.size() > context.cross_size();
+}
+
+void start_tensor_arena(const Context& context) {
+  Arenas& all = arenas();
+  if (all.started) return;
+  const LockGuard lock(all.start_mutex);
+  if (all.started) return;
+  Access::at_shutdown(context, [] {
+    Arenas& its = arenas();
+    if (its.open.exchange(false)) its.newest.load()->arena.close();
+    its.started = false;
   });
-}
-
-bool TensorArena::release(void* data) noexcept {
-  if (!spans(data)) return false;
-  std::vector<Buffer> unused;
-  const LockGuard lock(mutex_);
-  const auto use = uses_.find(data);
-  if (use == uses_.end()) return false;
-  // A dropped handle may leave a collective in flight on this memory.
-  if (context_ && std::uncaught_exceptions() > 0) return true;
-  blocks_.release(use->second.block, use->second.bytes);
-  uses_.erase(use);
-  unused = unused_segments();
-  return true;
-}
-
-void TensorArena::close() noexcept {
-  std::optional<Context> context;
-  std::vector<Buffer> unused;
-  const LockGuard lock(mutex_);
-  context.swap(context_);
-  unused = unused_segments();
-}
-
-std::vector<Buffer> TensorArena::unused_segments() {
-  if (context_ || blocks_.blocks_in_use() != 0) return {};
-  blocks_ = {};
-  lowest_ = UINTPTR_MAX;
-  highest_ = 0;
-  return std::exchange(segments_, {});
+  if (wants_tensor_arena(context)) open_arena(context);
+  all.started = true;
 }
 
 }  // namespace hora::internal

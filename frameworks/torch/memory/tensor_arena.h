@@ -1,76 +1,62 @@
-/// Memory for tensors that all ranks of the node have mapped.
+/// LibTorch's CPU tensors in memory that the ranks of the node share. Knows no LibTorch.
 #pragma once
 
-#include <hora/buffer.h>
 #include <hora/context.h>
 
-#include <atomic>
 #include <cstddef>
-#include <cstdint>
 #include <optional>
-#include <string>
 #include <unordered_map>
 #include <vector>
 
-#include "core/base/sync.h"
-#include "frameworks/torch/memory/arena_blocks.h"
+#include "ops/shm/shared_memory.h"
 
 namespace hora::internal {
 
-/// Grows by segments, each a hora::Buffer, up to its limit or as far as the machine has memory, and
-/// keeps them: memory that was used once causes no page faults when it is used again. Its blocks
-/// may outlive the context, and it must outlive them. Thread rule: any thread.
-class TensorArena {
+/// From now on until the context's shutdown(), where the settings want it: every CPU tensor of 64
+/// KiB or more that LibTorch allocates, in any thread, lies in an arena, as long as that has room.
+/// Others, and those of a forked child, are allocated as before. Tensors may outlive the context.
+/// Does nothing the second time. Where the arena cannot be had, or the program has an allocator of
+/// its own with a higher priority, tensors are copied: a warning says so where the setting is `on`.
+/// Thread rule: no other thread allocates tensors during the first call of the process.
+void start_tensor_arena(const Context& context);
+
+/// Whether the byte at `data` lies in the arena that is open: the node's ranks reach it. Thread
+/// rule: any thread.
+bool in_tensor_arena(const void* data);
+
+/// Whether start_tensor_arena() has one in mind: the same on all ranks, whether or not it could be
+/// had.
+bool wants_tensor_arena(const Context& context);
+
+/// The length of the blocks that serve `bytes` bytes: eight classes from one power of two to the
+/// next, so that at most an eighth is unused and sizes that are nearly equal share blocks. A
+/// multiple of 64.
+std::size_t arena_class(std::size_t bytes);
+
+/// Which bytes of an arena are in use, and which block is used again; never touches the memory. A
+/// step of training frees and wants the same sizes as the step before: a released block is kept as
+/// it is, for the next of its class: the one released last, which is in the cache. Only where a
+/// class has none are kept blocks joined with their neighbours and cut anew. Thread rule: one
+/// thread at a time.
+class ArenaBlocks {
  public:
-  /// The smallest tensors whose copy costs more than reaching them one by one.
-  static constexpr std::size_t kLeastBytes = std::size_t{64} << 10;
+  using Block = BlockAllocator::SegmentBlock;
 
-  /// `limit`: bytes of all segments. Throws what hora::Buffer throws where the first segment, which
-  /// is at most as long, cannot be had; the context goes on.
-  TensorArena(const Context& context, std::size_t limit);
-  TensorArena(const TensorArena&) = delete;
-  TensorArena& operator=(const TensorArena&) = delete;
-
-  /// 64-byte aligned, unspecified; null where there is no room, and where a collective has failed:
-  /// peers may still write to what was freed.
-  std::byte* allocate(std::size_t bytes);
-  /// False where `data` is not of this arena. While an exception unwinds the stack before close(),
-  /// the block is not used again, as hora::Buffer's.
-  bool release(void* data) noexcept;
-  /// Whether the byte at `data` lies in one of the segments.
-  bool holds(const void* data) const noexcept;
-  /// Whether `data` may be of this arena; takes no lock.
-  bool spans(const void* data) const noexcept {
-    const auto address = reinterpret_cast<std::uintptr_t>(data);
-    return address >= lowest_ && address < highest_;
-  }
-  /// Nothing is allocated from now on; the memory is given up with the last block. While the
-  /// context's shutdown() runs.
-  void close() noexcept;
+  /// Adds a segment, the next one in number.
+  void add_segment(std::size_t bytes) { blocks_.add_segment(0, bytes); }
+  /// Returns a block at least `bytes` long, at a multiple of 64 of its segment; nothing where no
+  /// free one is long enough.
+  std::optional<Block> allocate(std::size_t bytes);
+  /// `block` as allocate() gave it, for `bytes`.
+  void release(Block block, std::size_t bytes);
+  std::size_t blocks_in_use() const { return in_use_; }
 
  private:
-  struct Use {
-    ArenaBlocks::Block block;
-    std::size_t bytes;
-  };
+  void join_kept();
 
-  bool grow(std::size_t bytes) HORA_REQUIRES(mutex_);
-  bool try_to_add(std::size_t bytes, std::string& why) HORA_REQUIRES(mutex_);
-  void add_segment(const Context& context, std::size_t bytes) HORA_REQUIRES(mutex_);
-  /// The segments, if they are to be given up: by the caller, who has released the lock.
-  std::vector<Buffer> unused_segments() HORA_REQUIRES(mutex_);
-
-  const std::size_t limit_;
-  mutable Mutex mutex_;
-  std::optional<Context> context_ HORA_GUARDED_BY(mutex_);  ///< until it is closed
-  bool full_ HORA_GUARDED_BY(mutex_) = false;               ///< it does not grow any more
-  std::size_t bytes_ HORA_GUARDED_BY(mutex_) = 0;
-  std::vector<Buffer> segments_ HORA_GUARDED_BY(mutex_);
-  ArenaBlocks blocks_ HORA_GUARDED_BY(mutex_);
-  std::unordered_map<const void*, Use> uses_ HORA_GUARDED_BY(mutex_);
-  /// All segments lie between them, so that most other addresses need no lock.
-  std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX};
-  std::atomic<std::uintptr_t> highest_{0};
+  BlockAllocator blocks_;
+  std::unordered_map<std::size_t, std::vector<Block>> kept_;  ///< by class
+  std::size_t in_use_ = 0;
 };
 
 }  // namespace hora::internal

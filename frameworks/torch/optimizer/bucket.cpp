@@ -9,7 +9,7 @@
 
 #include "core/api/internals.h"
 #include "core/base/checked.h"
-#include "frameworks/torch/memory/cpu_allocator.h"
+#include "frameworks/torch/memory/tensor_arena.h"
 #include "frameworks/torch/tensor_view.h"
 #include "ops/local/kernels.h"
 

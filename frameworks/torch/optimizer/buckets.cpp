@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "frameworks/torch/memory/cpu_allocator.h"
+#include "frameworks/torch/memory/tensor_arena.h"
 #include "frameworks/torch/tensor_view.h"
 #include "frameworks/torch/wire_type.h"
 

@@ -16,7 +16,6 @@
 #include "frameworks/torch/peers.h"
 #include "frameworks/torch/tensor_view.h"
 #include "frameworks/torch/wire_type.h"
-#include "frameworks/torch/working_device.h"
 
 namespace hora::internal {
 namespace {

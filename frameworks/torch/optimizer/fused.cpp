@@ -13,7 +13,7 @@
 
 #include "core/api/internals.h"
 #include "core/control_block/tensor_id.h"
-#include "frameworks/torch/optim/parameter_update.h"
+#include "frameworks/torch/optim/optim.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora::internal {

@@ -17,7 +17,7 @@
 #include "core/api/internals.h"
 #include "core/base/diagnostics.h"
 #include "core/base/text.h"
-#include "frameworks/torch/memory/cpu_allocator.h"
+#include "frameworks/torch/memory/tensor_arena.h"
 #include "frameworks/torch/optimizer/clip.h"
 #include "frameworks/torch/tensor_view.h"
 

@@ -11,7 +11,6 @@
 
 #include "core/base/checked.h"
 #include "frameworks/torch/tensor_view.h"
-#include "frameworks/torch/working_device.h"
 
 namespace hora::internal {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "core/base/checked.h"
 #include "core/base/diagnostics.h"
-#include "frameworks/torch/checkpoint/durable_file.h"
+#include "frameworks/torch/checkpoint/store.h"
 
 namespace hora::internal {
 

@@ -1,5 +1,7 @@
 #include <hora/error.h>
+#include <hora/torch/distributed_optimizer.h>
 #include <hora/torch/learning_rate.h>
+#include <torch/optim/optimizer.h>
 
 #include <algorithm>
 #include <cmath>
@@ -42,6 +44,62 @@ double learning_rate(const LearningRateOptions& options, double epoch) noexcept 
 double learning_rate(const LearningRateOptions& options, std::int64_t step,
                      std::int64_t steps_per_epoch) noexcept {
   return learning_rate(options, static_cast<double>(step) / static_cast<double>(steps_per_epoch));
+}
+
+namespace {
+
+void require(bool good, const char* name, double value, const char* allowed) {
+  if (good) return;
+  throw Error(ErrorCode::invalid_argument, std::string("LearningRateSchedule: ") + name + " is " +
+                                               std::to_string(value) + "; expected " + allowed);
+}
+
+// Written so that a NaN is refused.
+void check(const LearningRateOptions& options, std::int64_t steps_per_epoch) {
+  require(steps_per_epoch >= 1, "steps_per_epoch", static_cast<double>(steps_per_epoch),
+          "1 or more");
+  require(options.rate >= 0 && std::isfinite(options.rate), "rate", options.rate,
+          "0 or more, and finite");
+  require(options.warmup_start >= 0 && options.warmup_start <= options.rate, "warmup_start",
+          options.warmup_start, "0 up to rate");
+  require(options.warmup_epochs >= 0, "warmup_epochs", options.warmup_epochs, "0 or more");
+  if (options.decay == LearningRateDecay::step) {
+    require(options.decay_epochs > 0, "decay_epochs", options.decay_epochs, "more than 0");
+    require(options.decay_factor > 0 && options.decay_factor <= 1, "decay_factor",
+            options.decay_factor, "more than 0 and at most 1");
+  }
+  if (options.decay == LearningRateDecay::cosine) {
+    require(options.epochs > options.warmup_epochs, "epochs", options.epochs,
+            "more than warmup_epochs");
+    require(options.final_rate >= 0 && options.final_rate <= options.rate, "final_rate",
+            options.final_rate, "0 up to rate");
+  }
+}
+
+}  // namespace
+
+LearningRateSchedule::LearningRateSchedule(const LearningRateOptions& options,
+                                           std::int64_t steps_per_epoch)
+    : options_(options), steps_per_epoch_(steps_per_epoch) {
+  check(options, steps_per_epoch);
+}
+
+double LearningRateSchedule::rate(std::int64_t step) const noexcept {
+  return learning_rate(options_, step, steps_per_epoch_);
+}
+
+double LearningRateSchedule::apply(torch::optim::Optimizer& optimizer, std::int64_t step) const {
+  const double now = rate(step);
+  set_learning_rate(optimizer, now);
+  return now;
+}
+
+double LearningRateSchedule::apply(DistributedOptimizer& optimizer, std::int64_t step) const {
+  return apply(optimizer.wrapped(), step);
+}
+
+void set_learning_rate(torch::optim::Optimizer& optimizer, double rate) {
+  for (auto& group : optimizer.param_groups()) group.options().set_lr(rate);
 }
 
 }  // namespace hora

@@ -1,5 +1,6 @@
 #include "ops/context/gpu/node_gpus.h"
 
+#include <fmt/format.h>
 #include <hora/error.h>
 #include <strings.h>
 
@@ -26,23 +27,17 @@ std::string environment(const char* name) {
 
 /// 8-4-4-4-12 hexadecimal digits (RFC 9562, section 4).
 std::string uuid_text(const cudaUUID_t& uuid) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text;
   for (int i = 0; i < 16; ++i) {
     if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    const auto byte = static_cast<unsigned char>(uuid.bytes[i]);
-    text += {kDigits[byte / 16], kDigits[byte % 16]};
+    text += fmt::format("{:02x}", static_cast<unsigned char>(uuid.bytes[i]));
   }
   return text;
 }
 
-std::string names(const std::vector<int>& ranks) {
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
-    text += std::to_string(ranks[i]);
-  }
-  return text;
+/// "0, 2 and 3".
+std::string names(std::span<const int> ranks) {
+  return fmt::format("{} and {}", fmt::join(ranks.first(ranks.size() - 1), ", "), ranks.back());
 }
 
 /// The ranks of `node` whose GPU is the same to NCCL as that of `rank`, in order.
@@ -129,12 +124,6 @@ std::string transport_of(LinkKind kind, const NcclTransports& transports) {
   }
 }
 
-std::string joined(const std::vector<std::string>& parts, const std::string& separator) {
-  std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : separator) + part;
-  return text;
-}
-
 struct Pairs {
   std::map<std::string, std::vector<std::string>> by_link;  ///< "NVLink (rank 0)": "4-5", "6-7"
   std::vector<std::string> transports;                      ///< distinct
@@ -163,10 +152,11 @@ std::string links_text(const Pairs& pairs) {
       pairs.by_link, {}, [](const auto& entry) { return entry.second.size(); });
   std::vector<std::string> parts;
   for (const auto& [link, names] : pairs.by_link) {
-    if (link != commonest->first) parts.push_back(link + " " + joined(names, " "));
+    if (link != commonest->first)
+      parts.push_back(fmt::format("{} {}", link, fmt::join(names, " ")));
   }
   parts.push_back((parts.empty() ? "all " : "all others ") + commonest->first);
-  return joined(parts, ", ");
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 std::vector<GpuLink> links_of(const std::vector<std::byte>& bytes, int rank) {
@@ -303,13 +293,14 @@ std::vector<GpuLink> links_from(const CudaFunctions& cuda, int device,
 std::string describe(const NodeGpus& gpus) {
   std::vector<std::string> members;
   for (std::size_t i = 0; i < gpus.ranks.size(); ++i) {
-    members.push_back("rank " + std::to_string(gpus.ranks[i]) + " " + gpus.bus_ids[i]);
+    members.push_back(fmt::format("rank {} {}", gpus.ranks[i], gpus.bus_ids[i]));
   }
-  const std::string text = "node " + std::to_string(gpus.node) + " on " + gpus.host + ": GPUs of " +
-                           joined(members, ", ");
+  const std::string text =
+      fmt::format("node {} on {}: GPUs of {}", gpus.node, gpus.host, fmt::join(members, ", "));
   if (gpus.ranks.size() < 2) return text;
   const Pairs pairs = pairs_of(gpus);
-  return text + "; links: " + links_text(pairs) + "; NCCL: " + joined(pairs.transports, "; ");
+  return fmt::format("{}; links: {}; NCCL: {}", text, links_text(pairs),
+                     fmt::join(pairs.transports, "; "));
 }
 
 void report_links(const CudaFunctions& cuda, Bootstrap& world, const Topology& topology, int device,

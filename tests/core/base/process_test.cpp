@@ -1,17 +1,31 @@
+// Processes, files, and the log.
 #include "core/base/process.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hora/error.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <iostream>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
+#include "core/base/diagnostics.h"
+#include "core/base/file.h"
+#include "core/base/log.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hora::internal {
@@ -19,38 +33,16 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
-
-TEST(ProcessIdentity, NamesRankHostAndPid) {
-  EXPECT_EQ(to_string(ProcessIdentity{3, "node7", 4242}), "rank 3 (host node7, pid 4242)");
-}
-
-TEST(ProcessIdentity, IsThisProcess) {
-  const ProcessIdentity own = identity_of_process(5);
-  EXPECT_EQ(own.rank, 5);
-  EXPECT_EQ(own.pid, ::getpid());
-  EXPECT_EQ(own.host, host_name());
-  EXPECT_FALSE(own.host.empty());
-}
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using namespace std::string_literals;
+using testing::EndsWith;
 
 TEST(ProcessIdentity, HasTheHostsNameOfHorarun) {
   ::setenv(kHostVariable, "10.0.0.7", 1);
   EXPECT_EQ(identity_of_process(0).host, "10.0.0.7");
   ::unsetenv(kHostVariable);
-}
-
-ProcessState state_in(const std::string& text) {
-  const auto stat = parse_process_stat(text);
-  return stat ? stat->state : ProcessState::unknown;
-}
-
-TEST(ProcessStat, HasTheStateOfTheLetterAfterTheName) {
-  EXPECT_EQ(state_in("4711 (train) R 1 2 3"), ProcessState::running);
-  EXPECT_EQ(state_in("4711 (train) S 1 2 3"), ProcessState::sleeping);
-  EXPECT_EQ(state_in("4711 (train) D 1"), ProcessState::blocked);
-  EXPECT_EQ(state_in("4711 (train) T 1"), ProcessState::stopped);
-  EXPECT_EQ(state_in("4711 (train) t 1"), ProcessState::traced);
-  EXPECT_EQ(state_in("4711 (train) Z 1"), ProcessState::gone);
-  EXPECT_EQ(state_in("4711 (train) ? 1"), ProcessState::unknown);
 }
 
 TEST(ProcessStat, ReadsNamesOfAnyKind) {
@@ -67,19 +59,6 @@ TEST(ProcessStat, RefusesOtherTexts) {
                            "x (a) R 1", ") (", "12 (a) RR 1"}) {
     EXPECT_FALSE(parse_process_stat(text)) << text;
   }
-}
-
-TEST(ProcessStat, OfThisProcess) {
-  const auto stat = process_stat(::getpid());
-  ASSERT_TRUE(stat);
-  EXPECT_EQ(stat->pid, ::getpid());
-  EXPECT_EQ(stat->parent, ::getppid());
-  EXPECT_FALSE(process_stat(-1));
-}
-
-TEST(ProcessState, OfWhatIsNoProcessIsUnknown) {
-  EXPECT_EQ(process_state(0), ProcessState::unknown);
-  EXPECT_EQ(process_state(-1), ProcessState::unknown);
 }
 
 bool becomes(pid_t pid, ProcessState wanted) {
@@ -130,9 +109,138 @@ TEST_F(RdmaDevices, ActivePortsAreListedInOrder) {
   EXPECT_THAT(active_rdma_ports(devices()), ElementsAre("mlx5_0 port 2", "mlx5_1 port 1"));
 }
 
-TEST_F(RdmaDevices, WithoutTheFolderThereAreNone) {
-  EXPECT_THAT(active_rdma_ports(devices()), IsEmpty());
-  EXPECT_THAT(active_rdma_ports(folder_.file("missing")), IsEmpty());
+/// The message with which making `path` is refused.
+std::string refusal(const std::string& path) {
+  SCOPED_TRACE(path);
+  return test::expect_error(ErrorCode::invalid_argument, HasSubstr("cannot be made"),
+                            [&] { const NewFile file(path); })
+      .what();
+}
+
+TEST(NewFile, IsForItsUserAloneWhateverTheMask) {
+  const test::TemporaryFolder folder;
+  const mode_t mask = ::umask(0);
+  const NewFile file(folder.file("f"));
+  ::umask(mask);
+  ASSERT_EQ(::write(file.descriptor(), "some ", 5), 5);
+  std::ofstream(file.descriptor_path(), std::ios::app) << "bytes";
+  EXPECT_EQ(test::read_file(folder.file("f")), "some bytes");
+  EXPECT_EQ(fs::status(folder.file("f")).permissions(),
+            fs::perms::owner_read | fs::perms::owner_write);
+}
+
+TEST(NewFile, TakesThePlaceOfARegularFileAndNothingElse) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.file("f");
+  std::ofstream(folder.file("kept")) << "kept";
+  fs::permissions(folder.file("kept"), fs::perms::all);
+  fs::create_hard_link(folder.file("kept"), path);
+  { const NewFile file(path); }
+  EXPECT_EQ(test::read_file(path), "");
+  EXPECT_EQ(test::read_file(folder.file("kept")), "kept") << "another name of the old file";
+  EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+}
+
+TEST(NewFile, LinksAreNotFollowed) {
+  const test::TemporaryFolder folder;
+  std::ofstream(folder.file("kept")) << "kept";
+  fs::create_symlink(folder.file("kept"), folder.file("link"));
+  EXPECT_THAT(refusal(folder.file("link")), HasSubstr("a link, which is not followed,"));
+  EXPECT_EQ(test::read_file(folder.file("kept")), "kept");
+  fs::create_symlink(folder.file("nothing"), folder.file("dangling"));
+  EXPECT_THAT(refusal(folder.file("dangling")), HasSubstr("a link"));
+  EXPECT_FALSE(fs::exists(folder.file("nothing")));
+}
+
+TEST(NewFile, WhatIsNoFileIsRefusedAtOnce) {
+  const test::TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo(folder.file("fifo").c_str(), 0600), 0);
+  EXPECT_THAT(refusal(folder.file("fifo")), HasSubstr("a FIFO has this name already"));
+  EXPECT_TRUE(fs::is_fifo(folder.file("fifo")));
+  EXPECT_THAT(refusal(folder.path().string()), HasSubstr("a folder has this name"));
+  EXPECT_THAT(refusal("/dev/null"), HasSubstr("a device has this name"));
+  EXPECT_TRUE(fs::exists("/dev/null"));
+}
+
+TEST(NewFile, SaysWhyAPathCannotBe) {
+  const test::TemporaryFolder folder;
+  EXPECT_THAT(refusal(folder.file("no/such/folder")), HasSubstr("No such file or directory"));
+  EXPECT_THAT(refusal(std::string("a\0b", 3)), AllOf(HasSubstr("a\\x00b"), HasSubstr("zero byte")));
+  EXPECT_THAT(refusal(""), HasSubstr("No such file"));
+}
+
+std::string logged(const std::string& message) {
+  testing::internal::CaptureStderr();
+  log().warn("{}", message);
+  log().flush();
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(Log, AMessageIsOneLineWhateverItHolds) {
+  const std::string line = logged("tensor \"x\n[00:00:00.000] hora critical: forged\x1b[2J\0y\""s);
+  EXPECT_EQ(std::ranges::count(line, '\n'), 1);
+  EXPECT_THAT(line, AllOf(HasSubstr("hora warning: tensor \"x\\n[00:00:00.000] hora critical: "),
+                          EndsWith("forged\\x1b[2J\\x00y\"\n")));
+}
+
+TEST(Log, AMessageIsCut) {
+  EXPECT_LT(logged(std::string(1 << 20, 'x')).size(), std::size_t{20} << 10);
+}
+
+[[noreturn]] void throw_nowhere(const std::function<void()>& thrower) noexcept {
+  thrower();
+  std::abort();
+}
+
+TEST(TerminateReportDeathTest, NamesRankAndError) {
+  const auto end = [](const std::function<void()>& thrower) {
+    std::set_terminate([] {
+      std::cerr << "the handler before\n";
+      std::_Exit(3);
+    });
+    const TerminateReport report(5);
+    throw_nowhere(thrower);
+  };
+  EXPECT_EXIT(end([] { throw std::runtime_error("lost\nforged"); }), testing::ExitedWithCode(3),
+              "rank 5 .host .*, pid [0-9]+. ends the job: uncaught exception of type "
+              "std::runtime_error: lost.nforged\nthe handler before");
+  EXPECT_EXIT(end([] { throw Error(ErrorCode::mismatch, "odd"); }), testing::ExitedWithCode(3),
+              "uncaught exception of type hora::Error: odd");
+  EXPECT_EXIT(end([] { throw 7; }), testing::ExitedWithCode(3), "uncaught exception of type int");
+  EXPECT_EXIT(end([] { std::terminate(); }), testing::ExitedWithCode(3), "without an exception");
+}
+
+TEST(TerminateReportDeathTest, IsLeftToTheReportWhereThereIsOne) {
+  const auto end = [](bool is_known) {
+    std::set_terminate([] { std::_Exit(3); });
+    const TerminateReport report(5, [=](const std::string& why) {
+      log_end(5, why, is_known);
+      std::cerr << "sent: " << why << '\n';
+    });
+    throw_nowhere([] { throw Error(ErrorCode::mismatch, "odd"); });
+  };
+  EXPECT_EXIT(end(true), testing::ExitedWithCode(3),
+              "^sent: uncaught exception of type hora::Error: odd\n$");
+  EXPECT_EXIT(end(false), testing::ExitedWithCode(3), "ends the job: .*odd\nsent: ");
+}
+
+TEST(TerminateReportDeathTest, TheLibrarysHandlerRepeatsNothing) {
+  const auto end = [] {
+    const TerminateReport report(5);
+    throw_nowhere([] { throw std::runtime_error("lost"); });
+  };
+  EXPECT_EXIT(end(), testing::KilledBySignal(SIGABRT), "std::runtime_error: lost\n$");
+}
+
+TEST(TerminateReport, RestoresTheHandlerThatWasThereBefore) {
+  const std::terminate_handler before = std::get_terminate();
+  for (int round = 0; round < 2; ++round) {
+    {
+      const TerminateReport report(0);
+      EXPECT_NE(std::get_terminate(), before);
+    }
+    EXPECT_EQ(std::get_terminate(), before);
+  }
 }
 
 }  // namespace

@@ -15,41 +15,6 @@
 namespace hora::internal {
 namespace {
 
-TEST(LaunchTicketLock, AReadySetHasItsTurnWhenAllOfTheFormerHaveEnqueued) {
-  const auto node = std::make_unique<LaunchTicketLockMemory>();
-  const auto other = std::make_unique<LaunchTicketLockMemory>();
-  LaunchTicketLock first(*node, *node, true, 2);
-  LaunchTicketLock second(*node, *node, false, 2);
-  LaunchTicketLock alone(*node, *other, true, 1);
-
-  EXPECT_FALSE(first.has_turn()) << "the other member is not there";
-  EXPECT_FALSE(second.has_turn()) << "the leader has not said so";
-  EXPECT_TRUE(first.has_turn());
-  EXPECT_TRUE(second.has_turn());
-  first.done();
-  EXPECT_FALSE(alone.has_turn()) << "the former set has a member to come";
-  EXPECT_FALSE(first.has_turn());
-  second.done();
-  EXPECT_FALSE(second.has_turn()) << "the leader has not said so";
-  EXPECT_FALSE(first.has_turn()) << "its ticket is the later one";
-  EXPECT_TRUE(alone.has_turn());
-  alone.done();
-  EXPECT_TRUE(first.has_turn());
-  EXPECT_TRUE(second.has_turn());
-}
-
-TEST(LaunchTicketLock, ASetThatIsNotReadyBlocksNoOther) {
-  const auto node = std::make_unique<LaunchTicketLockMemory>();
-  const auto other = std::make_unique<LaunchTicketLockMemory>();
-  LaunchTicketLock first(*node, *node, true, 2);
-  LaunchTicketLock alone(*node, *other, true, 1);
-  EXPECT_FALSE(first.has_turn());
-  for (int i = 0; i < 3; ++i) {
-    EXPECT_TRUE(alone.has_turn());
-    alone.done();
-  }
-}
-
 // Overlapping sets of four ranks: whatever two of them have in common gets the sets' launches in
 // one order. The ranks poll their sets in random order.
 TEST(LaunchTicketLock, GiveEveryDeviceTheSameOrder) {

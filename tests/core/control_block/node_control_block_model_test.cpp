@@ -94,7 +94,7 @@ TEST(ControlBlockModel, AnIdThatIsGivenUpHasRunOrIsStale) {
   EXPECT_EQ(outcome.failure, std::nullopt);
 }
 
-/// What a rank reads until it has seen so many ids, batch by batch.
+/// Reads until a rank has seen so many ids; its batches.
 using Batches = std::vector<std::vector<Id>>;
 Batches read_ids(NodeControlBlock& control_block, std::size_t count) {
   Batches batches;

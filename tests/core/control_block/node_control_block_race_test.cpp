@@ -1,12 +1,19 @@
 // Ranks as threads on one control block: one order of everything for all readers, and no lost
 // wake-up.
 #include <gtest/gtest.h>
+#include <hora/error.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <memory>
+#include <new>
 #include <random>
+#include <string>
 #include <thread>
 
 #include "tests/core/control_block/shared_control_block.h"
@@ -238,33 +245,105 @@ TEST(ControlBlockSleep, ASignalWakesTheEngineAndACallerBeforeIt) {
   }
 }
 
-TEST(ControlBlockSleep, TheAwaitedUnitWakes) {
-  SharedControlBlock control_block(shape(true));
-  std::atomic<bool> asleep{false};
+TEST(Futex, DoesNotSleepWhereTheWordHasChangedOrTheTimeIsOver) {
+  const std::atomic<std::uint32_t> word{7};
   const auto begin = Clock::now();
-  std::jthread sleeper([&] {
-    control_block[1].await_done(5);
-    control_block[1].wakeup_flags().sleep(NodeControlBlock::Sleeper::engine, [&] {
-      asleep.store(true);
-      return control_block[1].done_by_all() >= 5 ? WakeupFlags::kNoSleep : kLostWakeUp;
-    });
-  });
-  while (!asleep.load()) std::this_thread::yield();
-  for (const int rank : {0, 2, 3}) control_block[rank].set_done(5);
-  sleeper.join();
+  futex_wait(word, 6, kLostWakeUp);
+  futex_wait(word, 6, std::nullopt);
+  futex_wait(word, 7, 0ns);
+  futex_wait(word, 7, -5s);
+  futex_wait(word, 7, 20ms);
+  EXPECT_GE(Clock::now() - begin, 19ms);
   EXPECT_LT(Clock::now() - begin, kLostWakeUp / 2);
 }
 
-TEST(ControlBlockSleep, EndsAtItsLengthAndIsSkippedWhereThatIsZero) {
-  SharedControlBlock control_block(shape(true));
+TEST(Futex, WakesAnotherProcess) {
+  void* page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(page, MAP_FAILED);
+  auto* words = new (page) std::atomic<std::uint32_t>[2];
+  words[0].store(0);
+  words[1].store(0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    words[1].store(1);
+    while (words[0].load() == 0) futex_wait(words[0], 0, kLostWakeUp);
+    ::_exit(0);
+  }
+  while (words[1].load() == 0) std::this_thread::sleep_for(1ms);
+  std::this_thread::sleep_for(20ms);  // by now it sleeps, most likely
   const auto begin = Clock::now();
-  control_block[0].wakeup_flags().sleep(NodeControlBlock::Sleeper::engine,
-                                        [] { return WakeupFlags::kNoSleep; });
+  words[0].store(1);
+  futex_wake(words[0]);
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   EXPECT_LT(Clock::now() - begin, kLostWakeUp / 2);
-  const auto second = Clock::now();
-  control_block[0].wakeup_flags().sleep(NodeControlBlock::Sleeper::engine, [] { return 20ms; });
-  EXPECT_GE(Clock::now() - second, 19ms);
-  EXPECT_LT(Clock::now() - second, kLostWakeUp / 2);
+  ::munmap(page, 4096);
+}
+
+std::vector<std::byte> message_of(std::uint64_t number) {
+  return std::vector<std::byte>(number % 40, static_cast<std::byte>(number));
+}
+
+TEST(Mailbox, OneWriterAndOneReaderAtATime) {
+  MailboxHead head{};
+  std::vector<std::byte> memory(101);
+  Mailbox mailbox(&head, memory.data(), memory.size());
+  constexpr std::uint64_t kMessages = 20000;
+  const std::jthread writer([&] {
+    for (std::uint64_t n = 0; n < kMessages; ++n) {
+      while (!mailbox.try_push(message_of(n))) std::this_thread::yield();
+    }
+  });
+  for (std::uint64_t n = 0; n < kMessages;) {
+    const auto message = mailbox.pop();
+    if (!message) {
+      std::this_thread::yield();
+      continue;
+    }
+    ASSERT_EQ(*message, message_of(n));
+    ++n;
+  }
+}
+
+TEST(SharedNote, IsReadWholeWhileItIsWritten) {
+  const auto note = std::make_unique<SharedNote>();
+  std::atomic<bool> stop{false};
+  std::jthread writer([&] {
+    for (int i = 1; !stop.load(); ++i) {
+      note->write(
+          std::string(static_cast<std::size_t>(1 + i % 90), static_cast<char>('a' + i % 26)),
+          std::chrono::nanoseconds(1 + i % 26));
+    }
+  });
+  for (int i = 0; i < 20000; ++i) {
+    const auto read = note->read();
+    if (!read) continue;
+    const char letter = static_cast<char>('a' + (read->time.count() - 1));
+    ASSERT_EQ(read->text, std::string(read->text.size(), letter));
+  }
+  stop.store(true);
+}
+
+TEST(FirstCause, OfManyThatTellAtOnceOneIsFirstAndWhole) {
+  for (int round = 0; round < 200; ++round) {
+    const auto memory = std::make_unique<FirstCauseMemory>();
+    std::atomic<int> first{0};
+    std::vector<std::jthread> threads;
+    for (int r = 0; r < 4; ++r) {
+      threads.emplace_back([&, r] {
+        FirstCause own(*memory);
+        const std::string text(100 + static_cast<std::size_t>(r), static_cast<char>('a' + r));
+        if (own.publish(Error(ErrorCode::transport, text, r))) first.fetch_add(1);
+        const Error seen = own.get().value();
+        EXPECT_EQ(std::string(seen.what()), std::string(100 + static_cast<std::size_t>(seen.rank()),
+                                                        static_cast<char>('a' + seen.rank())));
+      });
+    }
+    threads.clear();
+    EXPECT_EQ(first.load(), 1);
+  }
 }
 
 }  // namespace

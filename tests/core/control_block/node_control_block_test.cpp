@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "tests/core/control_block/shared_control_block.h"
@@ -13,6 +16,7 @@
 namespace hora::internal {
 namespace {
 
+using namespace std::chrono_literals;
 using Arrival = ReadyWords::Arrival;
 
 /// The words of one id.
@@ -87,7 +91,7 @@ TEST_P(ReadyWordsOf, HaveAGenerationForEachId) {
   }
 }
 
-TEST_P(ReadyWordsOf, ForgetWhoWithdraws) {
+TEST_P(ReadyWordsOf, ForgetWhoWithdrawsAndAllByAReset) {
   for (const int rank : {0, size_ - 1}) {
     words_(0).arrive(rank);
     words_(1).withdraw(rank);
@@ -95,16 +99,12 @@ TEST_P(ReadyWordsOf, ForgetWhoWithdraws) {
     words_(0).withdraw(rank);
     EXPECT_TRUE(words_(0).ranks().none());
   }
-  arrive_all(0, 0);
-}
-
-TEST_P(ReadyWordsOf, ForgetAllByAReset) {
   for (int rank = 1; rank < size_; ++rank) words_(0).arrive(rank);
   words_(1).reset();
   EXPECT_EQ(words_(0).ranks().count(), static_cast<std::size_t>(size_ - 1));
   words_(0).reset();
   EXPECT_TRUE(words_(0).ranks().none());
-  arrive_all(0, size_ - 1);
+  arrive_all(0, 0);
 }
 
 // 15 bits of rounds, 16 of generations.
@@ -128,7 +128,6 @@ TEST(LocalRanksOfANode, AreTheLowest) {
   EXPECT_FALSE(all_local_ranks(200)[200]);
 }
 
-using Arrival = NodeControlBlock::Arrival;
 using test::SharedControlBlock;
 using Ids = std::vector<Id>;
 
@@ -154,36 +153,25 @@ Ids next_ids(NodeControlBlock& control_block) {
   return batch ? batch->ids : Ids{};
 }
 
-TEST(ControlBlock, TheLastArriverAppendsTheIdToTheLogOfASingleNode) {
+TEST(ControlBlock, TheLastArriverAppendsTheIdToTheLog) {
   SharedControlBlock control_block(shape(3, true));
   const Id id = make_id(5, 0);
-  EXPECT_EQ(control_block[2].arrive(id, at(128)), Arrival::waiting);
-  EXPECT_EQ(control_block[0].arrive(id, at(64)), Arrival::waiting);
-  EXPECT_EQ(control_block[1].ready_ranks(id), 0b101u);
+  EXPECT_EQ(control_block[0].last_arrival(id).local_rank, -1);
+  EXPECT_EQ(control_block[2].arrive(id, at(128), 5ms), Arrival::waiting);
+  EXPECT_EQ(control_block[0].last_arrival(id).late, std::chrono::nanoseconds::max()) << "alone";
+  EXPECT_EQ(control_block[0].arrive(id, at(64), 2ms), Arrival::waiting);
   EXPECT_EQ(control_block[0].last_run(id), 0u);
   EXPECT_FALSE(control_block[0].log_has_pending_work());
-  EXPECT_EQ(control_block[1].arrive(id, at(192)), Arrival::complete);
-  EXPECT_EQ(control_block[0].ready_ranks(id), 0u);
+  EXPECT_EQ(control_block[1].arrive(id, at(192), 9ms), Arrival::complete);
   EXPECT_GT(control_block[0].last_run(id), 0u);
   for (int r = 0; r < 3; ++r) {
     EXPECT_TRUE(control_block[r].log_has_pending_work());
     EXPECT_EQ(next_ids(control_block[r]), Ids{id});
     EXPECT_FALSE(control_block[r].log_has_pending_work());
-    EXPECT_EQ(control_block[r].location(id, 0), at(64));
-    EXPECT_EQ(control_block[r].location(id, 1), at(192));
-    EXPECT_EQ(control_block[r].location(id, 2), at(128));
+    EXPECT_EQ(control_block[r].last_arrival(id).local_rank, 1);
+    EXPECT_EQ(control_block[r].last_arrival(id).at, 9ms);
+    EXPECT_EQ(control_block[r].last_arrival(id).late, 4ms);
   }
-  EXPECT_FALSE(control_block[0].pop_arrival().has_value());
-}
-
-TEST(ControlBlock, TheLastArriverTellsTheLeaderWhereThereAreSeveralNodes) {
-  SharedControlBlock control_block(shape(2, false));
-  EXPECT_EQ(control_block[0].arrive(3, at(0)), Arrival::waiting);
-  EXPECT_FALSE(control_block[0].leader_has_pending_work());
-  EXPECT_EQ(control_block[1].arrive(3, at(0)), Arrival::complete);
-  EXPECT_TRUE(control_block[0].leader_has_pending_work());
-  EXPECT_FALSE(control_block[0].log_has_pending_work());
-  EXPECT_EQ(control_block[0].pop_arrival(), Id{3});
   EXPECT_FALSE(control_block[0].pop_arrival().has_value());
 }
 
@@ -198,34 +186,6 @@ TEST(ControlBlock, TheLeaderLearnsOnceThatARankIsResized) {
   control_block[1].arrive(id, at(0));
   control_block[0].arrive(id, at(64));
   EXPECT_FALSE(control_block[0].take_resized(id));
-}
-
-TEST(ControlBlock, ARetiredIdIsStale) {
-  SharedControlBlock control_block(shape(2, true));
-  const Id old = make_id(4, 0);
-  control_block[1].arrive(old, at(0));
-  EXPECT_FALSE(control_block[0].retire(old, /*only_idle=*/true)) << "rank 1 is ready for it";
-  EXPECT_EQ(control_block[0].ready_ranks(old), 0b10u);
-  EXPECT_TRUE(control_block[0].retire(old, /*only_idle=*/false));
-  EXPECT_EQ(control_block[0].arrive(old, at(0)), Arrival::stale);
-  EXPECT_EQ(control_block[0].ready_ranks(old), 0u);
-
-  const Id next = make_id(4, 1);
-  EXPECT_EQ(control_block[0].ready_ranks(next), 0u) << "no rank is ready for the new id";
-  EXPECT_EQ(control_block[0].arrive(next, at(0)), Arrival::waiting);
-  EXPECT_TRUE(control_block[0].retire(old, true)) << "again: nothing to do";
-  EXPECT_EQ(control_block[0].ready_ranks(next), 0b01u);
-  EXPECT_EQ(control_block[1].arrive(next, at(0)), Arrival::complete);
-  EXPECT_EQ(next_ids(control_block[0]), Ids{next});
-}
-
-TEST(ControlBlock, GenerationsWrapAround) {
-  SharedControlBlock control_block(shape(1, true));
-  for (std::uint32_t generation = 0; generation < 65536; ++generation) {
-    ASSERT_TRUE(control_block[0].retire(make_id(2, generation), true));
-  }
-  EXPECT_EQ(control_block[0].arrive(make_id(2, 65535), at(0)), Arrival::stale);
-  EXPECT_EQ(control_block[0].arrive(make_id(2, 0), at(0)), Arrival::complete);
 }
 
 TEST(ControlBlock, ControlPayloadsKeepTheirPlaceInTheLog) {
@@ -268,21 +228,6 @@ TEST(ControlBlock, TheLogHoldsABoundedNumberOfControlPayloads) {
   EXPECT_TRUE(control_block[0].next_batch().has_value());
   EXPECT_TRUE(control_block[0].push_control({}));
   EXPECT_FALSE(control_block[0].push_control({}));
-}
-
-TEST(ControlBlock, MailKeepsItsOrderPerRankAndIsRefusedWhenThereIsNoRoom) {
-  SharedControlBlock control_block(shape(2, true));
-  int pushed = 0;
-  while (control_block[1].push_mail(payload(60, pushed))) ++pushed;
-  EXPECT_EQ(pushed, 4);
-  EXPECT_TRUE(control_block[0].push_mail(payload(5, 99)));
-  EXPECT_TRUE(control_block[0].leader_has_pending_work());
-  for (int value = 0; value < pushed; ++value) {
-    EXPECT_EQ(control_block[0].pop_mail(1), payload(60, value));
-  }
-  EXPECT_FALSE(control_block[0].pop_mail(1).has_value());
-  EXPECT_EQ(control_block[0].pop_mail(0), payload(5, 99));
-  EXPECT_FALSE(control_block[0].leader_has_pending_work());
 }
 
 // Whatever the page holds, a reader stays inside of it (AddressSanitizer checks) and terminates.
@@ -374,18 +319,104 @@ TEST(ControlBlock, LongRandomRunsStayInOrder) {
   }
 }
 
-TEST(NodeControlBlock, KnowsWhoCameLastAndHowLate) {
-  using namespace std::chrono_literals;
-  test::SharedControlBlock control_block({.local_size = 3, .id_capacity = 16});
-  EXPECT_EQ(control_block[0].last_arrival(2).local_rank, -1);
-  control_block[2].arrive(2, at(0), 5ms);
-  control_block[0].arrive(2, at(0), 2ms);
-  control_block[1].arrive(2, at(0), 9ms);
-  EXPECT_EQ(control_block[0].last_arrival(2).local_rank, 1);
-  EXPECT_EQ(control_block[0].last_arrival(2).at, 9ms);
-  EXPECT_EQ(control_block[0].last_arrival(2).late, 4ms);
-  control_block[1].arrive(3, at(0), 9ms);
-  EXPECT_EQ(control_block[0].last_arrival(3).late, std::chrono::nanoseconds::max()) << "alone";
+using Bytes = std::vector<std::byte>;
+
+Bytes message_of(std::size_t length, std::uint64_t number) {
+  Bytes bytes(length);
+  for (std::size_t i = 0; i < length; ++i) bytes[i] = static_cast<std::byte>(number * 31 + i);
+  return bytes;
+}
+
+TEST(Mailbox, RandomTrafficAgainstAQueue) {
+  auto random = test::generator();
+  for (const std::size_t capacity : {4u, 5u, 37u, 256u}) {
+    MailboxHead head{};
+    Bytes memory(capacity);
+    Mailbox mailbox(&head, memory.data(), capacity);
+    std::deque<Bytes> model;
+    std::size_t used = 0;
+    for (std::uint64_t n = 0; n < 20000; ++n) {
+      if (random() % 2 == 0) {
+        const Bytes message = message_of(random() % (capacity + 3), n);
+        const bool room = used + 4 + message.size() <= capacity;
+        ASSERT_EQ(mailbox.try_push(message), room);
+        if (!room) continue;
+        model.push_back(message);
+        used += 4 + message.size();
+      } else {
+        ASSERT_EQ(mailbox.empty(), model.empty());
+        const auto message = mailbox.pop();
+        ASSERT_EQ(message.has_value(), !model.empty());
+        if (!message) continue;
+        ASSERT_EQ(*message, model.front());
+        used -= 4 + model.front().size();
+        model.pop_front();
+      }
+    }
+  }
+}
+
+TEST(Mailbox, WhatCannotBeIsAnError) {
+  for (const std::uint32_t length : {21u, 64u, 200u, ~0u}) {
+    MailboxHead head{};
+    Bytes memory(64);
+    Mailbox mailbox(&head, memory.data(), memory.size());
+    ASSERT_TRUE(mailbox.try_push(message_of(16, 1)));
+    std::memcpy(memory.data(), &length, sizeof length);
+    EXPECT_THROW(mailbox.pop(), Error) << "length " << length;
+  }
+  for (const std::uint64_t written : {std::uint64_t{1}, std::uint64_t{3}, std::uint64_t{65},
+                                      std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
+    MailboxHead head{};
+    Bytes memory(64, std::byte{255});
+    head.written.store(written);
+    EXPECT_THROW(Mailbox(&head, memory.data(), memory.size()).pop(), Error) << written;
+  }
+  Bytes memory(64);
+  const ByteRing ring(memory.data(), memory.size());
+  EXPECT_EQ(ring.read(60, 64).size(), 64u);
+  EXPECT_THROW(ring.read(0, 65), Error);
+  EXPECT_FALSE(ring.fits(10, 74, 65)) << "a reader's position that is ahead";
+}
+
+TEST(SharedNote, HoldsTheLastText) {
+  const auto note = std::make_unique<SharedNote>();
+  EXPECT_FALSE(note->read());
+  for (const std::size_t length : {0, 1, 7, 8, 9, 95, 96, 200}) {
+    const std::string text(length, 'x');
+    note->write(text, 5s);
+    EXPECT_EQ(note->read().value().text, text.substr(0, SharedNote::kMostBytes));
+    EXPECT_EQ(note->read().value().time, 5s);
+  }
+  note->clear();
+  EXPECT_FALSE(note->read());
+}
+
+TEST(FirstCause, IsTheFirstThatIsPublishedAndReadWithinItsBounds) {
+  const auto memory = std::make_unique<FirstCauseMemory>();
+  FirstCause cause(*memory);
+  EXPECT_FALSE(cause.is_published());
+  EXPECT_FALSE(cause.get());
+  const std::string text = "begin" + std::string(9000, 'x');
+  EXPECT_TRUE(cause.publish(Error(ErrorCode::timeout, text, 3, std::string(3000, 't'))));
+  EXPECT_FALSE(cause.publish(Error(ErrorCode::transport, "second", 1, "g")));
+  EXPECT_TRUE(cause.is_published());
+  const Error error = FirstCause(*memory).get().value();
+  EXPECT_EQ(error.code(), ErrorCode::timeout);
+  EXPECT_TRUE(std::string_view(error.what()).starts_with("begin"));
+  EXPECT_LE(std::string(error.what()).size(), memory->text.size());
+  EXPECT_EQ(error.rank(), 3);
+  EXPECT_EQ(error.tensor(), std::string(memory->tensor.size(), 't'));
+  // Damaged.
+  memory->code = 77;
+  memory->text_bytes = 0xffffffffU;
+  memory->tensor_bytes = 1U << 20;
+  EXPECT_EQ(cause.get().value().code(), ErrorCode::transport);
+  EXPECT_LE(cause.get()->tensor().size(), memory->tensor.size());
+  // One who dies while it publishes leaves nothing.
+  memory->state.store(FirstCauseMemory::kPublishing);
+  EXPECT_FALSE(cause.publish(Error(ErrorCode::transport, "own")));
+  EXPECT_FALSE(cause.get());
 }
 
 }  // namespace

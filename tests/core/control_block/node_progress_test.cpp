@@ -118,7 +118,7 @@ Location place(std::uint64_t offset) {
   return {.window = 0, .reserved = 0, .offset = offset};
 }
 
-// What an owner writes before it publishes is what every copier reads, however far apart they are.
+// Every copier reads what an owner has written before it published, however far apart they are.
 TEST(ExchangeRounds, OrdersWhatOwnersWriteAndOthersRead) {
   constexpr int kRanks = 3;
   constexpr int kOwners = 2;

@@ -8,7 +8,6 @@
 
 #include "core/flight/flight_recorder.h"
 #include "core/flight/record_reader.h"
-#include "core/flight/record_writer.h"
 #include "tests/core/engine/engine_fixture.h"
 
 namespace hora::internal {
@@ -27,26 +26,6 @@ INSTANTIATE_TEST_SUITE_P(Layouts, ArrivalsOnLayouts,
                          testing::Values(std::vector{3}, std::vector{1, 1, 1}, std::vector{2, 2},
                                          std::vector{1, 2, 1}),
                          test::layout_name);
-
-TEST_P(ArrivalsOnLayouts, TheRootNamesTheRankThatIsLate) {
-  constexpr int kRounds = 20;
-  ThreadWorld world(options());
-  const int late = world.size() - 1;
-  on_all_ranks(world, [&](int rank) {
-    std::vector<float> values(8, 1.0F);
-    for (int i = 0; i < kRounds; ++i) {
-      if (rank == late) std::this_thread::sleep_for(20ms);
-      world.engine(rank).submit_and_wait("g", floats(8), bytes(values));
-    }
-  });
-  for (int rank = 0; rank < world.size(); ++rank) world.engine(rank).stop();
-  const std::string text = world.engine(0).arrivals_text();
-  // The first time negotiates the name.
-  EXPECT_THAT(text, HasSubstr("of 19, "));
-  // The most frequent one stands first; on busy cores another rank may be late now and then.
-  EXPECT_THAT(text, HasSubstr("before:\n  rank " + std::to_string(late) + ": "));
-  EXPECT_THAT(world.engine(late).arrivals_text(), IsEmpty()) << "the root alone knows";
-}
 
 /// Rank 0's record, as under `horarun --watch`.
 TEST_P(ArrivalsOnLayouts, AreCountedByPhaseAndLeftWhereTheyAreWatched) {
@@ -77,7 +56,7 @@ TEST_P(ArrivalsOnLayouts, AreCountedByPhaseAndLeftWhereTheyAreWatched) {
   EXPECT_GE(seen->decisions, 30u);
   EXPECT_NEAR(static_cast<double>(seen->steps), static_cast<double>(seen->decisions) / 2, 1);
   ASSERT_EQ(seen->rows.size(), static_cast<std::size_t>(world.size()));
-  const auto row = std::ranges::find(seen->rows, late, &RecordedArrivalsRow::rank);
+  const auto row = std::ranges::find(seen->rows, late, &RankArrivals::rank);
   ASSERT_NE(row, seen->rows.end());
   // Half of the collectives are those for which it is late.
   EXPECT_GE(static_cast<double>(row->last), 0.3 * static_cast<double>(seen->decisions));

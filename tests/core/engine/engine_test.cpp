@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <iterator>
 #include <memory>
 #include <random>
 #include <string>
@@ -27,61 +26,6 @@ using test::ThreadWorldOptions;
 
 class EngineOnLayouts : public test::EngineFixture {};
 INSTANTIATE_TEST_SUITE_P(Layouts, EngineOnLayouts, test::engine_layouts, test::layout_name);
-
-TEST_P(EngineOnLayouts, SumsFirstTimeAndFromTheCache) {
-  ThreadWorld world(options());
-  on_all_ranks(world, [&](int rank) {
-    for (int round = 0; round < 5; ++round) {
-      for (const std::int64_t count : {0, 1, 17, 5000}) {
-        std::vector<float> values(static_cast<std::size_t>(count));
-        for (std::size_t i = 0; i < values.size(); ++i) {
-          values[i] = static_cast<float>(static_cast<std::size_t>(rank + round) + i);
-        }
-        world.engine(rank).submit_and_wait("x" + std::to_string(count), floats(count),
-                                           bytes(values));
-        const int n = world.size();
-        for (std::size_t i = 0; i < values.size(); ++i) {
-          const auto expected =
-              static_cast<float>(static_cast<std::size_t>(n * (n - 1) / 2 + n * round) +
-                                 static_cast<std::size_t>(n) * i);
-          ASSERT_EQ(values[i], expected) << "rank " << rank << " count " << count << " at " << i;
-        }
-      }
-    }
-  });
-}
-
-// In one node each rank sums its slice of such tensors in its own memory, but only where it waits.
-TEST_P(EngineOnLayouts, LargeTensorsAreRightForWaitingAndForAsynchronousRanks) {
-  ThreadWorld world(options());
-  const std::int64_t count = static_cast<std::int64_t>(kAloneBytes / sizeof(float)) + 1 +
-                             static_cast<std::int64_t>(test::generator()() % 5000);
-  on_all_ranks(world, [&](int rank) {
-    Engine& engine = world.engine(rank);
-    for (int round = 0; round < 4; ++round) {
-      std::vector<float> values(static_cast<std::size_t>(count));
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        values[i] = static_cast<float>((static_cast<std::size_t>(rank + round) + i) % 1000);
-      }
-      std::vector<float> small(10, 1.0F);
-      const auto beside = engine.submit("small", floats(10), bytes(small));
-      if ((rank + round) % 2 == 0) {
-        engine.submit_and_wait("large", floats(count), bytes(values));
-      } else {
-        engine.wait(*engine.submit("large", floats(count), bytes(values)));
-      }
-      engine.wait(*beside);
-      EXPECT_EQ(small, std::vector<float>(10, static_cast<float>(world.size())));
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        std::size_t expected = 0;
-        for (int r = 0; r < world.size(); ++r) {
-          expected += (static_cast<std::size_t>(r + round) + i) % 1000;
-        }
-        ASSERT_EQ(values[i], static_cast<float>(expected)) << "rank " << rank << " at " << i;
-      }
-    }
-  });
-}
 
 TEST_P(EngineOnLayouts, CrossedOrdersFinishAndAreRight) {
   ThreadWorld world(options());
@@ -114,41 +58,6 @@ TEST_P(EngineOnLayouts, CrossedOrdersFinishAndAreRight) {
   });
 }
 
-TEST_P(EngineOnLayouts, MemoryOfTheNodeIsUsedInPlace) {
-  ThreadWorld world(options());
-  on_all_ranks(world, [&](int rank) {
-    const NodeMemory::MemoryBlock block = world.memory(rank).allocate(4000);
-    auto* values = reinterpret_cast<float*>(block.data);
-    for (int round = 0; round < 3; ++round) {
-      std::fill(values, values + 1000, 2.0F);
-      world.engine(rank).submit_and_wait("inside", floats(999, ReduceOp::average), block.data);
-      EXPECT_EQ(values[998], 2.0F);
-      EXPECT_EQ(values[999], 2.0F);
-    }
-    world.memory(rank).release(block.data);
-  });
-}
-
-TEST_P(EngineOnLayouts, EnginesAlsoRunStepped) {
-  ThreadWorld world(options(/*threads=*/false));
-  std::vector<std::vector<float>> values(static_cast<std::size_t>(world.size()),
-                                         std::vector<float>(2000, 1.0F));
-  for (int round = 0; round < 3; ++round) {
-    std::vector<std::shared_ptr<Operation>> submissions;
-    for (int rank = 0; rank < world.size(); ++rank) {
-      auto& own = values[static_cast<std::size_t>(rank)];
-      std::fill(own.begin(), own.end(), 1.0F);
-      submissions.push_back(world.engine(rank).submit("s", floats(2000), bytes(own)));
-    }
-    for (int i = 0; i < 1000; ++i) world.progress();
-    for (int rank = 0; rank < world.size(); ++rank) {
-      ASSERT_TRUE(submissions[static_cast<std::size_t>(rank)]->finished()) << "round " << round;
-      world.engine(rank).wait(*submissions[static_cast<std::size_t>(rank)]);
-      EXPECT_EQ(values[static_cast<std::size_t>(rank)][1999], static_cast<float>(world.size()));
-    }
-  }
-}
-
 TEST_P(EngineOnLayouts, DisagreementIsTheSameErrorEverywhereAndTheNextOneIsRight) {
   if (options().node_sizes == std::vector<int>{1}) return;  // no rank to disagree with
   ThreadWorld world(options());
@@ -174,18 +83,6 @@ TEST_P(EngineOnLayouts, DisagreementIsTheSameErrorEverywhereAndTheNextOneIsRight
     EXPECT_NE(texts.front().find("[8]"), std::string::npos) << texts.front();
     EXPECT_NE(texts.front().find("rank " + std::to_string(world.size() - 1)), std::string::npos);
   }
-}
-
-TEST_P(EngineOnLayouts, ANameMayChangeItsShapeOnAllRanks) {
-  ThreadWorld world(options());
-  on_all_ranks(world, [&](int rank) {
-    for (int round = 1; round < 30; ++round) {
-      std::vector<float> values(static_cast<std::size_t>(1 + round / 3), 1.0F);
-      world.engine(rank).submit_and_wait("g", floats(static_cast<std::int64_t>(values.size())),
-                                         bytes(values));
-      ASSERT_EQ(values.back(), static_cast<float>(world.size()));
-    }
-  });
 }
 
 TEST_P(EngineOnLayouts, MoreNamesThanIdsStillWork) {
@@ -276,7 +173,7 @@ TEST(Engine, AnOrphanedSubmissionFreesItsNameWhenItEnds) {
   });
 }
 
-/// Of a large tensor the engine reads this rank's slice where the caller has it, until the handle
+/// The engine reads this rank's slice of a large tensor where the caller has it, until the handle
 /// is dropped.
 void expect_that_an_orphan_leaves_memory_alone(std::vector<int> node_sizes) {
   ThreadWorld world({.node_sizes = std::move(node_sizes), .settings = {}, .engine_threads = true});
@@ -334,62 +231,6 @@ TEST(Engine, AnOrphanWhoseMemoryIsInMessagesIsWaitedFor) {
       while (!orphan->finished()) std::this_thread::yield();
       EXPECT_EQ(values, std::vector<float>(kCount, 100.0F)) << "round " << round;
     });
-  }
-}
-
-std::vector<float> numbers(std::size_t count, int factor) {
-  std::vector<float> values(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    values[i] = static_cast<float>(factor) * static_cast<float>(i % 1021);
-  }
-  return values;
-}
-
-/// Blocks that exceed the caches together, of lengths around the ends of slices. On the last rank
-/// one tensor lies in its windows, and the handle of another is dropped.
-TEST(Engine, ManyLargeTensorsInFlightOfWhichOneIsOrphaned) {
-  constexpr std::ptrdiff_t kAround[] = {-17, -16, -1, 0, 1, 15, 16, 17, 65};
-  constexpr std::size_t kLength = 1 << 19, kInWindow = 3, kOrphaned = 7;
-  static_assert(std::size(kAround) * kLength * sizeof(float) > BlockVolume::kCached);
-  const auto on_rank = [&](ThreadWorld& world, int rank) {
-    Engine& engine = world.engine(rank);
-    const bool is_last = rank == world.size() - 1;
-    for (const bool is_known : {false, true}) {
-      std::vector<std::vector<float>> tensors;
-      std::vector<std::byte*> data;
-      std::vector<std::shared_ptr<Operation>> submissions;
-      for (std::size_t t = 0; t < std::size(kAround); ++t) {
-        std::vector<float>& values = tensors.emplace_back(numbers(kLength + kAround[t], rank + 1));
-        data.push_back(bytes(values));
-        if (is_last && t == kInWindow) {
-          data[t] = world.memory(rank).allocate(values.size() * sizeof(float)).data;
-          std::memcpy(data[t], values.data(), values.size() * sizeof(float));
-        }
-        // An orphan's name becomes free later.
-        const std::string round = t == kOrphaned && is_known ? "again " : "";
-        submissions.push_back(engine.submit(
-            round + std::to_string(t), floats(static_cast<std::int64_t>(values.size())), data[t]));
-      }
-      if (is_last) {
-        engine.detach(submissions[kOrphaned]);
-        tensors[kOrphaned].assign(tensors[kOrphaned].size(), -1.0F);
-      }
-      for (std::size_t t = 0; t < std::size(kAround); ++t) {
-        auto expected = numbers(tensors[t].size(), world.size() * (world.size() + 1) / 2);
-        if (is_last && t == kOrphaned) {
-          while (!submissions[t]->finished()) std::this_thread::yield();
-          expected.assign(expected.size(), -1.0F);
-        } else {
-          engine.wait(*submissions[t]);
-        }
-        EXPECT_EQ(std::memcmp(data[t], expected.data(), expected.size() * sizeof(float)), 0)
-            << "rank " << rank << " of " << world.size() << ", tensor " << t << ", " << is_known;
-      }
-    }
-  };
-  for (int ranks = 1; ranks <= 4; ++ranks) {
-    ThreadWorld world({.node_sizes = {ranks}, .settings = {}, .engine_threads = true});
-    on_all_ranks(world, [&](int rank) { on_rank(world, rank); });
   }
 }
 

@@ -1,79 +1,34 @@
+// Joining, process sets, and nodes of more ranks than a ready word has bits.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <algorithm>
 #include <functional>
-#include <limits>
+#include <string>
 #include <thread>
 
 #include "tests/core/engine/engine_fixture.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal {
 namespace {
 
-Signature floats(std::size_t count, ReduceOp op = ReduceOp::sum) {
-  Signature signature;
-  signature.op = op;
-  signature.shape = {static_cast<std::int64_t>(count)};
-  return signature;
-}
+using namespace std::chrono_literals;
+using test::bytes;
+using test::expect_error;
+using test::floats;
+using test::ThreadWorld;
+using testing::ContainsRegex;
 
 std::vector<float> reduced(Engine& engine, const std::string& name, std::size_t count, float value,
                            ReduceOp op = ReduceOp::sum, ProcessSet set = kWorld) {
   std::vector<float> values(count, value);
-  engine.submit_and_wait({name, floats(count, op), reinterpret_cast<std::byte*>(values.data())},
-                         set);
+  engine.submit_and_wait({name, floats(static_cast<std::int64_t>(count), op), bytes(values)}, set);
   return values;
 }
 
-/// What ranks 0 .. size-1 but `absent` make of the values rank + 2.
-float expected(ReduceOp op, int size, const std::vector<bool>& absent) {
-  float result = op == ReduceOp::min       ? std::numeric_limits<float>::infinity()
-                 : op == ReduceOp::max     ? -std::numeric_limits<float>::infinity()
-                 : op == ReduceOp::product ? 1.0F
-                                           : 0.0F;
-  for (int rank = 0; rank < size; ++rank) {
-    if (absent[static_cast<std::size_t>(rank)]) continue;
-    const auto value = static_cast<float>(rank + 2);
-    result = op == ReduceOp::min       ? std::min(result, value)
-             : op == ReduceOp::max     ? std::max(result, value)
-             : op == ReduceOp::product ? result * value
-                                       : result + value;
-  }
-  return op == ReduceOp::average ? result / static_cast<float>(size) : result;
-}
-
 class JoinOnLayouts : public test::OnLayouts {};
-
-// Each rank in turn joins first, while the others reduce: names that are new, and known ones.
-TEST_P(JoinOnLayouts, TheOthersReduceWithoutTheOneThatJoinedFirst) {
-  constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::average, ReduceOp::min, ReduceOp::max,
-                               ReduceOp::product};
-  std::vector<std::vector<int>> last(static_cast<std::size_t>(world_.size()));
-  on_all_ranks([&](int rank, Engine& engine) {
-    const int size = world_.size();
-    for (int first = 0; first < size; ++first) {
-      std::vector<bool> absent(static_cast<std::size_t>(size));
-      absent[static_cast<std::size_t>(first)] = size > 1;
-      for (int round = 0; round < 3 && rank != first; ++round) {
-        for (const ReduceOp op : kOps) {
-          for (const std::size_t count : {std::size_t{1}, std::size_t{1500}}) {
-            const std::string name =
-                std::string(name_of(op)) + std::to_string(first / 2) + "." + std::to_string(count);
-            const auto values = reduced(engine, name, count, static_cast<float>(rank + 2), op);
-            const float want = expected(op, size, absent);
-            for (const float value : values) ASSERT_FLOAT_EQ(value, want) << name;
-          }
-        }
-      }
-      last[static_cast<std::size_t>(rank)].push_back(engine.join(kWorld));
-      const auto values = reduced(engine, "after", 7, static_cast<float>(rank + 2));
-      const std::vector<bool> none(static_cast<std::size_t>(size));
-      ASSERT_EQ(values[6], expected(ReduceOp::sum, size, none));
-    }
-  });
-  for (const auto& ranks : last) EXPECT_EQ(ranks, last.front());
-}
 
 // Uneven numbers of batches, as at the end of an epoch: sums are of the ranks that had data.
 TEST_P(JoinOnLayouts, RanksRunOutOfDataOneAfterTheOther) {
@@ -105,7 +60,7 @@ TEST_P(JoinOnLayouts, OtherCollectivesFailClearlyAndJoinStillAgrees) {
       std::vector<float> values(5, 1.0F);
       Signature signature = floats(5);
       signature.kind = OperationKind::broadcast;
-      const Request request{"b", signature, reinterpret_cast<std::byte*>(values.data())};
+      const Request request{"b", signature, bytes(values)};
       engine.submit_and_wait(Request(request));  // known from then on
       if (rank != world_.size() - 1) {
         for (int again = 0; again < 2; ++again) {
@@ -128,35 +83,187 @@ TEST_P(JoinOnLayouts, OtherCollectivesFailClearlyAndJoinStillAgrees) {
   });
 }
 
-TEST_P(JoinOnLayouts, WaitsForWhatThisRankHasInFlight) {
-  on_all_ranks([&](int rank, Engine& engine) {
-    std::vector<float> values(9, static_cast<float>(rank));
-    const auto open = engine.submit("x", floats(9), reinterpret_cast<std::byte*>(values.data()));
-    engine.join(kWorld);
-    engine.wait(*open);
-    EXPECT_EQ(values.front(), static_cast<float>(world_.size() * (world_.size() - 1) / 2));
-  });
-}
-
-TEST_P(JoinOnLayouts, OnAProcessSet) {
-  on_all_ranks([&](int rank, Engine& engine) {
-    std::vector<int> all;
-    for (int r = 0; r < world_.size(); ++r) all.push_back(r);
-    const ProcessSet set = engine.add_set(all);
-    if (rank != 0) {
-      EXPECT_EQ(reduced(engine, "x", 3, 1.0F, ReduceOp::sum, set).front(),
-                static_cast<float>(world_.size() - 1));
-    }
-    engine.join(set);
-    EXPECT_EQ(reduced(engine, "x", 3, 1.0F).front(), static_cast<float>(world_.size()));
-  });
-}
-
 INSTANTIATE_TEST_SUITE_P(Layouts, JoinOnLayouts,
                          testing::Values(std::vector{1}, std::vector{2}, std::vector{4},
                                          std::vector{1, 1}, std::vector{2, 2}, std::vector{3, 2},
                                          std::vector{1, 2, 1}, std::vector{1, 1, 1, 1, 1}),
                          test::layout_name);
+
+/// The sum over the set's ranks of (rank + 1) in every element.
+void expect_sum(Engine& engine, ProcessSet set, int rank, const std::string& name,
+                std::size_t count) {
+  std::vector<float> values(count, static_cast<float>(rank + 1));
+  engine.submit_and_wait({name, floats(static_cast<std::int64_t>(count)), bytes(values)}, set);
+  float expected = 0;
+  for (const int member : engine.ranks_of(set)) expected += static_cast<float>(member + 1);
+  for (const float value : values) ASSERT_EQ(value, expected) << name << " on rank " << rank;
+}
+
+std::string text_of(const std::function<void()>& call, ErrorCode code) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "expected an error";
+  return {};
+}
+
+bool contains(const std::vector<int>& ranks, int rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+class ProcessSetsOnLayouts : public test::OnLayouts {
+ protected:
+  std::vector<int> ranks_where(const std::function<bool(int)>& chosen) {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < world_.size(); ++rank) {
+      if (chosen(rank)) ranks.push_back(rank);
+    }
+    return ranks;
+  }
+};
+
+// Random overlapping sets, each used by a thread of its own on every rank, in crossed orders.
+TEST_P(ProcessSetsOnLayouts, OverlappingSetsAreActiveAtOnce) {
+  constexpr int kSets = 4;
+  std::mt19937_64 random(test::seed());
+  std::vector<std::vector<int>> sets;
+  while (sets.size() < kSets) {
+    auto ranks = ranks_where([&](int) { return random() % 3 != 0; });
+    if (!ranks.empty()) sets.push_back(std::move(ranks));
+  }
+  on_all_ranks([&](int rank, Engine& engine) {
+    std::vector<std::jthread> threads;
+    for (const auto& ranks : sets) {
+      const ProcessSet set = engine.add_set(ranks);
+      EXPECT_EQ(engine.ranks_of(set), ranks);
+      if (!contains(ranks, rank)) continue;
+      threads.emplace_back([&engine, set, rank] {
+        for (int round = 0; round < 30; ++round) {
+          expect_sum(engine, set, rank, "a" + std::to_string(round % 3), 1 + 100 * (round % 7));
+        }
+      });
+    }
+    for (int round = 0; round < 30; ++round) expect_sum(engine, kWorld, rank, "a", 77);
+  });
+}
+
+TEST_P(ProcessSetsOnLayouts, DifferentListsAreTheSameErrorEverywhere) {
+  if (world_.size() < 2) return;  // one rank agrees with itself
+  std::vector<std::string> texts(static_cast<std::size_t>(world_.size()));
+  on_all_ranks([&](int rank, Engine& engine) {
+    texts[static_cast<std::size_t>(rank)] = text_of(
+        [&] {
+          engine.add_set(rank == 0 ? std::vector{0} : std::vector{0, 1});
+        },
+        ErrorCode::mismatch);
+    EXPECT_EQ(engine.add_set({1}), ProcessSet(1));
+  });
+  for (const std::string& text : texts) EXPECT_EQ(text, texts.front());
+}
+
+TEST_P(ProcessSetsOnLayouts, RemovedSetsTakeNothingAndLeaveTheOthersAlone) {
+  on_all_ranks([&](int rank, Engine& engine) {
+    const auto all = ranks_where([](int) { return true; });
+    for (std::uint32_t expected = 1; expected < 6; expected += 2) {
+      const ProcessSet first = engine.add_set(all);
+      const ProcessSet second = engine.add_set(all);
+      EXPECT_EQ(first, ProcessSet(expected));
+      expect_sum(engine, first, rank, "x", 10);
+      engine.remove_set(first);
+      text_of([&] { expect_sum(engine, first, rank, "x", 10); }, ErrorCode::invalid_argument);
+      text_of([&] { engine.remove_set(first); }, ErrorCode::invalid_argument);
+      text_of([&] { engine.ranks_of(first); }, ErrorCode::invalid_argument);
+      expect_sum(engine, second, rank, "x", 10);
+    }
+    text_of([&] { engine.remove_set(kWorld); }, ErrorCode::invalid_argument);
+  });
+}
+
+TEST_P(ProcessSetsOnLayouts, ASetInUseIsNotRemoved) {
+  on_all_ranks([&](int rank, Engine& engine) {
+    const auto all = ranks_where([](int) { return true; });
+    const ProcessSet set = engine.add_set(all);
+    std::vector<float> values(10, 1.0F);
+    const auto open = engine.submit({"x", floats(10), bytes(values)}, set);
+    text_of([&] { engine.remove_set(set); }, ErrorCode::invalid_use);
+    engine.wait(*open);
+    EXPECT_EQ(values.front(), static_cast<float>(world_.size()));
+    engine.remove_set(set);
+    expect_sum(engine, kWorld, rank, "x", 10);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, ProcessSetsOnLayouts,
+                         testing::Values(std::vector{1}, std::vector{2}, std::vector{4},
+                                         std::vector{1, 1}, std::vector{2, 2}, std::vector{3, 2},
+                                         std::vector{1, 2, 1}),
+                         test::layout_name);
+
+class ManyLocalRanks : public test::EngineFixture {
+ protected:
+  /// The sum of `values`, in each of which all are equal.
+  static float sum_of(Engine& engine, const std::string& name, std::int64_t count, float value) {
+    std::vector<float> values(static_cast<std::size_t>(count), value);
+    engine.submit_and_wait(name, floats(count), bytes(values));
+    const auto [least, most] = std::ranges::minmax(values);
+    EXPECT_EQ(least, most) << name;
+    return values.front();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Layouts, ManyLocalRanks,
+                         testing::Values(std::vector{33}, std::vector{100}, std::vector{2, 66}),
+                         test::layout_name);
+
+TEST_P(ManyLocalRanks, SumNewNamesAndKnownOnes) {
+  ThreadWorld world(options());
+  test::on_all_ranks(world, [&](int rank) {
+    const int n = world.size();
+    for (int round = 0; round < 4; ++round) {
+      for (const std::int64_t count : {1, 3000, 40'000}) {
+        const float sum = sum_of(world.engine(rank), "x" + std::to_string(count), count,
+                                 static_cast<float>(rank + round));
+        EXPECT_EQ(sum, static_cast<float>(n * (n - 1) / 2 + n * round)) << "on rank " << rank;
+      }
+    }
+  });
+}
+
+TEST_P(ManyLocalRanks, JoinOneAfterTheOther) {
+  ThreadWorld world(options());
+  std::vector<int> batches;
+  auto random = test::generator();
+  for (int rank = 0; rank < world.size(); ++rank) {
+    batches.push_back(static_cast<int>(random() % 4));
+  }
+  test::on_all_ranks(world, [&](int rank) {
+    for (int batch = 0; batch < batches[static_cast<std::size_t>(rank)]; ++batch) {
+      const auto with_data = std::ranges::count_if(batches, [=](int all) { return batch < all; });
+      EXPECT_EQ(sum_of(world.engine(rank), "a", 300, 1.0F), static_cast<float>(with_data));
+    }
+    world.engine(rank).join(kWorld);
+    EXPECT_EQ(sum_of(world.engine(rank), "a", 300, 1.0F), static_cast<float>(world.size()));
+  });
+}
+
+TEST_P(ManyLocalRanks, AreNamedWhereTheyLackACollective) {
+  ThreadWorld world(options());
+  const int last = world.size() - 1;
+  test::on_all_ranks(world, [&](int rank) {
+    Engine& engine = world.engine(rank);
+    EXPECT_EQ(sum_of(engine, "x", 5, 1.0F), static_cast<float>(world.size()));
+    if (rank == last) return;
+    std::vector<float> values(5, 1.0F);
+    Request request{"x", floats(5), bytes(values)};
+    request.timeout = 3s;
+    const Error error =
+        expect_error(ErrorCode::timeout, [&] { engine.submit_and_wait(std::move(request)); });
+    // Alone or, where others come as late, behind them.
+    EXPECT_THAT(error.what(), ContainsRegex("[ -]" + std::to_string(last) + " did not come"));
+  });
+}
 
 }  // namespace
 }  // namespace hora::internal

@@ -2,12 +2,15 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,7 +22,9 @@ namespace {
 using namespace std::chrono_literals;
 using test::bytes;
 using test::floats;
+using test::on_all_ranks;
 using test::ThreadWorld;
+using test::ThreadWorldOptions;
 
 TEST(PauseBetweenPolls, IsAShareOfTheTimeWaited) {
   EXPECT_EQ(pause_between_polls(0ns), 0ns);
@@ -32,23 +37,11 @@ TEST(PauseBetweenPolls, IsAShareOfTheTimeWaited) {
   EXPECT_EQ(pause_between_polls(1h), 10ms);
 }
 
-// What the polls of a wait take: a fortieth of a millisecond each, 1 % of a core.
-TEST(PauseBetweenPolls, ALongWaitHasFewPolls) {
-  Duration waited = 100us;
-  int polls = 0;
-  for (; waited < 5s; ++polls) waited += pause_between_polls(waited);
-  EXPECT_LT(polls, 2000);
-  EXPECT_LE(waited, 5s + 10ms);
-}
-
 /// A rank whose steps the test makes, all on one thread.
 class SteppedRank {
  public:
   explicit SteppedRank(EngineParts parts)
-      : parts_(std::move(parts)),
-        lock_(flags(), parts_.world.control_block->local_rank()),
-        sets_(parts_, lock_),
-        progress_(parts_, sets_, lock_) {}
+      : parts_(std::move(parts)), sets_(parts_), progress_(parts_, sets_) {}
   SteppedRank(const SteppedRank&) = delete;
   SteppedRank& operator=(const SteppedRank&) = delete;
 
@@ -57,16 +50,16 @@ class SteppedRank {
     return operations().submit({name, floats(count), bytes(values)}, Caller::goes_on);
   }
   bool step() {
-    const LockGuard lock(lock_);
+    const LockGuard lock(progress_.lock());
     return progress_.step();
   }
   bool is_unfinished() {
-    const LockGuard lock(lock_);
+    const LockGuard lock(progress_.lock());
     return progress_.is_unfinished();
   }
-  /// Of a thread that waits for a result, and has not made progress for long.
+  /// That of a thread that waits for a result, and has not made progress for long.
   WakeupFlags::SleepLength sleep_length() {
-    const LockGuard lock(lock_);
+    const LockGuard lock(progress_.lock());
     return progress_.sleep_length(now(), 1s, /*awaited=*/true);
   }
   bool sleeps_long() { return sleep_length() > WakeupFlags::SleepLength(100ms); }
@@ -76,7 +69,6 @@ class SteppedRank {
  private:
   const EngineParts parts_;
   std::deque<std::vector<float>> values_;
-  ProgressLock lock_;
   ProcessSets sets_;
   Progress progress_;
 };
@@ -124,21 +116,6 @@ TEST_F(OneNode, AnArrivalThatTheLeaderWatchesIsPendingWork) {
   }
 }
 
-// The last rank to come reports the name by which all others are ready: it fails at once.
-TEST_F(OneNode, WhatFailsAtOnceIsNotWatchedAnyMore) {
-  std::vector<std::shared_ptr<Operation>> first;
-  for (SteppedRank& rank : ranks_) first.push_back(rank.submit("x", 17));
-  step_all();
-  for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r].operations().collect(*first[r]);
-  const auto ready = ranks_[2].submit("x", 17);
-  const Id id = ready->id.value();
-  ranks_[1].submit("x", 17);
-  const auto differs = ranks_[0].submit("x", 16);
-  step_all();
-  EXPECT_EQ(differs->state.load(), Operation::kFailed);
-  EXPECT_FALSE(world_.parts(0).world.control_block->watched(id));
-}
-
 // No rank says that its mailbox has room again.
 TEST_F(OneNode, WhoHasMailForAFullMailboxPolls) {
   SteppedRank& leader = ranks_[0];
@@ -184,16 +161,127 @@ TEST_F(OneNode, AShortLimitWakesTheEngineBesideACaller) {
   EXPECT_LE(rank.sleep_length(), WakeupFlags::SleepLength(300ms));
 }
 
-TEST_F(OneNode, WhatTheLeaderWillSayOfWhatWaitsTooLongIsUnfinished) {
-  std::vector<float> values(8, 1.0F);
-  Request request{"g", floats(8), bytes(values)};
-  request.timeout = 20s;
-  ranks_[1].operations().submit(std::move(request), Caller::goes_on);
-  ranks_[0].step();
-  EXPECT_FALSE(ranks_[0].is_unfinished());
-  EXPECT_EQ(ranks_[1].operations().timed_out(now() + 19s), nullptr) << "it tells the leader";
-  ranks_[0].step();
-  EXPECT_TRUE(ranks_[0].is_unfinished());
+/// Longer than anything here lasts: what takes as long was blocked.
+constexpr auto kBlocked = 20s;
+
+/// A device with memory alone. Thread rule: as DevicePort; its calls must not overlap.
+class FakePort final : public DevicePort {
+ public:
+  BegunOnDevice begin(const std::byte*, void*, std::optional<void*>) override { return {}; }
+  std::byte* allocate(std::size_t bytes) override {
+    const Alone alone(*this);
+    return new std::byte[bytes];
+  }
+  void release(std::byte* data, const WithEngineLock& locked) noexcept override {
+    locked([&] {
+      const Alone alone(*this);
+      delete[] data;
+    });
+  }
+  bool check() override {
+    const Alone alone(*this);
+    ++rounds_;
+    return false;
+  }
+  void abort() noexcept override {}
+  bool overlapped() const { return overlapped_; }
+  /// Those of the thread that makes progress.
+  int rounds() const { return rounds_; }
+
+ private:
+  struct Alone {
+    explicit Alone(FakePort& device) : port(device) {
+      if (port.busy_.exchange(true)) port.overlapped_ = true;
+    }
+    ~Alone() { port.busy_.store(false); }
+    FakePort& port;
+  };
+  std::atomic<int> rounds_{0};
+  std::atomic<bool> busy_{false};
+  std::atomic<bool> overlapped_{false};
+};
+
+struct Layout {
+  std::string name;
+  std::vector<int> nodes;
+  bool engine_threads;
+  std::chrono::microseconds spin;  ///< then the waiting thread sleeps
+};
+
+class WhileOneWaits : public testing::TestWithParam<Layout> {
+ protected:
+  WhileOneWaits() : world_(options(ports_)) {}
+  ~WhileOneWaits() override {
+    for (const FakePort& port : ports_) EXPECT_FALSE(port.overlapped());
+  }
+
+  /// Rank 0 waits for "a", which the others submit when `call` has returned on another thread of
+  /// rank 0, or seems to be blocked.
+  void expect_goes_on(const std::function<void(Engine&)>& call) {
+    std::vector<float> values(4, 1.0F);
+    Engine& engine = world_.engine(0);
+    const auto submission = engine.submit("a", floats(4), bytes(values));
+    std::jthread waiter([&] { engine.wait(*submission); });
+    // Without engine threads the thread that makes a round is the waiting one.
+    for (const int before = ports_[0].rounds(); ports_[0].rounds() == before;) {
+      std::this_thread::yield();
+    }
+    auto returns = std::async(std::launch::async, [&] { call(engine); });
+    EXPECT_EQ(returns.wait_for(kBlocked), std::future_status::ready)
+        << "blocked by a thread that waits for peers";
+    others_submit("a");
+    waiter.join();
+    returns.get();
+    EXPECT_EQ(values[3], static_cast<float>(world_.size()));
+  }
+  void others_submit(const std::string& name) {
+    on_all_ranks(world_, [&](int rank) {
+      if (rank == 0) return;
+      std::vector<float> values(4, 1.0F);
+      world_.engine(rank).submit_and_wait(name, floats(4), bytes(values));
+    });
+  }
+
+ private:
+  static ThreadWorldOptions options(std::vector<FakePort>& ports) {
+    ThreadWorldOptions result{.node_sizes = GetParam().nodes,
+                              .settings = {},
+                              .engine_threads = GetParam().engine_threads};
+    result.settings.spin = GetParam().spin;
+    result.device = [&ports](int rank, int, int) {
+      return test::RankDevice{.port = &ports[static_cast<std::size_t>(rank)]};
+    };
+    return result;
+  }
+
+  std::vector<FakePort> ports_{2};
+  ThreadWorld world_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Layouts, WhileOneWaits,
+                         testing::Values(Layout{"AsleepBesideItsEngine", {2}, true, 100us},
+                                         Layout{"AsleepWithoutEngine", {2}, false, 100us},
+                                         Layout{"AwakeBesideItsEngine", {2}, true, 10s},
+                                         Layout{"AwakeWithoutEngine", {2}, false, 10s},
+                                         Layout{"OnTwoNodesBesideItsEngine", {1, 1}, true, 100us},
+                                         Layout{"OnTwoNodesWithoutEngine", {1, 1}, false, 100us}),
+                         [](const auto& layout) { return layout.param.name; });
+
+TEST_P(WhileOneWaits, WhatDoesNotWaitForPeersReturns) {
+  expect_goes_on([](Engine& engine) {
+    for (int round = 0; round < 20; ++round) {
+      std::byte* const buffer = engine.allocate_on_device(64);
+      engine.progress();
+      engine.release_on_device(buffer);
+      (void)engine.statistics();
+      (void)engine.ranks_of(kWorld);
+      EXPECT_FALSE(engine.runs_on_device({.name = "a", .signature = floats(4)}, kWorld));
+      std::vector<float> again(4, 1.0F);
+      EXPECT_THROW(engine.submit("a", floats(4), bytes(again)), Error);
+      // Time enough for the waiting thread to fall asleep, in some rounds.
+      std::this_thread::sleep_for(std::chrono::microseconds(round * 20));
+    }
+  });
 }
 
 }  // namespace

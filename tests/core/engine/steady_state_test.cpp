@@ -1,4 +1,4 @@
-// What a step pays for once names are known: no allocation on any thread, no call of the system but
+// The cost of a step once names are known: no allocation on any thread, no call of the system but
 // to sleep, to wake and to yield, and no lock that a thread which submits has to wait for.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ void* counted(std::size_t bytes) {
   throw std::bad_alloc();
 }
 
-/// Of a thread that trains: while it submits.
+/// True while a thread that trains submits.
 thread_local bool submits = false;
 std::atomic<long> locks{0};
 std::atomic<long> contended{0};

@@ -109,15 +109,6 @@ class ExchangesOnLayouts : public test::OnLayouts {
   }
 };
 
-TEST_P(ExchangesOnLayouts, EveryMixtureOfWaysAndSplitsGivesTheSendersBytes) {
-  auto random = test::generator();
-  std::vector<std::vector<Exchange>> exchanges;
-  // Names are used again, in other ways.
-  for (int i = 0; i < 60; ++i)
-    exchanges.push_back({random_exchange(std::to_string(i % 9), random)});
-  test::run_groups<PartOfExchange>(world_, exchanges);
-}
-
 // Whichever rank changes what it brings, or none.
 TEST_P(ExchangesOnLayouts, ANameBringsWhatItBroughtUntilOneRankBringsOtherRows) {
   auto random = test::generator();
@@ -156,20 +147,6 @@ TEST_P(ExchangesOnLayouts, NodesTellOneAnotherExtentsOnceUntilTheyChange) {
     EXPECT_EQ(crossings_of(exchange), changed);
     EXPECT_EQ(crossings_of(exchange), changed - told);
   }
-}
-
-// Of several under way, the exchange rounds's rounds keep their order.
-TEST_P(ExchangesOnLayouts, ManyAtOnceKeepApart) {
-  auto random = test::generator();
-  std::vector<std::vector<Exchange>> groups;
-  for (int g = 0; g < 15; ++g) {
-    auto& group = groups.emplace_back();
-    for (int i = 0; i < 4; ++i) {
-      group.push_back(
-          random_exchange(std::to_string(g % 4) + "." + std::to_string(i), random, i == 3));
-    }
-  }
-  test::run_groups<PartOfExchange>(world_, groups);
 }
 
 INSTANTIATE_TEST_SUITE_P(Nodes, ExchangesOnLayouts,
@@ -324,44 +301,6 @@ TEST_P(MemoryNodesOfEngines, EveryMixtureOfWaysGivesTheSumInRankOrder) {
     }
   }
   test::run_groups<PartOfSum>(world_, groups);
-}
-
-// Broadcasts and sums announce what is readable in the same words.
-TEST_P(MemoryNodesOfEngines, BroadcastsComeBetween) {
-  test::on_all_ranks(world_, [&](int rank) {
-    Engine& engine = world_.engine(rank);
-    for (int round = 0; round < 4; ++round) {
-      const auto whole = static_cast<float>(round + 1);
-      std::vector<float> sum(kLarge, whole), sent(kFollowedBytes / sizeof(float), 0.0F);
-      Signature broadcast = test::floats(std::ssize(sent));
-      broadcast.kind = OperationKind::broadcast;
-      broadcast.root = round % world_.size();
-      if (rank == broadcast.root) std::ranges::fill(sent, whole);
-      engine.submit_and_wait("sum", test::floats(kLarge), test::bytes(sum));
-      engine.submit_and_wait("sent." + std::to_string(broadcast.root), broadcast,
-                             test::bytes(sent));
-      EXPECT_EQ(sum, std::vector<float>(kLarge, whole * static_cast<float>(world_.size())));
-      EXPECT_EQ(sent, std::vector<float>(sent.size(), whole));
-    }
-  });
-}
-
-TEST_P(MemoryNodesOfEngines, RanksThatHaveJoinedAreLeftOut) {
-  const int leaves = static_cast<int>(random_() % static_cast<unsigned>(world_.size()));
-  test::on_all_ranks(world_, [&](int rank) {
-    Engine& engine = world_.engine(rank);
-    const auto expect_sum = [&](int ranks) {
-      std::vector<float> values(kLarge, 1.0F);
-      engine.submit_and_wait("sum", test::floats(kLarge), test::bytes(values));
-      EXPECT_EQ(values, std::vector<float>(kLarge, static_cast<float>(ranks)));
-    };
-    expect_sum(world_.size());
-    if (rank != leaves) {
-      for (int round = 0; round < 3; ++round) expect_sum(world_.size() - 1);
-    }
-    engine.join(kWorld);
-    expect_sum(world_.size());
-  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, MemoryNodesOfEngines, testing::Values(4, 6));

@@ -1,4 +1,4 @@
-// What engines write into records, ranks as threads.
+// Records that engines write, ranks as threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +9,6 @@
 
 #include "core/flight/flight_recorder.h"
 #include "core/flight/record_reader.h"
-#include "core/flight/record_writer.h"
 #include "tests/core/engine/engine_fixture.h"
 
 namespace hora::internal {

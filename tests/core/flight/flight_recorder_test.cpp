@@ -30,19 +30,6 @@ FlightRecord record_in(const std::string& folder, int rank) {
   return record_from_json(test::read_file(record_file(folder, rank))).value();
 }
 
-TEST(FlightRecorder, WritesItsFileWhenTheRankFails) {
-  const test::TemporaryFolder folder;
-  FlightRecorder recorder(nullptr);
-  recorder.writer().identify({.rank = 2, .size = 4});
-  recorder.write_failures_to(folder.file("records"));
-  EXPECT_TRUE(std::filesystem::is_empty(folder.file("records")));
-  recorder.failed(Error(ErrorCode::timeout, "too late"));
-  recorder.failed("again");
-  const FlightRecord record = record_in(folder.file("records"), 2);
-  EXPECT_EQ(record.cause->text, "too late");
-  EXPECT_EQ(record.state, RecordState::failed);
-}
-
 TEST(FlightRecorder, LeavesTheFileToTheGuard) {
   const test::TemporaryFolder folder;
   const RecordMemory guard = RecordMemory::create().value();
@@ -54,18 +41,16 @@ TEST(FlightRecorder, LeavesTheFileToTheGuard) {
   EXPECT_EQ(read_record(guard.layout(), {}).value().cause->text, "seen by the guard");
 }
 
-TEST(FlightRecorder, KeepsToItselfWhereTheGuardsMemoryCannotBeUsed) {
+TEST(FlightRecorder, KeepsToItselfWhereTheGuardsMemoryCannotBeUsedAndCanBeOff) {
   testing::internal::CaptureStderr();
   const FlightRecorder recorder("/proc/1/fd/no");
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               HasSubstr("HORARUN_RECORD=/proc/1/fd/no: the flight record"));
   EXPECT_TRUE(recorder.writer().on());
   EXPECT_EQ(recorder.guard(), 0);
-}
-
-TEST(FlightRecorder, CanBeOff) {
-  const FlightRecorder recorder("off");
-  EXPECT_FALSE(recorder.writer().on());
+  EXPECT_FALSE(FlightRecorder("off").writer().on());
+  EXPECT_EQ(FlightRecorder(nullptr).writer().watched_arrivals(), nullptr);
+  EXPECT_NE(FlightRecorder("watched").writer().watched_arrivals(), nullptr);
 }
 
 TEST(FlightRecorder, RefusesAFolderThatCannotBeWrittenTo) {
@@ -81,19 +66,23 @@ TEST(FlightRecorder, RefusesAFolderThatCannotBeWrittenTo) {
   }
 }
 
-TEST(FlightRecorderDeathTest, AnUncaughtExceptionIsTheCause) {
+TEST(FlightRecorderDeathTest, AnUncaughtExceptionIsTheCauseInItsFile) {
   const test::TemporaryFolder folder;
   const auto throw_lost = [] { throw std::runtime_error("lost"); };
   const auto end = [&]() noexcept {
     FlightRecorder recorder(nullptr);
     recorder.writer().identify({.rank = 5, .size = 6});
-    recorder.write_failures_to(folder.path());
-    const TerminateReport report(5,
-                                 {.record = [&](const std::string& why) { recorder.failed(why); }});
+    recorder.write_failures_to(folder.file("records"));
+    const TerminateReport report(5, [&](const std::string& why) {
+      recorder.failed(why);
+      log_end(5, why);
+    });
     throw_lost();
   };
   EXPECT_EXIT(end(), testing::KilledBySignal(SIGABRT), "std::runtime_error: lost");
-  EXPECT_THAT(record_in(folder.path(), 5).cause->text, HasSubstr("std::runtime_error: lost"));
+  const FlightRecord record = record_in(folder.file("records"), 5);
+  EXPECT_THAT(record.cause->text, HasSubstr("std::runtime_error: lost"));
+  EXPECT_EQ(record.state, RecordState::failed);
 }
 
 volatile sig_atomic_t handled = 0;
@@ -192,23 +181,15 @@ TEST(SignalRelay, DoesNotPassOnWhatComesFromTheGuard) {
             0);
 }
 
-TEST(SignalRelay, LeavesSignalsAloneThatTheProgramDoesNotHandle) {
+TEST(SignalRelay, PutsTheProgramsHandlersBackAndLeavesOthersAlone) {
   EXPECT_EQ(status_of([] {
               const pid_t guard = start_guard();
               install(SIGUSR1, SIG_IGN);
               {
                 const SignalRelay relay(guard);
-                if (handler_of(SIGUSR1) != SIG_IGN || handler_of(SIGUSR2) != SIG_DFL) return 100;
+                if (handler_of(SIGUSR1) != SIG_IGN || handler_of(SIGUSR2) != SIG_DFL) return 103;
                 ::raise(SIGUSR1);
               }
-              return end_guard(guard);
-            }),
-            0);
-}
-
-TEST(SignalRelay, PutsTheProgramsHandlersBack) {
-  EXPECT_EQ(status_of([] {
-              const pid_t guard = start_guard();
               install(SIGUSR1, count);
               install(SIGUSR2, count);
               {

@@ -1,6 +1,4 @@
-/// Records for tests.
-//
-// The writer and the reader of a record, in one process and in two.
+// A record: its memory, its writer and its reader in one process and in two; as JSON and as a file.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,154 +13,108 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "core/flight/record_reader.h"
-#include "core/flight/record_writer.h"
 #include "tests/support/read_file.h"
 #include "tests/support/seed.h"
 #include "tests/support/temporary_folder.h"
 
-namespace hora::internal::test {
-
-/// Memory of this process, or the test ends.
-inline RecordMemory own_memory() {
-  return RecordMemory::anonymous().value();
-}
-
-inline FlightRecord read(const RecordMemory& memory) {
-  return read_record(memory.layout(), record_now()).value();
-}
-
-inline Signature signature_of(OperationKind kind, DataType type = DataType::float32,
-                              ReduceOp op = ReduceOp::sum) {
-  Signature signature;
-  signature.kind = kind;
-  signature.type = type;
-  signature.op = op;
-  return signature;
-}
-
-inline RecordTicket submit(const RecordWriter& writer, const std::string& name,
-                           std::int64_t time = 1) {
-  return writer.submitted(name, kWorld, signature_of(OperationKind::allreduce), 4, 2,
-                          std::chrono::nanoseconds(time));
-}
-
-}  // namespace hora::internal::test
-
 namespace hora::internal {
 namespace {
 
+using namespace std::chrono_literals;
 using std::chrono::nanoseconds;
-using test::own_memory;
-using test::read;
-using test::signature_of;
-using test::submit;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-TEST(Record, HoldsWhatHasHappenedToACollective) {
-  const RecordMemory memory = own_memory();
-  const RecordWriter writer(memory.layout());
-  writer.begin();
-  const RecordTicket ticket = writer.submitted(
-      "loss", ProcessSet(3),
-      signature_of(OperationKind::reduce_scatter, DataType::bfloat16, ReduceOp::average), 1234, 5,
-      nanoseconds(10));
-  writer.decided(ticket, 7, nanoseconds(20));
-  writer.started(ticket, nanoseconds(30));
-  writer.finished(ticket, RecordOutcome::done, nanoseconds(40));
-  const FlightRecord record = read(memory);
-  EXPECT_EQ(record.submitted, 1u);
-  EXPECT_EQ(record.unreadable, 0u);
-  const RecordedCollective expected{.name = "loss",
-                                    .set = 3,
-                                    .number = 7,
-                                    .kind = OperationKind::reduce_scatter,
-                                    .op = ReduceOp::average,
-                                    .type = DataType::bfloat16,
-                                    .outcome = RecordOutcome::done,
-                                    .peers = 5,
-                                    .bytes = 1234,
-                                    .submitted = nanoseconds(10),
-                                    .ready = nanoseconds(20),
-                                    .started = nanoseconds(30),
-                                    .done = nanoseconds(40)};
-  ASSERT_THAT(record.collectives, SizeIs(1));
-  EXPECT_EQ(record.collectives[0], expected);
+RecordMemory own_memory() {
+  return RecordMemory::anonymous().value();
 }
 
-TEST(Record, HoldsTheRankAndItsState) {
+FlightRecord read(const RecordMemory& memory) {
+  return read_record(memory.layout(), record_now()).value();
+}
+
+RecordTicket submit(const RecordWriter& writer, const std::string& name) {
+  return writer.submitted(name, kWorld, {}, 4, 2, 1ns);
+}
+
+TEST(Record, HoldsTheRankWhatItDoesAndItsCollectives) {
   const RecordMemory memory = own_memory();
   const RecordWriter writer(memory.layout());
+  EXPECT_EQ(read(memory).pid, 0);
   writer.begin();
   EXPECT_EQ(read(memory).rank, -1);
   EXPECT_EQ(read(memory).state, RecordState::starting);
   writer.identify(
       {.hora_version = "0.1.0", .host = "node7", .rank = 3, .size = 4, .node = 1, .local_rank = 1});
   writer.set_state(RecordState::initialised);
-  writer.note_phase("epoch 3, step 120");
-  writer.blocked(true);
-  const FlightRecord record = read(memory);
-  EXPECT_EQ(record.hora_version, "0.1.0");
-  EXPECT_EQ(record.host, "node7");
-  EXPECT_EQ(record.rank, 3);
-  EXPECT_EQ(record.size, 4);
-  EXPECT_EQ(record.node, 1);
-  EXPECT_EQ(record.local_rank, 1);
-  EXPECT_EQ(record.pid, ::getpid());
-  EXPECT_EQ(record.guard, 0);
-  EXPECT_EQ(record.state, RecordState::initialised);
-  EXPECT_EQ(state_of(memory.layout()), RecordState::initialised);
-  EXPECT_EQ(record.phase, "epoch 3, step 120");
-  EXPECT_EQ(record.blocked, 1);
-  EXPECT_GT(record.begin.count(), 0);
-  EXPECT_GT(record.begin_wall.count(), record.begin.count());
-  EXPECT_GE(record.last_activity, record.begin);
-  EXPECT_FALSE(record.cause);
-}
-
-TEST(Record, ShowsARankThatLivesAtAGlance) {
-  const RecordMemory memory = own_memory();
-  EXPECT_FALSE(glance_at(memory.layout()).has_begun);
-  const RecordWriter writer(memory.layout());
-  writer.begin();
-  EXPECT_TRUE(glance_at(memory.layout()).has_begun);
-  EXPECT_EQ(glance_at(memory.layout()).last_collective, "");
-  writer.set_state(RecordState::initialised);
-  for (int i = 0; i < 1500; ++i) submit(writer, "g" + std::to_string(i));
   writer.note_phase("epoch\n3");
   writer.blocked(true);
-  const RecordGlance glance = glance_at(memory.layout());
-  EXPECT_EQ(glance.state, RecordState::initialised);
-  EXPECT_EQ(glance.submitted, 1500u);
-  EXPECT_EQ(glance.last_collective, "g1499");
-  EXPECT_TRUE(glance.waits);
-  EXPECT_EQ(glance.phase, "epoch\\n3");
-  EXPECT_EQ(glance.last_activity, last_activity_of(memory.layout()));
-  // While its entry is being written.
-  memory.layout().header.next.store(1501);
-  EXPECT_EQ(glance_at(memory.layout()).last_collective, "");
+  submit(writer, "another");
+  const Signature signature{
+      .kind = OperationKind::reduce_scatter, .type = DataType::bfloat16, .op = ReduceOp::average};
+  const RecordTicket ticket = writer.submitted("loss", ProcessSet(3), signature, 1234, 5, 10ns);
+  writer.decided(ticket, 7, 20ns);
+  writer.started(ticket, 30ns);
+  writer.finished(ticket, RecordOutcome::done, 40ns);
+  FlightRecord record = read_record(memory.layout(), 5s, /*most=*/1).value();
+  EXPECT_GT(record.begin_wall, record.begin);
+  EXPECT_GE(record.last_activity, record.begin);
+  EXPECT_GE(record.phase_at, record.begin);
+  EXPECT_EQ(record, (FlightRecord{.hora_version = "0.1.0",
+                                  .rank = 3,
+                                  .size = 4,
+                                  .node = 1,
+                                  .local_rank = 1,
+                                  .host = "node7",
+                                  .pid = ::getpid(),
+                                  .state = RecordState::initialised,
+                                  .begin = record.begin,
+                                  .begin_wall = record.begin_wall,
+                                  .last_activity = record.last_activity,
+                                  .taken = 5s,
+                                  .blocked = 1,
+                                  .phase = "epoch\\n3",
+                                  .phase_at = record.phase_at,
+                                  .submitted = 2,
+                                  .collectives = {{.name = "loss",
+                                                   .set = 3,
+                                                   .number = 7,
+                                                   .kind = OperationKind::reduce_scatter,
+                                                   .op = ReduceOp::average,
+                                                   .type = DataType::bfloat16,
+                                                   .outcome = RecordOutcome::done,
+                                                   .peers = 5,
+                                                   .bytes = 1234,
+                                                   .submitted = 10ns,
+                                                   .ready = 20ns,
+                                                   .started = 30ns,
+                                                   .done = 40ns}}}));
 }
 
 TEST(Record, KeepsTheFirstCauseAndThatTheRankHasFailed) {
   const RecordMemory memory = own_memory();
   const RecordWriter writer(memory.layout());
   writer.begin();
-  writer.fail("the first\nof two", ErrorCode::mismatch);
-  writer.fail("the second");
+  writer.fail("the first\nof two", 3);
+  writer.fail("the second", 0);
   writer.set_state(RecordState::shut_down);
   const FlightRecord record = read(memory);
-  ASSERT_TRUE(record.cause);
-  EXPECT_EQ(record.cause->text, "the first\\nof two");
-  EXPECT_EQ(record.cause->code, static_cast<std::uint32_t>(ErrorCode::mismatch) + 1);
+  EXPECT_EQ(record.cause.value().text, "the first\\nof two");
+  EXPECT_EQ(record.cause->code, 3u);
   EXPECT_GE(record.cause->time, record.begin);
   EXPECT_EQ(record.state, RecordState::failed);
+  submit(writer, "gone");
   writer.begin();
   EXPECT_FALSE(read(memory).cause);
+  EXPECT_EQ(read(memory).submitted, 0u);
   EXPECT_EQ(read(memory).state, RecordState::starting);
 }
 
@@ -174,7 +126,7 @@ TEST(Record, CutsTextsThatAreTooLong) {
       "model.encoder.layer.11.attention.self.query.weight.and.one.more.gradient";
   submit(writer, name);
   submit(writer, std::string(kRecordNameBytes, 'n'));
-  writer.fail(std::string(2000, 'c'));
+  writer.fail(std::string(2000, 'c'), 0);
   // The character at the end would be cut in the middle.
   writer.note_phase(std::string(kRecordPhaseBytes - 1, 'p') + "\u00e9");
   const FlightRecord record = read(memory);
@@ -192,7 +144,7 @@ TEST(Record, HoldsTheLastThousand) {
   const RecordTicket first = submit(writer, "0");
   for (int i = 1; i < 2500; ++i) submit(writer, std::to_string(i));
   // Its entry belongs to another one.
-  writer.finished(first, RecordOutcome::failed, nanoseconds(5));
+  writer.finished(first, RecordOutcome::failed, 5ns);
   const FlightRecord record = read(memory);
   EXPECT_EQ(record.submitted, 2500u);
   EXPECT_EQ(record.unreadable, 0u);
@@ -227,19 +179,6 @@ TEST(Record, AHalfWrittenEntryIsDropped) {
   EXPECT_THAT(read(memory).collectives, SizeIs(3));
 }
 
-TEST(Record, IsOffWhereThereIsNoMemory) {
-  const RecordWriter writer;
-  writer.begin();
-  writer.identify({});
-  writer.set_state(RecordState::initialised);
-  writer.fail("nothing");
-  writer.note_phase("nothing");
-  writer.blocked(true);
-  EXPECT_EQ(submit(writer, "x"), kNoTicket);
-  writer.decided(kNoTicket, 1, nanoseconds(1));
-  EXPECT_FALSE(writer.on());
-}
-
 // Each name is written with a number of bytes that belongs to it.
 TEST(Record, IsWholeWhileSeveralThreadsWrite) {
   const RecordMemory memory = own_memory();
@@ -253,9 +192,8 @@ TEST(Record, IsWholeWhileSeveralThreadsWrite) {
       for (int i = 0; !enough.load(); ++i) {
         const std::string name =
             std::to_string(t) + std::string(static_cast<std::size_t>(i % 50), 'x');
-        const auto ticket = writer.submitted(name, kWorld, signature_of(OperationKind::allreduce),
-                                             name.size(), 2, nanoseconds(i + 1));
-        writer.finished(ticket, RecordOutcome::done, nanoseconds(i + 2));
+        const auto ticket = writer.submitted(name, kWorld, {}, name.size(), 2, 1ns);
+        writer.finished(ticket, RecordOutcome::done, 2ns);
         writer.note_phase(name);
         // Slow enough for a reader to find whole entries.
         if (i % 100 == 0) std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -273,7 +211,7 @@ TEST(Record, IsWholeWhileSeveralThreadsWrite) {
   enough.store(true);
 }
 
-// What a killed rank has written is what its guard reads.
+// The guard reads what a killed rank has written.
 TEST(Record, OutlivesTheProcessThatWrites) {
   const RecordMemory memory = RecordMemory::create().value();
   const pid_t rank = ::fork();
@@ -326,33 +264,30 @@ TEST(Record, ArbitraryBytesAreReadAsValuesWithinTheirBounds) {
       EXPECT_LE(one.bytes, kMaxBytes);
       EXPECT_GE(one.submitted.count(), 0);
     }
+    memory.layout().arrivals.sequence.store(2);
+    const auto arrivals = read_arrivals(memory.layout().arrivals).value();
+    EXPECT_LE(arrivals.rows.size(), kRecordedArrivals);
+    for (const RankArrivals& row : arrivals.rows) {
+      EXPECT_GE(row.rank, 0);
+      EXPECT_LT(row.phase, kRecordedPhases);
+      EXPECT_GE(std::min(row.median, row.p99), 0ns);
+    }
   }
 }
-
-using testing::HasSubstr;
 
 std::string refusal(const std::string& path) {
   const auto memory = RecordMemory::open(path);
   return memory ? std::string() : memory.error();
 }
 
-TEST(RecordMemory, IsSharedByThoseWhoOpenIt) {
+TEST(RecordMemory, IsSharedByThoseWhoOpenItAndCannotBeCut) {
   const RecordMemory guard = RecordMemory::create().value();
   const RecordMemory rank = RecordMemory::open(guard.path()).value();
-  EXPECT_NE(&guard.layout(), &rank.layout());
   rank.layout().header.next.store(17);
   EXPECT_EQ(guard.layout().header.next.load(), 17u);
   EXPECT_EQ(rank.layout().header.guard.load(), ::getpid());
   EXPECT_EQ(rank.path(), "");
-}
-
-TEST(RecordMemory, CannotBeCut) {
-  const RecordMemory guard = RecordMemory::create().value();
-  EXPECT_NE(::truncate(guard.path().c_str(), 0), 0);
-  const int descriptor = ::open(guard.path().c_str(), O_RDWR | O_CLOEXEC);
-  ASSERT_GE(descriptor, 0);
-  EXPECT_NE(::ftruncate(descriptor, 4096), 0);
-  ::close(descriptor);
+  EXPECT_NE(::truncate(guard.path().c_str(), 4096), 0);
 }
 
 TEST(RecordMemory, RefusesWhatItHasNotMade) {
@@ -367,19 +302,10 @@ TEST(RecordMemory, RefusesWhatItHasNotMade) {
   EXPECT_THAT(refusal(file), HasSubstr("it has 4 bytes instead of"));
   std::filesystem::resize_file(file, kRecordBytes);
   EXPECT_THAT(refusal(file), HasSubstr("it is no record"));
-  std::ifstream kept(file);
-  std::string text(4, ' ');
-  kept.read(text.data(), 4);
-  EXPECT_EQ(text, "mine");
+  EXPECT_THAT(test::read_file(file), testing::StartsWith("mine"));
 }
 
-TEST(RecordMemory, RefusesAnotherLayout) {
-  const RecordMemory guard = RecordMemory::create().value();
-  guard.layout().header.version.store(kRecordVersion + 1);
-  EXPECT_THAT(refusal(guard.path()), HasSubstr("different versions of hora"));
-}
-
-TEST(RecordMemory, BelongsToOneLivingProcess) {
+TEST(RecordMemory, BelongsToOneLivingProcessOfOneVersion) {
   const RecordMemory guard = RecordMemory::create().value();
   const pid_t other = ::fork();
   ASSERT_GE(other, 0);
@@ -393,74 +319,49 @@ TEST(RecordMemory, BelongsToOneLivingProcess) {
   ::kill(other, SIGKILL);
   ::waitpid(other, nullptr, 0);
   EXPECT_EQ(refusal(guard.path()), "");
+  guard.layout().header.version.store(kRecordVersion + 1);
+  EXPECT_THAT(refusal(guard.path()), HasSubstr("different versions of hora"));
 }
-
-using namespace std::chrono_literals;
 
 constexpr std::array<std::string_view, 2> kPhases{"forward", "a\nb"};
 
-ArrivalsToRecord arrivals_of(std::span<const RecordedArrivalsRow> rows) {
+ArrivalsToRecord arrivals_of(std::span<const RankArrivals> rows) {
   return {.at = 5s, .decisions = 100, .steps = 10, .phases = kPhases, .rows = rows};
 }
 
-TEST(RecordArrivals, HoldsWhoCameLast) {
-  const RecordMemory memory = test::own_memory();
-  EXPECT_FALSE(read_arrivals(memory.layout().arrivals));
-  const std::vector<RecordedArrivalsRow> rows{{3, 70, 4ms, 9ms, 1}, {0, 30, 1ms, 2ms, 0}};
-  write_arrivals(memory.layout().arrivals, arrivals_of(rows));
-  const auto read = read_arrivals(memory.layout().arrivals);
-  ASSERT_TRUE(read);
-  EXPECT_EQ(read->at, 5s);
-  EXPECT_EQ(read->decisions, 100u);
-  EXPECT_EQ(read->steps, 10u);
-  EXPECT_EQ(read->rows, rows);
-  ASSERT_THAT(read->phases, SizeIs(kRecordedPhases));
-  EXPECT_EQ(read->phases[0], "forward");
-  EXPECT_EQ(read->phases[1], "a\\nb");
-  EXPECT_EQ(read->phases[2], "");
-}
-
-TEST(RecordArrivals, HoldsAsManyRowsAsThereIsPlaceFor) {
-  const RecordMemory memory = test::own_memory();
-  const std::vector<RecordedArrivalsRow> rows(kRecordedArrivals + 9, {7, 1, 1ms, 1ms, 0});
-  write_arrivals(memory.layout().arrivals, arrivals_of(rows));
-  EXPECT_THAT(read_arrivals(memory.layout().arrivals)->rows, SizeIs(kRecordedArrivals));
-  write_arrivals(memory.layout().arrivals, arrivals_of(std::span(rows).first(1)));
-  EXPECT_THAT(read_arrivals(memory.layout().arrivals)->rows, SizeIs(1));
-}
-
-TEST(RecordArrivals, AreWantedByTheGuardAndGoneWithANewBeginning) {
-  const RecordMemory memory = test::own_memory();
-  const RecordWriter writer(memory.layout());
-  EXPECT_EQ(writer.watched_arrivals(), nullptr);
-  EXPECT_EQ(RecordWriter().watched_arrivals(), nullptr);
-  memory.layout().arrivals.wanted.store(1);
-  EXPECT_EQ(writer.watched_arrivals(), &memory.layout().arrivals);
-  write_arrivals(*writer.watched_arrivals(), arrivals_of({}));
-  writer.begin();
-  EXPECT_FALSE(read_arrivals(memory.layout().arrivals));
-  EXPECT_NE(writer.watched_arrivals(), nullptr);
-}
-
-TEST(RecordArrivals, OfAWriterThatDiedAreNotReadAndWrittenAnew) {
-  const RecordMemory memory = test::own_memory();
+TEST(RecordArrivals, HoldWhoCameLastAsFarAsThereIsPlace) {
+  const RecordMemory memory = own_memory();
   RecordArrivals& arrivals = memory.layout().arrivals;
-  write_arrivals(arrivals, arrivals_of({}));
+  EXPECT_FALSE(read_arrivals(arrivals));
+  const std::vector<RankArrivals> rows{{3, 70, 4ms, 9ms, 1}, {0, 30, 1ms, 2ms, 0}};
+  write_arrivals(arrivals, arrivals_of(rows));
+  const auto read = read_arrivals(arrivals).value();
+  EXPECT_EQ(read.at, 5s);
+  EXPECT_EQ(read.decisions, 100u);
+  EXPECT_EQ(read.steps, 10u);
+  EXPECT_EQ(read.rows, rows);
+  EXPECT_EQ(read.phases, (std::vector<std::string>{"forward", "a\\nb", "", "", "", "", "", ""}));
+  const std::vector<RankArrivals> many(kRecordedArrivals + 9, {7, 1, 1ms, 1ms, 0});
+  write_arrivals(arrivals, arrivals_of(many));
+  EXPECT_THAT(read_arrivals(arrivals)->rows, SizeIs(kRecordedArrivals));
+  // A writer that died.
   arrivals.sequence.fetch_add(1);
   EXPECT_FALSE(read_arrivals(arrivals));
-  write_arrivals(arrivals, arrivals_of({}));
-  EXPECT_TRUE(read_arrivals(arrivals));
+  write_arrivals(arrivals, arrivals_of(rows));
+  EXPECT_THAT(read_arrivals(arrivals)->rows, SizeIs(2));
+  RecordWriter(memory.layout()).begin();
+  EXPECT_FALSE(read_arrivals(arrivals));
 }
 
 // All that is written at once belongs together.
 TEST(RecordArrivals, AreWholeWhileTheyAreWritten) {
-  const RecordMemory memory = test::own_memory();
+  const RecordMemory memory = own_memory();
   RecordArrivals& arrivals = memory.layout().arrivals;
   std::atomic<bool> enough{false};
   std::jthread writer([&] {
-    std::vector<RecordedArrivalsRow> rows(kRecordedArrivals);
+    std::vector<RankArrivals> rows(kRecordedArrivals);
     for (std::uint64_t n = 1; !enough.load(); ++n) {
-      for (RecordedArrivalsRow& row : rows) row.last = n;
+      for (RankArrivals& row : rows) row.last = n;
       write_arrivals(arrivals, {.decisions = n, .steps = n, .phases = {}, .rows = rows});
       if (n % 1000 == 0) std::this_thread::sleep_for(50us);
     }
@@ -471,29 +372,9 @@ TEST(RecordArrivals, AreWholeWhileTheyAreWritten) {
     ++seen;
     EXPECT_EQ(read->steps, read->decisions);
     EXPECT_THAT(read->rows, SizeIs(kRecordedArrivals));
-    for (const RecordedArrivalsRow& row : read->rows) EXPECT_EQ(row.last, read->decisions);
+    for (const RankArrivals& row : read->rows) EXPECT_EQ(row.last, read->decisions);
   }
   enough.store(true);
-}
-
-TEST(RecordArrivals, ArbitraryBytesAreReadAsValuesWithinTheirBounds) {
-  const RecordMemory memory = test::own_memory();
-  RecordArrivals& arrivals = memory.layout().arrivals;
-  std::mt19937_64 random = test::generator();
-  for (int round = 0; round < 200; ++round) {
-    auto* const words = reinterpret_cast<std::uint64_t*>(&arrivals);
-    for (std::size_t i = 0; i < sizeof arrivals / sizeof *words; ++i) words[i] = random();
-    arrivals.sequence.store(2);
-    const auto read = read_arrivals(arrivals);
-    ASSERT_TRUE(read);
-    EXPECT_LE(read->rows.size(), kRecordedArrivals);
-    for (const RecordedArrivalsRow& row : read->rows) {
-      EXPECT_GE(row.rank, 0);
-      EXPECT_LT(row.phase, kRecordedPhases);
-      EXPECT_GE(row.median, 0ns);
-      EXPECT_GE(row.p99, 0ns);
-    }
-  }
 }
 
 FlightRecord example() {
@@ -529,10 +410,10 @@ FlightRecord example() {
                                 .outcome = RecordOutcome::failed,
                                 .peers = 4,
                                 .bytes = kMaxBytes,
-                                .submitted = nanoseconds(2),
-                                .ready = nanoseconds(3),
-                                .started = nanoseconds(4),
-                                .done = nanoseconds(5)});
+                                .submitted = 2ns,
+                                .ready = 3ns,
+                                .started = 4ns,
+                                .done = 5ns});
   record.collectives.push_back({.name = "y"});
   return record;
 }
@@ -556,53 +437,50 @@ TEST(RecordJson, IsReadBack) {
 
 TEST(RecordJson, SaysWhatIsWrong) {
   const std::string text = to_json(example());
-  EXPECT_THAT(problem_with(""), HasSubstr("no JSON"));
-  EXPECT_THAT(problem_with(text.substr(0, text.size() / 2)), HasSubstr("cut off"));
-  EXPECT_THAT(problem_with("[]"), HasSubstr("no object"));
-  EXPECT_THAT(problem_with("7"), HasSubstr("no object"));
-  EXPECT_THAT(problem_with("{}"), HasSubstr("hora_record is missing"));
-  EXPECT_THAT(problem_with("{\"hora_record\":99}"), HasSubstr("another version of hora"));
-  EXPECT_THAT(problem_with("{\"hora_record\":2}"), HasSubstr("hora_version is missing"));
-  const auto with = [&](const std::string& what, const std::string& by) {
-    return problem_with(replaced(text, what, by));
+  const std::string too_long(kLongestRecordFile + 1, ' ');
+  for (const auto& [bad, problem] :
+       std::map<std::string, std::string>{{"", "no JSON"},
+                                          {text.substr(0, text.size() / 2), "cut off"},
+                                          {"[]", "no object"},
+                                          {"7", "no object"},
+                                          {"{}", "hora_record is missing"},
+                                          {"{\"hora_record\":99}", "another version of hora"},
+                                          {"{\"hora_record\":2}", "hora_version is missing"},
+                                          {too_long, "longer than"}}) {
+    EXPECT_THAT(problem_with(bad), HasSubstr(problem)) << bad.substr(0, 100);
+  }
+  struct Case {
+    const char* good;
+    const char* bad;
+    const char* problem;
   };
-  EXPECT_EQ(with("\"rank\":3", "\"rank\":-2"), "rank is out of bounds");
-  EXPECT_EQ(with("\"rank\":3", "\"rank\":4294967299"), "rank is out of bounds");
-  EXPECT_EQ(with("\"rank\":3", "\"rank\":3.5"), "rank is no whole number");
-  EXPECT_EQ(with("\"rank\":3", "\"rank\":\"3\""), "rank is no whole number");
-  EXPECT_EQ(with("\"host\":\"b\"", "\"host\":7"), "host is no text");
-  EXPECT_EQ(with("\"state\":\"failed\"", "\"state\":\"fine\""), "state is \"fine\"");
-  EXPECT_EQ(with("\"stopped\":true", "\"stopped\":1"), "stopped is neither true nor false");
-  EXPECT_EQ(with("\"taken\":10", "\"taken\":-1"), "taken is out of bounds");
-  EXPECT_EQ(with("\"signal\":9", "\"signal\":900"), "signal is out of bounds");
-  EXPECT_EQ(with("\"kind\":\"alltoall\"", "\"kind\":\"all\""), "kind is \"all\"");
-  EXPECT_EQ(with("\"bytes\":281474976710656", "\"bytes\":281474976710657"),
-            "bytes is out of bounds");
-  EXPECT_THAT(with("\"collectives\":[", "\"collectives\":7,\"x\":["), HasSubstr("no list"));
-  EXPECT_EQ(with("\"collectives\":[", "\"collectives\":[7,"), "it is no object");
+  for (const Case& each :
+       {Case{"\"rank\":3", "\"rank\":-2", "rank is out of bounds"},
+        Case{"\"rank\":3", "\"rank\":4294967299", "rank is out of bounds"},
+        Case{"\"rank\":3", "\"rank\":3.5", "rank is no whole number"},
+        Case{"\"rank\":3", "\"rank\":\"3\"", "rank is no whole number"},
+        Case{"\"host\":\"b\"", "\"host\":7", "host is no text"},
+        Case{"\"state\":\"failed\"", "\"state\":\"fine\"", "state is \"fine\""},
+        Case{"\"stopped\":true", "\"stopped\":1", "stopped is neither true nor false"},
+        Case{"\"taken\":10", "\"taken\":-1", "taken is out of bounds"},
+        Case{"\"signal\":9", "\"signal\":900", "signal is out of bounds"},
+        Case{"\"ended\":{", "\"ended\":7,\"x\":{", "it is no object"},
+        Case{"\"kind\":\"alltoall\"", "\"kind\":\"all\"", "kind is \"all\""},
+        Case{"\"bytes\":281474976710656", "\"bytes\":281474976710657", "bytes is out of bounds"},
+        Case{"\"collectives\":[", "\"collectives\":7,\"x\":[",
+             "collectives is no list of at most 1000"},
+        Case{"\"collectives\":[", "\"collectives\":[7,", "it is no object"}}) {
+    EXPECT_EQ(problem_with(replaced(text, each.good, each.bad)), each.problem);
+  }
   FlightRecord many = example();
   many.collectives.resize(kRecordedCollectives + 1);
   EXPECT_THAT(problem_with(to_json(many)), HasSubstr("at most 1000"));
-  EXPECT_THAT(problem_with(std::string(kLongestRecordFile + 1, ' ')), HasSubstr("longer than"));
 }
 
 TEST(RecordJson, TextsBecomePrintable) {
   const std::string text =
       replaced(to_json(example()), "\"host\":\"b\"", "\"host\":\"\\u001b[2J\"");
   EXPECT_EQ(record_from_json(text).value().host, "\\x1b[2J");
-}
-
-TEST(RecordJson, DamageIsRefusedOrReadAsValues) {
-  const std::string text = to_json(example());
-  std::mt19937_64 random = test::generator();
-  for (int round = 0; round < 2000; ++round) {
-    std::string damaged = text;
-    damaged[random() % damaged.size()] = static_cast<char>(random() % 128);
-    const auto record = record_from_json(damaged);
-    if (record) {
-      EXPECT_LE(record->collectives.size(), 2u);
-    }
-  }
 }
 
 TEST(RecordFile, IsWrittenIntoItsFolderForTheUserAlone) {
@@ -619,18 +497,13 @@ TEST(RecordFile, IsWrittenIntoItsFolderForTheUserAlone) {
   EXPECT_EQ(record_from_json(test::read_file(record_file(inside, 3))).value(), example());
 }
 
-TEST(RecordFile, FollowsNoLinks) {
+TEST(RecordFile, SaysWhyItCannotBeWritten) {
   const test::TemporaryFolder folder;
   std::ofstream(folder.file("precious")) << "kept";
   std::filesystem::create_symlink(folder.file("precious"), record_file(folder.path(), 3));
   EXPECT_THAT(write_record(example(), folder.path()).error(), HasSubstr("a link"));
-  EXPECT_EQ(std::filesystem::file_size(folder.file("precious")), 4u);
-}
-
-TEST(RecordFile, SaysWhyThereIsNoFolder) {
-  const test::TemporaryFolder folder;
-  std::ofstream(folder.file("file")) << "";
-  EXPECT_THAT(write_record(example(), folder.file("file")).error(), HasSubstr("is no folder"));
+  EXPECT_EQ(test::read_file(folder.file("precious")), "kept");
+  EXPECT_THAT(write_record(example(), folder.file("precious")).error(), HasSubstr("is no folder"));
   EXPECT_THAT(write_record(example(), folder.file("no/such")).error(),
               HasSubstr("cannot be made: No such file"));
 }

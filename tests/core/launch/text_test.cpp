@@ -17,18 +17,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-TEST(Text, TrimsSpacesAroundOnly) {
-  EXPECT_EQ(trimmed(" \ta b\r\n"), "a b");
-  EXPECT_EQ(trimmed(" \t"), "");
-}
-
-TEST(Text, SplitsAtEachSeparator) {
-  EXPECT_THAT(split("a,,b,", ','), ElementsAre("a", "", "b", ""));
-  EXPECT_THAT(split("", ','), ElementsAre(""));
-  EXPECT_THAT(split_at_spaces("  a \t b\r"), ElementsAre("a", "b"));
-  EXPECT_THAT(split_at_spaces(" "), IsEmpty());
-}
-
 TEST(Text, IntegersAreWholeAndWithinBounds) {
   EXPECT_EQ(parse_integer("7", 0, 9), 7);
   EXPECT_EQ(parse_integer("0", 0, 9), 0);
@@ -47,34 +35,21 @@ TEST(Text, WordsAreSplitAsAShellDoes) {
   EXPECT_THAT(*split_words("'' \"\""), ElementsAre("", ""));
   EXPECT_THAT(*split_words("\"a\\\"b\\\\c\\d\" 'e\\'"), ElementsAre("a\"b\\c\\d", "e\\"));
   EXPECT_THAT(*split_words(" "), IsEmpty());
-}
-
-TEST(Text, NothingIsExpanded) {
   EXPECT_THAT(*split_words("$HOME `id` * ~ ; | && $(id)"),
               ElementsAre("$HOME", "`id`", "*", "~", ";", "|", "&&", "$(id)"));
-}
-
-TEST(Text, OpenQuotesAreErrors) {
   EXPECT_EQ(split_words("a 'b").error(), "the quote ' is not closed");
   EXPECT_EQ(split_words("\"a\\\"").error(), "the quote \" is not closed");
 }
 
-TEST(ReadInputFile, ReadsAllOfIt) {
+TEST(ReadInputFile, ReadsAllOfItUpToALimit) {
   const TemporaryFolder folder;
   const std::string text(10000, 'a');
   EXPECT_EQ(read_input_file(test::written(folder, "f", text)), text);
   EXPECT_EQ(read_input_file(test::written(folder, "empty", "")), "");
-}
-
-TEST(ReadInputFile, ReadsNoMoreThanAllowed) {
-  const TemporaryFolder folder;
   const std::string path = test::written(folder, "f", std::string(11, 'a'));
   EXPECT_TRUE(read_input_file(path, 11));
   EXPECT_THAT(read_input_file(path, 10).error(), HasSubstr("larger than 10 bytes"));
   EXPECT_THAT(read_input_file("/dev/zero").error(), HasSubstr("larger than"));
-}
-
-TEST(ReadInputFile, SaysWhatIsWrong) {
   EXPECT_THAT(read_input_file("/nowhere").error(), HasSubstr("No such file"));
   EXPECT_THAT(read_input_file("/").error(), HasSubstr("cannot be read"));
 }

@@ -1,5 +1,4 @@
-/// What a timeline shows of real engines and pipelines, process sets and exchanges, ranks as
-/// threads.
+/// A timeline of real engines and pipelines, process sets and exchanges, ranks as threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,27 +15,21 @@
 
 #include "core/api/results.h"
 #include "core/trace/trace.h"
+#include "tests/core/engine/engine_fixture.h"
 #include "tests/support/temporary_folder.h"
-#include "tests/support/threads/thread_world.h"
 #include "tests/support/timeline.h"
 
-namespace hora::internal::test {
+namespace hora::internal {
+namespace {
 
-inline Signature floats(std::int64_t count) {
-  Signature signature;
-  signature.shape = {count};
-  return signature;
-}
-
-inline std::byte* bytes(std::vector<float>& values) {
-  return reinterpret_cast<std::byte*>(values.data());
-}
-
-inline std::string layout_name(const testing::TestParamInfo<std::vector<int>>& info) {
-  std::string name = "nodes";
-  for (const int size : info.param) name += "_" + std::to_string(size);
-  return name;
-}
+using test::bytes;
+using test::floats;
+using test::kTimelineRounding;
+using test::Timeline;
+using test::TimelineSpan;
+using testing::Contains;
+using testing::IsEmpty;
+using testing::SizeIs;
 
 /// Ranks with a trace each.
 class TracedWorld {
@@ -44,12 +37,12 @@ class TracedWorld {
   explicit TracedWorld(std::vector<int> node_sizes, bool engine_threads = true) {
     const int size = std::accumulate(node_sizes.begin(), node_sizes.end(), 0);
     for (int rank = 0; rank < size; ++rank) traces_.push_back(std::make_unique<Trace>());
-    ThreadWorldOptions options{.node_sizes = std::move(node_sizes),
-                               .settings = {},
-                               .engine_threads = engine_threads,
-                               .trace = [this](int rank) { return Tracer(&trace(rank)); }};
+    test::ThreadWorldOptions options{.node_sizes = std::move(node_sizes),
+                                     .settings = {},
+                                     .engine_threads = engine_threads,
+                                     .trace = [this](int rank) { return Tracer(&trace(rank)); }};
     options.settings.chunk_size = 4096;
-    world_ = std::make_unique<ThreadWorld>(options);
+    world_ = std::make_unique<test::ThreadWorld>(options);
   }
   int size() const { return world_->size(); }
   Engine& engine(int rank) { return world_->engine(rank); }
@@ -62,36 +55,86 @@ class TracedWorld {
   void stop() {
     for (int rank = 0; rank < size(); ++rank) trace(rank).stop();
   }
-  void on_all_ranks(const std::function<void(int)>& body) {
-    std::vector<std::jthread> threads;
-    for (int rank = 0; rank < size(); ++rank) threads.emplace_back([&body, rank] { body(rank); });
-  }
+  void on_all_ranks(const std::function<void(int)>& body) { test::on_all_ranks(*world_, body); }
+  Timeline timeline(int rank) const { return Timeline(file(rank)); }
 
  private:
-  TemporaryFolder folder_;
+  test::TemporaryFolder folder_;
   std::vector<std::unique_ptr<Trace>> traces_;
-  std::unique_ptr<ThreadWorld> world_;
+  std::unique_ptr<test::ThreadWorld> world_;
 };
-
-}  // namespace hora::internal::test
-
-namespace hora::internal {
-namespace {
-
-using test::bytes;
-using test::floats;
-using test::kTimelineRounding;
-using test::layout_name;
-using test::Timeline;
-using test::TimelineSpan;
-using test::TracedWorld;
-using testing::IsEmpty;
-using testing::SizeIs;
 
 constexpr int kRounds = 5;
 const std::map<std::string, std::int64_t> kTensors = {{"a", 17}, {"b", 5000}, {"empty", 0}};
 
-void train(TracedWorld& world) {
+/// Every collective of the row, one behind the other: negotiated, queued and run. The runs.
+std::vector<TimelineSpan> runs_of(const Timeline& timeline, const std::string& row,
+                                  const std::string& operation) {
+  const auto spans = timeline.spans(row);
+  EXPECT_THAT(spans, SizeIs(3 * kRounds)) << row;
+  EXPECT_FALSE(test::overlap(spans)) << row;
+  std::vector<TimelineSpan> runs;
+  for (std::size_t i = 0; i + 2 < spans.size(); i += 3) {
+    EXPECT_EQ(spans[i].name, "negotiate");
+    EXPECT_EQ(spans[i + 1].name, "queue");
+    EXPECT_EQ(spans[i + 2].name, operation);
+    EXPECT_NEAR(spans[i].end, spans[i + 1].begin, kTimelineRounding);
+    EXPECT_NEAR(spans[i + 1].end, spans[i + 2].begin, kTimelineRounding);
+    EXPECT_EQ(spans[i + 1].args.at("unit"), spans[i + 2].args.at("unit"));
+    runs.push_back(spans[i + 2]);
+  }
+  return runs;
+}
+
+/// Each chunk passes its stages within the run of its unit. `has_slice`: between nodes ranks beyond
+/// the smallest node's size have none.
+void expect_chunks(const Timeline& timeline, bool has_slice) {
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<TimelineSpan>> chunks;
+  for (const std::string& row : timeline.rows()) {
+    if (!row.starts_with("chunk slot ")) continue;
+    EXPECT_FALSE(test::overlap(timeline.spans(row)));
+    for (const TimelineSpan& span : timeline.spans(row)) {
+      chunks[{span.args.at("unit"), span.args.at("offset")}].push_back(span);
+    }
+  }
+  EXPECT_EQ(has_slice, !chunks.empty());
+  std::map<std::uint64_t, std::uint64_t> chunks_of_unit;
+  for (const auto& [key, stages] : chunks) {
+    ASSERT_THAT(stages, SizeIs(3));
+    EXPECT_EQ(stages[0].name, "local_in");
+    EXPECT_EQ(stages[1].name, "cross");
+    EXPECT_EQ(stages[2].name, "local_out");
+    EXPECT_TRUE(kTensors.contains(stages[0].args.at("tensor"))) << stages[0].args;
+    ++chunks_of_unit[key.first];
+  }
+  for (const TimelineSpan& run : timeline.spans("b", "allreduce")) {
+    const std::uint64_t unit = run.args.at("unit");
+    EXPECT_EQ(chunks_of_unit[unit],
+              has_slice ? run.args.at("unit_chunks").get<std::uint64_t>() : 0);
+    for (const auto& [key, stages] : chunks) {
+      if (key.first != unit) continue;
+      EXPECT_GE(stages.front().begin + kTimelineRounding, run.begin);
+      EXPECT_LE(stages.back().end, run.end + kTimelineRounding);
+    }
+  }
+}
+
+class EngineTrace : public testing::TestWithParam<std::vector<int>> {
+ protected:
+  /// Ranks of each node in turn: their number in their node.
+  std::vector<int> local_ranks() const {
+    std::vector<int> all;
+    for (const int size : GetParam()) {
+      for (int local = 0; local < size; ++local) all.push_back(local);
+    }
+    return all;
+  }
+};
+
+// The first negotiation of a name is reported, later ones are ready bits.
+TEST_P(EngineTrace, EachTensorIsNegotiatedThenQueuedThenRunInChunks) {
+  TracedWorld world(GetParam());
+  world.start();
   world.on_all_ranks([&](int rank) {
     for (int round = 0; round < kRounds; ++round) {
       std::map<std::string, std::vector<float>> values;
@@ -104,62 +147,36 @@ void train(TracedWorld& world) {
       for (const auto& submission : submissions) world.engine(rank).wait(*submission);
     }
   });
-}
-
-class EngineTrace : public testing::TestWithParam<std::vector<int>> {};
-
-TEST_P(EngineTrace, EachTensorIsNegotiatedThenQueuedThenRun) {
-  TracedWorld world(GetParam());
-  world.start();
-  train(world);
   world.stop();
+  const int slices = GetParam().size() > 1 ? std::ranges::min(GetParam()) : 0;
+  const std::vector<int> local_ranks = this->local_ranks();
   for (int rank = 0; rank < world.size(); ++rank) {
-    const Timeline timeline(world.file(rank));
+    SCOPED_TRACE("rank " + std::to_string(rank));
+    const Timeline timeline = world.timeline(rank);
     EXPECT_EQ(timeline.pid(), rank);
     EXPECT_EQ(timeline.dropped(), 0u);
     for (const auto& [name, count] : kTensors) {
-      const auto spans = timeline.spans(name);
-      ASSERT_THAT(spans, SizeIs(3 * kRounds)) << name << " on rank " << rank;
-      EXPECT_FALSE(test::overlap(spans));
-      for (std::size_t i = 0; i < spans.size(); i += 3) {
-        EXPECT_EQ(spans[i].name, "negotiate");
-        EXPECT_EQ(spans[i + 1].name, "queue");
-        EXPECT_EQ(spans[i + 2].name, "allreduce");
-        EXPECT_NEAR(spans[i].end, spans[i + 1].begin, kTimelineRounding);
-        EXPECT_NEAR(spans[i + 1].end, spans[i + 2].begin, kTimelineRounding);
-        const auto& args = spans[i + 2].args;
-        EXPECT_EQ(args.at("bytes"), count * 4);
-        EXPECT_EQ(args.at("type"), "float32");
-        EXPECT_EQ(args.at("op"), "sum");
-        EXPECT_EQ(args.at("unit"), spans[i + 1].args.at("unit"));
-        EXPECT_GE(args.at("unit_tensors"), 1);
-        EXPECT_GE(args.at("unit_bytes"), args.at("bytes"));
+      for (const TimelineSpan& run : runs_of(timeline, name, "allreduce")) {
+        EXPECT_EQ(run.args.at("bytes"), count * 4);
+        EXPECT_EQ(run.args.at("type"), "float32");
+        EXPECT_EQ(run.args.at("op"), "sum");
+        EXPECT_GE(run.args.at("unit_tensors"), 1);
+        EXPECT_GE(run.args.at("unit_bytes"), run.args.at("bytes"));
       }
     }
-  }
-}
-
-TEST_P(EngineTrace, TheFirstNegotiationIsReportedLaterOnesAreReadyBits) {
-  TracedWorld world(GetParam());
-  world.start();
-  train(world);
-  world.stop();
-  for (int rank = 0; rank < world.size(); ++rank) {
-    const Timeline timeline(world.file(rank));
     const auto negotiations = timeline.spans("a", "negotiate");
     const auto marks = timeline.marks("a");
-    ASSERT_THAT(negotiations, SizeIs(kRounds));
-    ASSERT_FALSE(marks.empty());
-    EXPECT_EQ(marks.front().name, "reported");
+    EXPECT_EQ(marks.at(0).name, "reported");
     EXPECT_THAT(timeline.marks("a", "ready"), SizeIs(kRounds - 1));
     for (const TimelineSpan& mark : marks) {
       EXPECT_GE(mark.begin, negotiations.front().begin);
       EXPECT_LE(mark.begin, negotiations.back().end);
     }
+    expect_chunks(timeline, local_ranks[static_cast<std::size_t>(rank)] < slices);
   }
 }
 
-// Of several nodes the root alone knows.
+// The root alone knows where there are several nodes.
 TEST_P(EngineTrace, NegotiationsSayWhoCameLast) {
   using namespace std::chrono_literals;
   TracedWorld world(GetParam());
@@ -175,7 +192,7 @@ TEST_P(EngineTrace, NegotiationsSayWhoCameLast) {
   world.stop();
   for (int rank = 0; rank < world.size(); ++rank) {
     const bool knows = world.size() > 1 && (GetParam().size() == 1 || rank == 0);
-    const auto spans = Timeline(world.file(rank)).spans("x", "negotiate");
+    const auto spans = world.timeline(rank).spans("x", "negotiate");
     ASSERT_THAT(spans, SizeIs(kRounds));
     int named = 0;
     for (std::size_t i = 0; i < spans.size(); ++i) {
@@ -187,52 +204,6 @@ TEST_P(EngineTrace, NegotiationsSayWhoCameLast) {
     }
     // On a busy machine another one may be late by more.
     EXPECT_EQ(named > 0, knows) << "rank " << rank;
-  }
-}
-
-/// Slots of chunks between nodes; ranks beyond the smallest node's size have none.
-TEST_P(EngineTrace, ChunksPassTheirStagesInsideTheirUnitsRun) {
-  TracedWorld world(GetParam());
-  world.start();
-  train(world);
-  world.stop();
-  const auto& sizes = GetParam();
-  const int slices = *std::min_element(sizes.begin(), sizes.end());
-  int rank = 0;
-  for (const int size : sizes) {
-    for (int local = 0; local < size; ++local, ++rank) {
-      const Timeline timeline(world.file(rank));
-      std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<TimelineSpan>> chunks;
-      for (const std::string& row : timeline.rows()) {
-        if (!row.starts_with("chunk slot ")) continue;
-        EXPECT_FALSE(test::overlap(timeline.spans(row)));
-        for (const TimelineSpan& span : timeline.spans(row)) {
-          chunks[{span.args.at("unit"), span.args.at("offset")}].push_back(span);
-        }
-      }
-      const bool has_slice = sizes.size() > 1 && local < slices;
-      EXPECT_EQ(has_slice, !chunks.empty()) << "rank " << rank;
-      std::map<std::uint64_t, std::uint64_t> chunks_of_unit;
-      for (const auto& [key, stages] : chunks) {
-        ASSERT_THAT(stages, SizeIs(3));
-        EXPECT_EQ(stages[0].name, "local_in");
-        EXPECT_EQ(stages[1].name, "cross");
-        EXPECT_EQ(stages[2].name, "local_out");
-        EXPECT_TRUE(kTensors.contains(stages[0].args.at("tensor"))) << stages[0].args;
-        ++chunks_of_unit[key.first];
-      }
-      for (const TimelineSpan& run : timeline.spans("b", "allreduce")) {
-        const std::uint64_t unit = run.args.at("unit");
-        const std::uint64_t expected =
-            has_slice ? run.args.at("unit_chunks").get<std::uint64_t>() : 0;
-        EXPECT_EQ(chunks_of_unit[unit], expected);
-        for (const auto& [key, stages] : chunks) {
-          if (key.first != unit) continue;
-          EXPECT_GE(stages.front().begin + kTimelineRounding, run.begin);
-          EXPECT_LE(stages.back().end, run.end + kTimelineRounding);
-        }
-      }
-    }
   }
 }
 
@@ -257,17 +228,91 @@ TEST_P(EngineTrace, CanBeSwitchedWhileCollectivesRun) {
     while (waits && world.engine(0).statistics().operations < before + 2) std::this_thread::yield();
     world.stop();
     for (int rank = 0; rank < world.size(); ++rank) {
-      EXPECT_FALSE(test::overlap(Timeline(world.file(rank)).spans("x")));
+      EXPECT_FALSE(test::overlap(world.timeline(rank).spans("x")));
     }
-    EXPECT_GE(Timeline(world.file(0)).spans("x", "allreduce").size(), waits ? 1u : 0u);
+    EXPECT_GE(world.timeline(0).spans("x", "allreduce").size(), waits ? 1u : 0u);
   }
   ending = true;
+}
+
+constexpr std::int64_t kCount = 3000;  // several chunks between nodes
+
+// Both at once, with one name: numbers of units and slots of chunks are the same in both.
+TEST_P(EngineTrace, ATensorOfASetHasItsRowBesideThatOfTheWorlds) {
+  TracedWorld world(GetParam());
+  if (world.size() == 1) return;
+  const std::vector<int> members = {0, world.size() - 1};
+  world.on_all_ranks(
+      [&](int rank) { EXPECT_EQ(world.engine(rank).add_set(members), ProcessSet(1)); });
+  world.start();
+  world.on_all_ranks([&](int rank) {
+    Engine& engine = world.engine(rank);
+    const bool member = std::count(members.begin(), members.end(), rank) > 0;
+    for (int round = 0; round < kRounds; ++round) {
+      std::vector<float> of_world(kCount, 1.0F);
+      std::vector<float> of_set(kCount, 1.0F);
+      const auto first = engine.submit({"x", floats(kCount), bytes(of_world)});
+      if (member) engine.submit_and_wait({"x", floats(kCount), bytes(of_set)}, ProcessSet(1));
+      engine.wait(*first);
+    }
+  });
+  world.stop();
+  for (int rank = 0; rank < world.size(); ++rank) {
+    SCOPED_TRACE("rank " + std::to_string(rank));
+    const Timeline timeline = world.timeline(rank);
+    for (const auto& run : runs_of(timeline, "x", "allreduce")) {
+      EXPECT_FALSE(run.args.contains("set"));
+    }
+    if (std::count(members.begin(), members.end(), rank) == 0) {
+      EXPECT_THAT(timeline.spans("x (set 1)"), IsEmpty());
+      continue;
+    }
+    for (const auto& run : runs_of(timeline, "x (set 1)", "allreduce")) {
+      EXPECT_EQ(run.args.at("set"), 1);
+      EXPECT_EQ(run.args.at("bytes"), kCount * 4);
+    }
+    for (const std::string& row : timeline.rows()) {
+      if (!row.starts_with("chunk slot ")) continue;
+      EXPECT_FALSE(test::overlap(timeline.spans(row))) << row;
+    }
+    // Between nodes the first and the last rank have a slice of the set's chunks.
+    const bool between_nodes = GetParam().size() > 1;
+    EXPECT_THAT(timeline.rows(), Contains("chunk slot 0 (set 1)").Times(between_nodes ? 1 : 0));
+  }
+}
+
+TEST_P(EngineTrace, AnExchangeIsNegotiatedThenQueuedThenRun) {
+  TracedWorld world(GetParam());
+  if (world.size() == 1) return;
+  world.start();
+  world.on_all_ranks([&](int rank) {
+    for (int round = 0; round < kRounds; ++round) {
+      std::vector<float> values(kCount, 1.0F);
+      Request request{"x", floats(kAnyExtent), bytes(values)};
+      request.signature.kind = OperationKind::allgather;
+      request.bytes = kCount * 4;
+      request.rows = {kCount};
+      const auto result = std::make_shared<HostResult>(world.memory(rank), ResultForm());
+      request.result = result;
+      request.result_place = result.get();
+      world.engine(rank).submit_and_wait(std::move(request));
+    }
+  });
+  world.stop();
+  for (int rank = 0; rank < world.size(); ++rank) {
+    SCOPED_TRACE("rank " + std::to_string(rank));
+    for (const auto& run : runs_of(world.timeline(rank), "x", "allgather")) {
+      EXPECT_GT(run.end, run.begin);
+      EXPECT_EQ(run.args.at("bytes"), kCount * 4);
+      EXPECT_FALSE(run.args.contains("op"));
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, EngineTrace,
                          testing::Values(std::vector{1}, std::vector{3}, std::vector{1, 1},
                                          std::vector{2, 2}, std::vector{2, 1}),
-                         layout_name);
+                         test::layout_name);
 
 // Without an engine thread only wait() itself makes progress, so it is sure to be blocked.
 TEST(EngineTraceWait, ShowsTheTimeThatAThreadIsBlocked) {
@@ -279,7 +324,7 @@ TEST(EngineTraceWait, ShowsTheTimeThatAThreadIsBlocked) {
   world.engine(0).wait(*submission);
   world.engine(0).submit_and_wait("y", floats(1), bytes(values));
   world.stop();
-  const Timeline timeline(world.file(0));
+  const Timeline timeline = world.timeline(0);
   const auto waits = timeline.spans("main thread", "wait");
   ASSERT_THAT(waits, SizeIs(2));
   EXPECT_EQ(waits[0].args.at("tensor"), "x");
@@ -296,7 +341,7 @@ TEST(EngineTraceWait, AFinishedTensorIsNotWaitedFor) {
   while (!submission->finished()) world.engine(0).progress();
   world.engine(0).wait(*submission);
   world.stop();
-  EXPECT_THAT(Timeline(world.file(0)).spans("", "wait"), IsEmpty());
+  EXPECT_THAT(world.timeline(0).spans("", "wait"), IsEmpty());
 }
 
 TEST(EngineTraceErrors, ADisagreementEndsTheNegotiation) {
@@ -308,7 +353,7 @@ TEST(EngineTraceErrors, ADisagreementEndsTheNegotiation) {
   });
   world.stop();
   for (int rank = 0; rank < 2; ++rank) {
-    const Timeline timeline(world.file(rank));
+    const Timeline timeline = world.timeline(rank);
     EXPECT_THAT(timeline.spans("x", "negotiate"), SizeIs(1));
     EXPECT_THAT(timeline.marks("x", "mismatch"), SizeIs(1));
     EXPECT_THAT(timeline.spans("x", "allreduce"), IsEmpty());
@@ -329,7 +374,7 @@ TEST(EngineTraceUnits, TensorsThatTravelTogetherSaySo) {
   world.start();
   both();
   world.stop();
-  const Timeline timeline(world.file(0));
+  const Timeline timeline = world.timeline(0);
   for (const char* name : {"a", "b"}) {
     const auto runs = timeline.spans(name, "allreduce");
     ASSERT_THAT(runs, SizeIs(1));
@@ -339,104 +384,5 @@ TEST(EngineTraceUnits, TensorsThatTravelTogetherSaySo) {
   }
 }
 
-using testing::Contains;
-
-constexpr int kRoundsOfSets = 4;
-constexpr std::int64_t kCount = 3000;  // several chunks between nodes
-
-/// Every collective of the row: negotiated, queued and run, one behind the other.
-void expect_runs(const Timeline& timeline, const std::string& row, const std::string& operation) {
-  const auto spans = timeline.spans(row);
-  ASSERT_THAT(spans, SizeIs(3 * kRoundsOfSets)) << row;
-  EXPECT_FALSE(test::overlap(spans)) << row;
-  for (std::size_t i = 0; i < spans.size(); i += 3) {
-    EXPECT_EQ(spans[i].name, "negotiate");
-    EXPECT_EQ(spans[i + 1].name, "queue");
-    EXPECT_EQ(spans[i + 2].name, operation);
-    EXPECT_NEAR(spans[i].end, spans[i + 1].begin, kTimelineRounding);
-    EXPECT_NEAR(spans[i + 1].end, spans[i + 2].begin, kTimelineRounding);
-  }
-}
-
-class SetTrace : public testing::TestWithParam<std::vector<int>> {};
-
-// Both at once, with one name: numbers of units and slots of chunks are the same in both.
-TEST_P(SetTrace, ATensorOfASetHasItsRowBesideThatOfTheWorlds) {
-  TracedWorld world(GetParam());
-  const std::vector<int> members = {0, world.size() - 1};
-  world.on_all_ranks(
-      [&](int rank) { EXPECT_EQ(world.engine(rank).add_set(members), ProcessSet(1)); });
-  world.start();
-  world.on_all_ranks([&](int rank) {
-    Engine& engine = world.engine(rank);
-    const bool member = std::count(members.begin(), members.end(), rank) > 0;
-    for (int round = 0; round < kRoundsOfSets; ++round) {
-      std::vector<float> of_world(kCount, 1.0F);
-      std::vector<float> of_set(kCount, 1.0F);
-      const auto first = engine.submit({"x", floats(kCount), bytes(of_world)});
-      if (member) engine.submit_and_wait({"x", floats(kCount), bytes(of_set)}, ProcessSet(1));
-      engine.wait(*first);
-    }
-  });
-  world.stop();
-  for (int rank = 0; rank < world.size(); ++rank) {
-    SCOPED_TRACE("rank " + std::to_string(rank));
-    const Timeline timeline(world.file(rank));
-    expect_runs(timeline, "x", "allreduce");
-    for (const auto& run : timeline.spans("x", "allreduce")) EXPECT_FALSE(run.args.contains("set"));
-    if (std::count(members.begin(), members.end(), rank) == 0) {
-      EXPECT_THAT(timeline.spans("x (set 1)"), IsEmpty());
-      continue;
-    }
-    expect_runs(timeline, "x (set 1)", "allreduce");
-    for (const auto& run : timeline.spans("x (set 1)", "allreduce")) {
-      EXPECT_EQ(run.args.at("set"), 1);
-      EXPECT_EQ(run.args.at("bytes"), kCount * 4);
-    }
-    for (const std::string& row : timeline.rows()) {
-      if (!row.starts_with("chunk slot ")) continue;
-      EXPECT_FALSE(test::overlap(timeline.spans(row))) << row;
-    }
-    // Between nodes the first and the last rank have a slice of the set's chunks.
-    const bool between_nodes = GetParam().size() > 1;
-    EXPECT_THAT(timeline.rows(), Contains("chunk slot 0 (set 1)").Times(between_nodes ? 1 : 0));
-  }
-}
-
-TEST_P(SetTrace, AnExchangeIsNegotiatedThenQueuedThenRun) {
-  TracedWorld world(GetParam());
-  world.start();
-  world.on_all_ranks([&](int rank) {
-    for (int round = 0; round < kRoundsOfSets; ++round) {
-      std::vector<float> values(kCount, 1.0F);
-      Request request{"x", floats(kAnyExtent), bytes(values)};
-      request.signature.kind = OperationKind::allgather;
-      request.bytes = kCount * 4;
-      request.rows = {kCount};
-      const auto result = std::make_shared<HostResult>(world.memory(rank), ResultForm());
-      request.result = result;
-      request.result_place = result.get();
-      world.engine(rank).submit_and_wait(std::move(request));
-    }
-  });
-  world.stop();
-  for (int rank = 0; rank < world.size(); ++rank) {
-    SCOPED_TRACE("rank " + std::to_string(rank));
-    const Timeline timeline(world.file(rank));
-    expect_runs(timeline, "x", "allgather");
-    for (const auto& run : timeline.spans("x", "allgather")) {
-      EXPECT_GT(run.end, run.begin);
-      EXPECT_EQ(run.args.at("bytes"), kCount * 4);
-      EXPECT_FALSE(run.args.contains("op"));
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Layouts, SetTrace,
-                         testing::Values(std::vector{3}, std::vector{1, 1}, std::vector{2, 1},
-                                         std::vector{2, 2}),
-                         layout_name);
-
 }  // namespace
-
 }  // namespace hora::internal

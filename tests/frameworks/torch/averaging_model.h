@@ -1,4 +1,4 @@
-/// What averaging gives, to the bit, from all ranks' values.
+/// Averages of all ranks' values, to the bit.
 #pragma once
 
 #include <hora/torch.h>

@@ -9,7 +9,7 @@
 
 namespace hora::internal::test {
 
-/// Of the same types and, element by element, bits.
+/// Expects the same types and, element by element, bits.
 inline void expect_equal(const std::vector<torch::Tensor>& actual,
                          const std::vector<torch::Tensor>& expected) {
   ASSERT_EQ(actual.size(), expected.size());

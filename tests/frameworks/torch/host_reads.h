@@ -8,7 +8,7 @@
 
 namespace hora::internal::test {
 
-/// Of the constructing thread, since then. One at a time on a thread.
+/// Counts those of the constructing thread, since then. One at a time on a thread.
 class HostReads {
  public:
   HostReads()

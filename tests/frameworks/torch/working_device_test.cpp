@@ -1,6 +1,4 @@
 // Tensors on other devices than this rank's, by way of which they travel.
-#include "frameworks/torch/working_device.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/torch.h>
@@ -8,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "frameworks/torch/tensor_view.h"
 #include "tests/frameworks/torch/network.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/other_device/other_device.h"
@@ -21,7 +20,7 @@ const torch::Device device = other_device(1);
 
 class WorkingDevice : public testing::Test {
  protected:
-  /// Of rank `rank`, on the other device, with gaps between its rows.
+  /// Rank `rank`'s, on the other device, with gaps between its rows.
   static torch::Tensor rows_of(int rank, std::int64_t rows) {
     return (torch::arange(rows * 6).to(torch::kFloat) + rank)
         .reshape({rows, 6})

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ops/cuda/functions.h"
-#include "ops/local/update.h"
+#include "ops/local/kernels.h"
 #include "tests/gpu/batched_copy/arena.h"
 #include "tests/gpu/batched_copy/block.h"
 #include "tests/gpu/batched_copy/device.h"

@@ -3,18 +3,29 @@
 #include <hora/hora.h>
 
 #include <cmath>
+#include <cstring>
 #include <string>
+#include <vector>
 
 #include "tests/gpu/collectives/device_array.h"
 #include "tests/gpu/collectives/values.h"
 #include "tests/gpu/require_gpu.h"
-#include "tests/ops/context/world.h"
 #include "tests/support/reference/elements.h"
 
 namespace hora::internal::test {
 namespace {
 
 class GpuCollectives : public GpuTest {};
+
+/// True on every rank when all ranks hold these very bytes. Collective.
+bool same_everywhere(const Context& world, const void* data, std::size_t bytes) {
+  std::vector<std::uint8_t> of_root(bytes);
+  if (bytes > 0) std::memcpy(of_root.data(), data, bytes);
+  broadcast(world, view(of_root.data(), static_cast<std::int64_t>(bytes)), {.name = "test.root"});
+  std::int32_t same = bytes == 0 || std::memcmp(of_root.data(), data, bytes) == 0 ? 1 : 0;
+  allreduce(world, view(&same, 1), {.name = "test.same", .op = ReduceOp::sum});
+  return same == world.size();
+}
 
 std::uint64_t salt_of(const Context& world, std::uint64_t round) {
   return round * 1000 + static_cast<std::uint64_t>(world.rank());

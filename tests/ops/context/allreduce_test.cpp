@@ -1,51 +1,13 @@
 #include <gtest/gtest.h>
 #include <hora/hora.h>
 
+#include <algorithm>
 #include <random>
-
-#include "ops/local/kernels.h"
-#include "tests/ops/context/world.h"
-#include "tests/support/seed.h"
+#include <string>
+#include <vector>
 
 namespace hora::internal {
 namespace {
-
-constexpr std::int64_t kSizes[] = {0, 1, 3, 16, 17, 1000, 4097, 300001};
-
-/// Small whole numbers: every sum of them is exact in every type but uint8, where it wraps.
-template <class T>
-std::vector<T> whole_numbers(int rank, std::int64_t count) {
-  std::vector<T> values(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = static_cast<T>((i * 7 + static_cast<std::size_t>(rank) * 13) % 101);
-  }
-  return values;
-}
-
-template <class T>
-class AllreduceOf : public testing::Test {};
-using Types = testing::Types<float, double, std::int32_t, std::int64_t, std::uint8_t>;
-TYPED_TEST_SUITE(AllreduceOf, Types);
-
-TYPED_TEST(AllreduceOf, EqualsTheSerialSum) {
-  using T = TypeParam;
-  const Context world = init();
-  for (const std::int64_t count : kSizes) {
-    auto values = whole_numbers<T>(world.rank(), count);
-    std::vector<T> expected(values.size(), T{0});
-    for (int rank = 0; rank < world.size(); ++rank) {
-      const auto theirs = whole_numbers<T>(rank, count);
-      for (std::size_t i = 0; i < expected.size(); ++i) {
-        expected[i] = static_cast<T>(expected[i] + theirs[i]);
-      }
-    }
-    for (int round = 0; round < 3; ++round) {
-      auto result = values;
-      allreduce(world, view(result.data(), count), {.name = "sum", .op = ReduceOp::sum});
-      ASSERT_EQ(result, expected) << count << " elements, round " << round;
-    }
-  }
-}
 
 std::vector<float> random_floats(std::uint64_t seed, std::int64_t count) {
   std::mt19937_64 random(seed);

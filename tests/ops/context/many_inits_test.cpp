@@ -9,7 +9,6 @@
 #include <fstream>
 #include <iterator>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -59,12 +58,6 @@ Held held() {
   return {descriptors(), status_of("Threads"), status_of("VmRSS"), mappings()};
 }
 
-std::string text_of(const std::multiset<std::string>& descriptors) {
-  std::ostringstream text;
-  for (const std::string& one : descriptors) text << one << "\n";
-  return text.str();
-}
-
 /// Of all that init() makes: the engine's thread, windows, a process set, communicators.
 void use_hora(int round) {
   Context world = init();
@@ -90,7 +83,7 @@ TEST(ManyInits, NothingGrows) {
     use_hora(round);
   }
   const Held after = held();
-  EXPECT_EQ(text_of(after.descriptors), text_of(before.descriptors));
+  EXPECT_EQ(after.descriptors, before.descriptors);
   EXPECT_EQ(after.threads, before.threads);
   if (kFreedMemoryStays) return;
   EXPECT_LE(after.mappings, before.mappings + 2);

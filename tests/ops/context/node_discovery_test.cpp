@@ -50,34 +50,18 @@ std::string machine(int memory_nodes, int processors) {
   return "numa:" + std::to_string(memory_nodes) + " pu:" + std::to_string(processors);
 }
 
-TEST(MemoryNode, IsThatOfTheOnlyProcessor) {
-  for (const int cpu : processors()) {
+TEST(MemoryNode, IsThatOfAllProcessors) {
+  const std::vector<int> all = processors();
+  const int last = all.back();
+  for (const int cpu : all) {
     EXPECT_EQ(memory_node(machine(cpu + 1, 1), {cpu}), cpu);
     EXPECT_EQ(memory_node(machine(2, cpu + 1), {cpu}), 0);
   }
-}
-
-TEST(MemoryNode, OfProcessorsOfTheSameOneIsThatOne) {
-  const std::vector<int> all = processors();
-  EXPECT_EQ(memory_node(machine(2, all.back() + 1), all), 0);
-}
-
-TEST(MemoryNode, IsNoneForProcessorsOfSeveral) {
-  const std::vector<int> all = processors();
-  if (all.size() < 2) GTEST_SKIP() << "this test needs two processors";
-  EXPECT_EQ(memory_node(machine(all.back() + 1, 1), all), kNoMemoryNode);
-}
-
-TEST(MemoryNode, IsNoneForProcessorsThatTheMachineLacks) {
-  const int last = processors().back();
-  if (last == 0) GTEST_SKIP() << "this test needs a processor beside number 0";
-  EXPECT_EQ(memory_node(machine(1, last), {last}), kNoMemoryNode);
-}
-
-TEST(MemoryNode, OfThisMachineIsOneThatItHas) {
-  const int node = memory_node_of_process();
-  EXPECT_GE(node, kNoMemoryNode);
-  EXPECT_LT(node, 1024);
+  EXPECT_EQ(memory_node(machine(2, last + 1), all), 0) << "all of one";
+  if (last == 0) GTEST_SKIP() << "the rest needs a processor beside number 0";
+  EXPECT_EQ(memory_node(machine(1, last), {last}), kNoMemoryNode) << "which the machine lacks";
+  if (all.size() < 2) GTEST_SKIP() << "the rest needs two processors";
+  EXPECT_EQ(memory_node(machine(last + 1, 1), all), kNoMemoryNode) << "of several";
 }
 
 using testing::HasSubstr;
@@ -90,12 +74,6 @@ TEST(BindingAdvice, OnlyWhereAnotherCoreIsFree) {
   ASSERT_TRUE(advice.has_value());
   EXPECT_THAT(*advice, HasSubstr("8 cores for 2 ranks"));
   EXPECT_THAT(*advice, HasSubstr("--bind-to none"));
-}
-
-TEST(Cores, AProcessHasSomeOfItsHosts) {
-  EXPECT_GE(cores_of_process(), 1);
-  EXPECT_GE(cores_of_host(), 1);
-  EXPECT_LE(cores_of_process(), cores_of_host());
 }
 
 std::size_t page_faults() {
@@ -175,11 +153,6 @@ std::vector<std::string> agreed(const std::vector<Assignments>& by_rank) {
   return results;
 }
 
-TEST(AgreeOnSettings, Rank0sHoldForAll) {
-  const Assignments some = {{"HORA_FUSION_THRESHOLD", "1MiB"}};
-  EXPECT_THAT(agreed({some, {}, some, {}}), testing::Each("1048576"));
-}
-
 TEST(AgreeOnSettings, WhatDiffersOrIsWrongIsTheSameErrorOnEveryRank) {
   const Assignments some = {{"HORA_FUSION_THRESHOLD", "1MiB"}};
   const Assignments other = {{"HORA_FUSION_THRESHOLD", "2MiB"}};
@@ -193,40 +166,20 @@ TEST(AgreeOnSettings, WhatDiffersOrIsWrongIsTheSameErrorOnEveryRank) {
 }
 
 TEST(SettingsOfProcess, WhatTheProgramGivesCountsAsTheEnvironmentDoes) {
-  const Assignments environment = {{"HORA_SPIN", "10us"}};
-  const auto nothing_given = settings_of_process(environment, {});
-  EXPECT_EQ(nothing_given.assignments, environment);
   Settings given;
   given.fusion_threshold = std::size_t{1} << 20;
-  const auto both = settings_of_process(environment, given);
-  EXPECT_EQ(both.assignments,
-            (Assignments{{"HORA_SPIN", "10us"}, {"HORA_FUSION_THRESHOLD", "1MiB"}}));
-  EXPECT_EQ(both.wrong + both.conflict, "");
-}
-
-TEST(SettingsOfProcess, ADefaultIsNotSetAndWhatIsAlikeIsNoConflict) {
-  Settings given;
-  given.spin = std::chrono::microseconds(50);  // the default
-  given.fusion_threshold = std::size_t{1} << 20;
-  const Assignments environment = {{"HORA_SPIN", "10us"}, {"HORA_FUSION_THRESHOLD", "1048576"}};
-  const auto settings = settings_of_process(environment, given);
-  EXPECT_EQ(settings.assignments, environment);
+  given.spin = std::chrono::microseconds(50);  // the default, which is not set
+  const SettingAssignment threshold{"HORA_FUSION_THRESHOLD", "1MiB"};
+  const SettingAssignment spin{"HORA_SPIN", "10us"};
+  const auto settings = settings_of_process({spin}, given);
+  EXPECT_EQ(settings.assignments, (Assignments{spin, threshold}));
   EXPECT_EQ(settings.wrong + settings.conflict, "");
-}
-
-TEST(SettingsOfProcess, AConflictNamesTheVariableAndBothValues) {
-  Settings given;
-  given.fusion_threshold = std::size_t{1} << 20;
-  given.timeline = "/tmp/trace.json";
-  const auto settings =
-      settings_of_process({{"HORA_FUSION_THRESHOLD", "2097152"}, {"HORA_LOG_LEVEL", "off"}}, given);
-  EXPECT_THAT(settings.conflict,
+  const auto alike = settings_of_process({{"HORA_FUSION_THRESHOLD", "1048576"}}, given);
+  EXPECT_EQ(alike.assignments.size(), 1U);
+  EXPECT_EQ(alike.wrong + alike.conflict, "");
+  EXPECT_THAT(settings_of_process({{"HORA_FUSION_THRESHOLD", "2097152"}}, given).conflict,
               AllOf(HasSubstr("HORA_FUSION_THRESHOLD is 2MiB in the environment"),
                     HasSubstr("but 1MiB in InitOptions::settings")));
-}
-
-TEST(SettingsOfProcess, AFieldOutOfItsBoundsIsNamed) {
-  Settings given;
   given.ranks_per_node = -1;
   EXPECT_THAT(
       settings_of_process({}, given).wrong,
@@ -283,12 +236,6 @@ using Reach = std::vector<std::vector<bool>>;
 
 Reach all_reach(std::size_t count) {
   return Reach(count, std::vector<bool>(count, true));
-}
-
-TEST(GroupByReach, OneGroupWhereAllReachAll) {
-  EXPECT_EQ(group_by_reach(all_reach(1)), std::vector<int>{0});
-  EXPECT_EQ(group_by_reach(all_reach(4)), (std::vector<int>{0, 0, 0, 0}));
-  EXPECT_TRUE(group_by_reach({}).empty());
 }
 
 TEST(SeparationText, NamesTheGroupsAndTheReason) {
@@ -368,15 +315,5 @@ TEST(DiscoverNodes, HostsAreCutIntoVirtualNodes) {
   });
 }
 
-TEST(DiscoverNodes, NodesOfOneHostNeedNoSockets) {
-  test::run_ranks({5, 5, 5}, [](Bootstrap& world) {
-    const NodeDiscovery node = discover_nodes(world, 1);
-    EXPECT_EQ(node.topology.nodes(), 3);
-    EXPECT_FALSE(node.over_sockets);
-    world.barrier();
-  });
-}
-
 }  // namespace
-
 }  // namespace hora::internal

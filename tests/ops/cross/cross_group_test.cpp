@@ -1,16 +1,14 @@
-/// Operations between nodes on all members of a group, in one thread.
-//
-/// Staging whose sums take a while, as a GPU's do.
-//
-// Operations between nodes that a failure ends: no message is written to their memory afterwards.
+// Operations between nodes on all members of a group, in one thread; and some that a failure ends:
+// no message is written to their memory afterwards.
 #include "ops/cross/cross_group.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/error.h>
-#include <hora/settings.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -22,40 +20,51 @@
 #include <string>
 #include <vector>
 
-#include "ops/cross/cross_work.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/message_network.h"
 #include "tests/support/reference/elements.h"
 #include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
-namespace hora::internal::test {
+namespace hora::internal {
+namespace {
+
+using namespace test;
 
 struct CrossOperation {
-  std::optional<int> broadcast_root;  // else an allreduce
+  std::optional<int> broadcast_root;  // else an allreduce, or an exchange
   DataType type = DataType::float32;
   double scale = 1.0;
   std::vector<Bytes> inputs;  // of each member
+  /// Of an exchange [from][to], in place of inputs.
+  std::vector<std::vector<Bytes>> parts = {};
 
-  Bytes expected() const {
-    return broadcast_root ? inputs[static_cast<std::size_t>(*broadcast_root)]
-                          : reduced(type, ReduceOp::sum, inputs, {.post = scale});
+  /// What is in a member's staging in the end; of an exchange what has come, by sender.
+  std::vector<Bytes> expected() const {
+    if (broadcast_root) {
+      return {inputs.size(), inputs[static_cast<std::size_t>(*broadcast_root)]};
+    }
+    if (parts.empty()) {
+      return {inputs.size(), reduced(type, ReduceOp::sum, inputs, {.post = scale})};
+    }
+    std::vector<Bytes> all(parts.size());
+    for (const auto& of_sender : parts) {
+      for (std::size_t to = 0; to < parts.size(); ++to) {
+        all[to].insert(all[to].end(), of_sender[to].begin(), of_sender[to].end());
+      }
+    }
+    return all;
   }
 };
 
 /// All members of a group.
 class CrossMembers {
  public:
-  CrossMembers(int count, const CrossOptions& options, std::mt19937_64& random,
-               StagingSpace& space = host_space())
+  CrossMembers(int count, const CrossOptions& options, std::mt19937_64& random)
       : random_(random), network_(count, random()) {
     for (int index = 0; index < count; ++index) {
-      members_.push_back(std::make_unique<Member>(network_.member(index), options, space));
+      members_.push_back(std::make_unique<Member>(network_.member(index), options));
     }
-  }
-
-  void reserve(std::size_t operations, std::size_t staging_bytes) {
-    for (auto& member : members_) member->group.reserve(operations, staging_bytes);
   }
 
   const MessageNetwork& network() const { return network_; }
@@ -65,7 +74,13 @@ class CrossMembers {
   std::vector<std::vector<Bytes>> run(const std::vector<CrossOperation>& operations,
                                       std::size_t at_once, std::uint64_t first_sequence = 0) {
     results_.clear();
-    for (const CrossOperation& operation : operations) results_.push_back(operation.inputs);
+    for (const CrossOperation& operation : operations) {
+      results_.push_back(operation.inputs);
+      if (operation.parts.empty()) continue;
+      for (const Bytes& received : operation.expected()) {
+        results_.back().emplace_back(received.size());
+      }
+    }
     for (auto& member : members_) member->started = 0;
     std::size_t idle_steps = 0;
     while (!complete(operations.size())) {
@@ -81,8 +96,7 @@ class CrossMembers {
 
  private:
   struct Member {
-    Member(PointToPoint& link, const CrossOptions& options, StagingSpace& space)
-        : group(link, options, space) {}
+    Member(PointToPoint& link, const CrossOptions& options) : group(link, options) {}
     MessageCrossGroup group;
     std::size_t started = 0;
     std::deque<Completion> open;
@@ -103,7 +117,7 @@ class CrossMembers {
     if (random_() % 2 == 0) {
       if (member.started == operations.size() || member.open.size() >= at_once) return false;
       const std::size_t number = member.started++;
-      member.open.push_back(start(member.group, operations[number], results_[number][index],
+      member.open.push_back(start(member.group, operations[number], index, results_[number][index],
                                   first_sequence + number));
       return true;
     }
@@ -115,8 +129,20 @@ class CrossMembers {
     return true;
   }
 
-  static Completion start(MessageCrossGroup& group, const CrossOperation& operation, Bytes& staging,
-                          std::uint64_t sequence) {
+  static Completion start(MessageCrossGroup& group, const CrossOperation& operation,
+                          std::size_t index, Bytes& staging, std::uint64_t sequence) {
+    if (!operation.parts.empty()) {
+      std::vector<std::span<const std::byte>> sends;
+      std::vector<std::span<std::byte>> receives;
+      std::size_t offset = 0;
+      for (std::size_t peer = 0; peer < operation.parts.size(); ++peer) {
+        sends.emplace_back(operation.parts[index][peer]);
+        const std::size_t bytes = operation.parts[peer][index].size();
+        receives.push_back(std::span(staging).subspan(offset, bytes));
+        offset += bytes;
+      }
+      return group.exchange(sends, receives, sequence);
+    }
     return operation.broadcast_root
                ? group.broadcast(staging, *operation.broadcast_root, sequence)
                : group.allreduce({.type = operation.type, .scale = operation.scale}, staging,
@@ -129,8 +155,8 @@ class CrossMembers {
   std::vector<std::vector<Bytes>> results_;
 };
 
-inline CrossOperation allreduce_of(int members, DataType type, std::size_t bytes, double scale,
-                                   std::mt19937_64& random) {
+CrossOperation allreduce_of(int members, DataType type, std::size_t bytes, double scale,
+                            std::mt19937_64& random) {
   CrossOperation operation{std::nullopt, type, scale, {}};
   for (int member = 0; member < members; ++member) {
     operation.inputs.push_back(random_values(type, bytes, random));
@@ -138,117 +164,31 @@ inline CrossOperation allreduce_of(int members, DataType type, std::size_t bytes
   return operation;
 }
 
-inline void expect_results(const std::vector<CrossOperation>& operations,
-                           const std::vector<std::vector<Bytes>>& results) {
+/// Many give one another nothing; nobody gives itself anything.
+CrossOperation exchange_of(int members, std::mt19937_64& random) {
+  CrossOperation operation;
+  for (int from = 0; from < members; ++from) {
+    auto& parts = operation.parts.emplace_back();
+    for (int to = 0; to < members; ++to) {
+      const std::size_t bytes = from == to || random() % 3 == 0 ? 0 : random() % 300;
+      parts.push_back(random_values(DataType::uint8, bytes, random));
+    }
+  }
+  return operation;
+}
+
+void expect_results(const std::vector<CrossOperation>& operations,
+                    const std::vector<std::vector<Bytes>>& results) {
   for (std::size_t number = 0; number < operations.size(); ++number) {
-    const Bytes expected = operations[number].expected();
+    const std::vector<Bytes> expected = operations[number].expected();
     for (std::size_t member = 0; member < results[number].size(); ++member) {
-      ASSERT_TRUE(results[number][member] == expected)
-          << "operation " << number << " of " << expected.size() << " bytes of "
+      ASSERT_TRUE(results[number][member] == expected[member])
+          << "operation " << number << " of " << expected[member].size() << " bytes of "
           << name_of(operations[number].type) << ", scale " << operations[number].scale
           << (operations[number].broadcast_root ? ", a broadcast" : "") << ", member " << member;
     }
   }
 }
-
-/// A sum is complete after a random number of polls. Until then its output holds garbage, and its
-/// inputs must not change: std::logic_error. Counts what is allocated.
-class SlowSpace final : public StagingSpace {
- public:
-  explicit SlowSpace(std::mt19937_64& random) : random_(random) {}
-
-  std::byte* allocate(std::size_t bytes) override {
-    ++allocations_;
-    return host_space().allocate(bytes);
-  }
-  void release(std::byte* data) noexcept override { host_space().release(data); }
-  Completion reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
-                    std::byte* output, std::size_t count) override {
-    Bytes result(count * size_of(reduction.type));
-    host_space().reduce(reduction, inputs, result.data(), count);
-    return later({inputs.begin(), inputs.end()}, result.size(), std::move(result), output);
-  }
-  Completion convert(DataType source, const std::byte* input, DataType target, std::byte* output,
-                     std::size_t count) override {
-    Bytes result(count * size_of(target));
-    host_space().convert(source, input, target, result.data(), count);
-    return later({input}, count * size_of(source), std::move(result), output);
-  }
-
-  int allocations() const { return allocations_; }
-
- private:
-  using Bytes = std::vector<std::byte>;
-  class Later final : public PendingWork {
-   public:
-    Later(std::vector<const std::byte*> inputs, std::size_t input_bytes, Bytes result,
-          std::byte* output, std::uint64_t polls)
-        : inputs_(std::move(inputs)), result_(std::move(result)), output_(output), polls_(polls) {
-      // The output may be one of the inputs.
-      std::erase(inputs_, output_);
-      for (const std::byte* input : inputs_) before_.emplace_back(input, input + input_bytes);
-      std::fill_n(output_, result_.size(), std::byte{0xAB});
-    }
-    bool poll() override {
-      for (std::size_t i = 0; i < inputs_.size(); ++i) {
-        if (!std::equal(before_[i].begin(), before_[i].end(), inputs_[i])) {
-          throw std::logic_error("an input changed while it was being summed");
-        }
-      }
-      if (polls_-- > 0) return false;
-      std::copy(result_.begin(), result_.end(), output_);
-      return true;
-    }
-
-   private:
-    std::vector<const std::byte*> inputs_;
-    Bytes result_;
-    std::byte* output_;
-    std::uint64_t polls_;
-    std::vector<Bytes> before_;
-  };
-
-  Completion later(std::vector<const std::byte*> inputs, std::size_t input_bytes, Bytes result,
-                   std::byte* output) {
-    return Completion(std::make_unique<Later>(std::move(inputs), input_bytes, std::move(result),
-                                              output, random_() % 4));
-  }
-
-  std::mt19937_64& random_;
-  int allocations_ = 0;
-};
-
-}  // namespace hora::internal::test
-
-namespace hora::internal {
-namespace {
-
-TEST(RequestQueue, AsksForTheOldestOnly) {
-  auto random = test::generator();
-  test::MessageNetwork network(2, random());
-  std::byte in[2] = {};
-  const std::byte out{7};
-  RequestQueue queue;
-  queue.add(network.member(0).receive(1, 0, {&in[0], 1}));
-  queue.add(network.member(0).receive(1, 1, {&in[1], 1}));
-  network.member(1).send(0, 1, {&out, 1});
-  EXPECT_TRUE(network.deliver_one());  // the second one
-  EXPECT_FALSE(queue.drained(network.member(0)));
-  EXPECT_EQ(queue.completed(), 0U);
-  network.member(1).send(0, 0, {&out, 1});
-  EXPECT_TRUE(network.deliver_one());
-  EXPECT_TRUE(queue.next_completed(network.member(0)));
-  EXPECT_FALSE(queue.all_completed());
-  EXPECT_TRUE(queue.drained(network.member(0)));
-  EXPECT_FALSE(queue.next_completed(network.member(0)));
-}
-
-using test::allreduce_of;
-using test::Bytes;
-using test::CrossMembers;
-using test::CrossOperation;
-using test::expect_results;
-using test::MessageNetwork;
 
 struct Algorithm {
   const char* name;
@@ -270,11 +210,11 @@ class CrossGroupTest : public testing::TestWithParam<std::tuple<Algorithm, int>>
 };
 
 TEST_P(CrossGroupTest, EveryTypeAndLengthIsTheSerialSum) {
-  auto random = test::generator();
+  auto random = generator();
   std::vector<CrossOperation> operations;
   // Bytes: none, one cache line, less than a line for each member, odd numbers of lines, a rest.
   for (const std::size_t bytes : {0, 8, 64, 128, 320, 448, 576, 3 * 320 + 40, 7 * 448, 12344}) {
-    for (const DataType type : test::kAllTypes) {
+    for (const DataType type : kAllTypes) {
       const double scale = random() % 2 == 0 ? 1.0 : 1.0 / members();
       operations.push_back(allreduce_of(members(), type, bytes, scale, random));
     }
@@ -284,55 +224,25 @@ TEST_P(CrossGroupTest, EveryTypeAndLengthIsTheSerialSum) {
 }
 
 TEST_P(CrossGroupTest, ManyAtOnceDoNotMix) {
-  auto random = test::generator();
+  auto random = generator();
   CrossMembers group(members(), options(), random);
   std::uint64_t sequence = CrossResources::kWindow - 20;  // tags wrap on the way
   for (int round = 0; round < 3; ++round) {
     std::vector<CrossOperation> operations;
     for (int number = 0; number < 30; ++number) {
       const std::size_t bytes = random() % 40 * 64 + random() % 2 * 8;
-      operations.push_back(allreduce_of(members(),
-                                        test::kAllTypes[random() % std::size(test::kAllTypes)],
+      operations.push_back(allreduce_of(members(), kAllTypes[random() % std::size(kAllTypes)],
                                         bytes, random() % 2 == 0 ? 1.0 : 0.25, random));
       if (random() % 4 == 0) {
         operations.back().broadcast_root =
             static_cast<int>(random() % static_cast<std::uint64_t>(members()));
+      } else if (random() % 4 == 0) {
+        operations.back() = exchange_of(members(), random);
       }
     }
     expect_results(operations, group.run(operations, 1 + random() % 8, sequence));
     sequence += operations.size();
   }
-}
-
-TEST_P(CrossGroupTest, BroadcastFromEveryRoot) {
-  auto random = test::generator();
-  std::vector<CrossOperation> operations;
-  for (int root = 0; root < members(); ++root) {
-    for (const std::size_t bytes : {0, 1, 64, 1000}) {
-      operations.push_back(allreduce_of(members(), DataType::uint8, bytes, 1.0, random));
-      operations.back().broadcast_root = root;
-    }
-  }
-  CrossMembers group(members(), options(), random);
-  expect_results(operations, group.run(operations, 4));
-}
-
-TEST_P(CrossGroupTest, SumsMayTakeAWhileAndReservedMemoryIsEnough) {
-  auto random = test::generator();
-  constexpr std::size_t kAtOnce = 5, kMost = 40 * 64;
-  std::vector<CrossOperation> operations;
-  for (int number = 0; number < 40; ++number) {
-    const std::size_t bytes = number == 0 ? kMost : random() % (kMost / 8 + 1) * 8;
-    operations.push_back(allreduce_of(members(),
-                                      test::kAllTypes[random() % std::size(test::kAllTypes)], bytes,
-                                      random() % 2 == 0 ? 1.0 : 0.3, random));
-  }
-  test::SlowSpace space(random);
-  CrossMembers group(members(), options(), random, space);
-  group.reserve(kAtOnce, kMost);
-  const int reserved = space.allocations();
-  expect_results(operations, group.run(operations, kAtOnce));
-  EXPECT_EQ(space.allocations(), reserved);
 }
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, CrossGroupTest,
@@ -342,36 +252,9 @@ INSTANTIATE_TEST_SUITE_P(Algorithms, CrossGroupTest,
                            return name + "_" + std::to_string(std::get<1>(parameters.param));
                          });
 
-/// Of "a, b or c".
-std::vector<std::string> choices_in(std::string allowed) {
-  if (const auto last = allowed.find(" or "); last != allowed.npos) allowed.replace(last, 4, ", ");
-  std::vector<std::string> choices;
-  for (std::size_t begin = 0; begin < allowed.size();) {
-    const std::size_t end = std::min(allowed.find(", ", begin), allowed.size());
-    choices.push_back(allowed.substr(begin, end - begin));
-    begin = end + 2;
-  }
-  return choices;
-}
-
-TEST(CrossGroup, EveryChoiceOfTheSettingIsTested) {
-  const auto rows = setting_descriptions();
-  const auto row = std::ranges::find(rows, "HORA_CROSS_ALGORITHM", &SettingDescription::variable);
-  ASSERT_NE(row, rows.end());
-  const std::vector<std::string> choices = choices_in(std::string(row->allowed));
-  EXPECT_GT(choices.size(), 1u) << row->allowed;
-  for (const std::string& choice : choices) {
-    const SettingAssignment assignment{"HORA_CROSS_ALGORITHM", choice};
-    const CrossOptions chosen = cross_options(parse_settings({&assignment, 1}));
-    EXPECT_TRUE(std::ranges::any_of(kAlgorithms, [&](const Algorithm& tested) {
-      return tested.options.algorithm == chosen.algorithm;
-    })) << choice;
-  }
-}
-
 /// An algorithm that no branch chooses would be the direct one, and give the same bits.
 TEST(CrossGroup, EachAlgorithmSendsMessagesOfItsOwn) {
-  auto random = test::generator();
+  auto random = generator();
   std::set<std::multiset<MessageNetwork::Message>> seen;
   for (const Algorithm& algorithm : kAlgorithms) {
     CrossMembers group(5, algorithm.options, random);
@@ -383,12 +266,12 @@ TEST(CrossGroup, EachAlgorithmSendsMessagesOfItsOwn) {
 
 /// One list of values as a whole, and cut at random places, over algorithms and lengths.
 TEST(CrossGroup, BitsDoNotDependOnFusionNorOnTheAlgorithm) {
-  auto random = test::generator();
+  auto random = generator();
   for (int members = 1; members <= 9; ++members) {
-    const DataType type = test::kAllTypes[random() % std::size(test::kAllTypes)];
+    const DataType type = kAllTypes[random() % std::size(kAllTypes)];
     const CrossOperation whole =
         allreduce_of(members, type, 200'000 + random() % 999 * 8, 0.3, random);
-    const Bytes expected = whole.expected();
+    const Bytes expected = whole.expected()[0];
     for (const auto& [name, options] : kAlgorithms) {
       std::vector<CrossOperation> pieces;
       for (std::size_t begin = 0; begin < expected.size();) {
@@ -419,7 +302,7 @@ TEST(CrossGroup, BitsDoNotDependOnFusionNorOnTheAlgorithm) {
 }
 
 TEST(CrossGroup, RefusesWhatCannotBeRight) {
-  auto random = test::generator();
+  auto random = generator();
   MessageNetwork network(2, random());
   MessageCrossGroup group(network.member(0));
   alignas(64) std::byte staging[64] = {};
@@ -429,102 +312,19 @@ TEST(CrossGroup, RefusesWhatCannotBeRight) {
 }
 
 TEST(CrossGroup, RefusesATagThatIsInUse) {
-  auto random = test::generator();
+  auto random = generator();
   MessageNetwork network(2, random());
   MessageCrossGroup group(network.member(0));
   alignas(64) std::byte first[64] = {};
   alignas(64) std::byte second[64] = {};
   const Completion open = group.allreduce({}, first, 5);
-  test::expect_error(ErrorCode::invalid_use, testing::HasSubstr("operation 4101"),
-                     [&] { group.allreduce({}, second, 5 + CrossResources::kWindow); });
+  expect_error(ErrorCode::invalid_use, testing::HasSubstr("operation 4101"),
+               [&] { group.allreduce({}, second, 5 + CrossResources::kWindow); });
 }
-
-/// [from][to]: what the members give one another in one exchange; many give nothing.
-std::vector<std::vector<Bytes>> random_parts(int members, std::mt19937_64& random) {
-  std::vector<std::vector<Bytes>> parts(static_cast<std::size_t>(members));
-  for (auto& of_member : parts) {
-    for (int to = 0; to < members; ++to) {
-      const std::size_t bytes = random() % 3 == 0 ? 0 : random() % 300;
-      of_member.push_back(test::random_values(DataType::uint8, bytes, random));
-    }
-  }
-  return parts;
-}
-
-struct Member {
-  explicit Member(PointToPoint& link) : group(link) {}
-  MessageCrossGroup group;
-  std::size_t started = 0;
-  std::deque<Completion> open;
-};
-
-class DirectExchangeOf : public testing::TestWithParam<int> {};
-
-// Each member at its own pace, with several exchanges open.
-TEST_P(DirectExchangeOf, BringsEveryPartToItsMember) {
-  constexpr std::size_t kExchanges = 40;
-  constexpr std::size_t kAtOnce = 3;
-  const int count = GetParam();
-  const auto members_count = static_cast<std::size_t>(count);
-  auto random = test::generator();
-  test::MessageNetwork network(count, random());
-  std::vector<std::unique_ptr<Member>> members;
-  for (int i = 0; i < count; ++i) members.push_back(std::make_unique<Member>(network.member(i)));
-  std::vector<std::vector<std::vector<Bytes>>> given, got;
-  for (std::size_t i = 0; i < kExchanges; ++i) {
-    given.push_back(random_parts(count, random));
-    got.push_back(given.back());
-  }
-
-  const auto start = [&](std::size_t index) {
-    Member& member = *members[index];
-    const std::size_t number = member.started++;
-    std::vector<std::span<const std::byte>> sends;
-    std::vector<std::span<std::byte>> receives;
-    for (std::size_t peer = 0; peer < members_count; ++peer) {
-      sends.emplace_back(given[number][index][peer]);
-      Bytes& target = got[number][peer][index];
-      if (peer != index) std::fill(target.begin(), target.end(), std::byte{0});
-      receives.emplace_back(target);
-    }
-    // Tags wrap on the way.
-    member.open.push_back(
-        member.group.exchange(sends, receives, CrossResources::kWindow - 20 + number));
-  };
-  const auto complete = [&] {
-    return std::all_of(members.begin(), members.end(), [&](const auto& member) {
-      return member->started == kExchanges && member->open.empty();
-    });
-  };
-  std::size_t idle = 0;
-  while (!complete()) {
-    const std::size_t index = random() % members_count;
-    Member& member = *members[index];
-    bool moved = random() % 3 == 0 && network.deliver_one();
-    if (member.started < kExchanges && member.open.size() < kAtOnce && random() % 2 == 0) {
-      start(index);
-      moved = true;
-    }
-    if (!member.open.empty()) {
-      const auto which = static_cast<std::ptrdiff_t>(random() % member.open.size());
-      if (member.open[static_cast<std::size_t>(which)].poll()) {
-        member.open.erase(member.open.begin() + which);
-        moved = true;
-      }
-    }
-    idle = moved ? 0 : idle + 1;
-    if (idle > 1000 * members_count && !network.deliver_one()) throw std::logic_error("deadlock");
-  }
-  EXPECT_EQ(network.left_over(), 0U);
-  EXPECT_TRUE(got == given);
-}
-
-INSTANTIATE_TEST_SUITE_P(Members, DirectExchangeOf, testing::Values(1, 2, 3, 4, 7),
-                         testing::PrintToStringParamName());
 
 TEST(DirectExchange, RefusesOtherNumbersOfPartsThanMembers) {
-  auto random = test::generator();
-  test::MessageNetwork network(2, random());
+  auto random = generator();
+  MessageNetwork network(2, random());
   MessageCrossGroup group(network.member(0));
   const std::vector<std::span<const std::byte>> sends(2);
   const std::vector<std::span<std::byte>> receives(3);
@@ -537,7 +337,7 @@ enum class Operation { broadcast, short_allreduce, allreduce, exchange };
 
 struct WithdrawingMember {
   WithdrawingMember(PointToPoint& link, std::size_t bytes, std::mt19937_64& random)
-      : group(link), memory(test::random_values(DataType::uint8, bytes, random)) {}
+      : group(link), memory(random_values(DataType::uint8, bytes, random)) {}
 
   void start(Operation operation, int root, int members) {
     switch (operation) {
@@ -581,12 +381,12 @@ class WithdrawnAmong : public testing::TestWithParam<int> {};
 
 TEST_P(WithdrawnAmong, NothingArrivesAnyMore) {
   const int count = GetParam();
-  auto random = test::generator();
+  auto random = generator();
   int waited = 0, cancelled = 0;
   for (int round = 0; round < 400; ++round) {
     const auto operation = static_cast<Operation>(round % 4);
     const std::size_t bytes = operation == Operation::allreduce ? 8192 : 640;
-    test::MessageNetwork network(count, random());
+    MessageNetwork network(count, random());
     std::vector<std::unique_ptr<WithdrawingMember>> members;
     for (int i = 0; i < count; ++i) {
       members.push_back(std::make_unique<WithdrawingMember>(network.member(i), bytes, random));
@@ -624,6 +424,186 @@ TEST_P(WithdrawnAmong, NothingArrivesAnyMore) {
 INSTANTIATE_TEST_SUITE_P(Members, WithdrawnAmong, testing::Values(2, 3, 4, 7),
                          testing::PrintToStringParamName());
 
-}  // namespace
+/// Tensors in one staging, each from a multiple of 64 bytes on, as in a unit.
+struct Layout {
+  Layout(DataType element_type, std::vector<std::size_t> element_counts)
+      : type(element_type), counts(std::move(element_counts)) {
+    for (const std::size_t count : counts) {
+      ranges.push_back({bytes, count * size_of(type)});
+      bytes += align_up(ranges.back().bytes);
+    }
+  }
+  Bytes tensor(const Bytes& staging, std::size_t t) const {
+    const auto begin = staging.begin() + static_cast<std::ptrdiff_t>(ranges[t].begin);
+    return {begin, begin + static_cast<std::ptrdiff_t>(ranges[t].bytes)};
+  }
+  /// `tensors`: the values of each.
+  Bytes staging(const std::vector<Numbers>& tensors) const {
+    Bytes result(bytes, std::byte{0x3c});
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      const Bytes values = to_bytes(type, tensors[t]);
+      std::copy(values.begin(), values.end(),
+                result.begin() + static_cast<std::ptrdiff_t>(ranges[t].begin));
+    }
+    return result;
+  }
 
+  DataType type;
+  std::vector<std::size_t> counts;
+  std::vector<Range> ranges;
+  std::size_t bytes = 0;
+};
+
+/// Random in (low, high).
+Numbers random_numbers(std::size_t count, double low, double high, std::mt19937_64& random) {
+  std::uniform_real_distribution<double> uniform(low, high);
+  Numbers numbers(count);
+  for (double& number : numbers) number = uniform(random);
+  return numbers;
+}
+
+/// Runs one operation for each layout, all at once; [operation][member] is what is in the staging.
+std::vector<std::vector<Bytes>> run(const std::vector<Layout>& layouts,
+                                    std::vector<std::vector<Bytes>> stagings,
+                                    std::mt19937_64& random,
+                                    std::uint64_t first_sequence = CrossResources::kWindow - 1) {
+  const std::size_t members = stagings.front().size();
+  MessageNetwork network(static_cast<int>(members), random());
+  HostSpace space;
+  std::vector<std::unique_ptr<CrossResources>> resources;
+  std::vector<Completion> open;
+  for (std::size_t member = 0; member < members; ++member) {
+    resources.push_back(
+        std::make_unique<CrossResources>(network.member(static_cast<int>(member)), space));
+    for (std::size_t number = 0; number < layouts.size(); ++number) {
+      open.push_back(start_adasum(*resources.back(), layouts[number].type, stagings[number][member],
+                                  layouts[number].ranges, first_sequence + number));
+    }
+  }
+  for (std::size_t idle = 0; !open.empty();) {
+    const auto which = open.begin() + static_cast<std::ptrdiff_t>(random() % open.size());
+    if (random() % 2 == 0 && which->poll()) {
+      open.erase(which);
+    } else if (!network.deliver_one() && ++idle > 100000) {
+      throw std::logic_error("deadlock");
+    }
+  }
+  EXPECT_EQ(network.left_over(), 0U);
+  return stagings;
+}
+
+class AdasumAllreduceTest : public testing::TestWithParam<int> {
+ protected:
+  std::size_t members() const { return static_cast<std::size_t>(GetParam()); }
+  int levels() const {
+    return static_cast<int>(std::bit_width(members() - 1));  // of the tree
+  }
+  /// [member], of these tensors: [tensor][member].
+  std::vector<Bytes> stagings(const Layout& layout,
+                              const std::vector<std::vector<Numbers>>& tensors) const {
+    std::vector<Bytes> result;
+    for (std::size_t member = 0; member < members(); ++member) {
+      std::vector<Numbers> of_member;
+      for (const auto& tensor : tensors) of_member.push_back(tensor[member]);
+      result.push_back(layout.staging(of_member));
+    }
+    return result;
+  }
+  static void expect_equal_everywhere(const std::vector<Bytes>& results) {
+    for (std::size_t member = 1; member < results.size(); ++member) {
+      EXPECT_TRUE(results[member] == results[0]) << "member " << member;
+    }
+  }
+  /// Random vectors of members, of a kind whose factors are not near their poles: well inside one
+  /// quadrant, or long and of random directions. Tensors of different magnitude.
+  std::vector<std::vector<Numbers>> random_tensors(const Layout& layout,
+                                                   std::mt19937_64& random) const {
+    std::vector<std::vector<Numbers>> tensors;
+    for (std::size_t t = 0; t < layout.counts.size(); ++t) {
+      const double scale = std::exp2(-static_cast<double>(t % 4));
+      const double low = layout.counts[t] < 64 ? 0.5 : -1;
+      auto& tensor = tensors.emplace_back();
+      for (std::size_t member = 0; member < members(); ++member) {
+        tensor.push_back(random_numbers(layout.counts[t], low * scale, scale, random));
+      }
+    }
+    return tensors;
+  }
+  /// Each element within what each level rounds: three operations on at most the sum of the
+  /// magnitudes, and once to the type. The tensors' errors go on through the factors.
+  void expect_close(const Layout& layout, const std::vector<Bytes>& inputs,
+                    const Bytes& result) const {
+    for (std::size_t t = 0; t < layout.counts.size(); ++t) {
+      std::vector<Numbers> vectors;
+      double largest = 0;
+      for (const Bytes& input : inputs) {
+        vectors.push_back(to_numbers(layout.type, layout.tensor(input, t)));
+        double of_member = 0;
+        for (const double value : vectors.back())
+          of_member = std::fmax(of_member, std::fabs(value));
+        largest += of_member;
+      }
+      const Numbers expected = adasum_of(vectors);
+      const Numbers actual = to_numbers(layout.type, layout.tensor(result, t));
+      const double bound = 4 * levels() * unit_roundoff(layout.type) * largest;
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        ASSERT_NEAR(actual[i], expected[i], bound)
+            << name_of(layout.type) << ", tensor " << t << ", element " << i;
+      }
+    }
+  }
+};
+
+const std::vector<std::size_t> kCounts = {1, 0, 333, 5, 64, 1000, 0, 17};
+
+TEST_P(AdasumAllreduceTest, IsTheSerialModelsAndTheSameEverywhere) {
+  auto random = generator();
+  for (const DataType type : kFloatTypes) {
+    const Layout layout(type, kCounts);
+    const auto inputs = stagings(layout, random_tensors(layout, random));
+    const auto results = run({layout}, {inputs}, random)[0];
+    expect_equal_everywhere(results);
+    expect_close(layout, inputs, results[0]);
+  }
+}
+
+TEST_P(AdasumAllreduceTest, ManyAtOnceGiveTheBitsOfOneAfterTheOther) {
+  auto random = generator();
+  std::vector<Layout> layouts;
+  std::vector<std::vector<Bytes>> inputs;
+  for (int number = 0; number < 12; ++number) {
+    std::vector<std::size_t> counts;
+    for (std::size_t t = random() % 4; t > 0; --t) counts.push_back(random() % 200);
+    layouts.emplace_back(kFloatTypes[random() % 4], counts);
+    inputs.push_back(stagings(layouts.back(), random_tensors(layouts.back(), random)));
+  }
+  const auto together = run(layouts, inputs, random);
+  for (std::size_t number = 0; number < layouts.size(); ++number) {
+    SCOPED_TRACE(number);
+    expect_equal_everywhere(together[number]);
+    EXPECT_EQ(run({layouts[number]}, {inputs[number]}, random)[0], together[number]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Members, AdasumAllreduceTest, testing::Range(1, 10));
+
+TEST(AdasumAllreduce, RefusesWhatCannotBeRight) {
+  auto random = generator();
+  MessageNetwork network(2, random());
+  HostSpace space;
+  CrossResources resources(network.member(0), space);
+  alignas(64) std::byte staging[64] = {};
+  const auto start = [&](DataType type, std::vector<Range> tensors) {
+    static_cast<void>(start_adasum(resources, type, staging, std::move(tensors), 0));
+  };
+  EXPECT_THROW(start(DataType::int32, {{0, 64}}), Error);
+  EXPECT_THROW(start(DataType::float32, {{0, 68}}), Error);
+  EXPECT_THROW(start(DataType::float32, {{68, 0}}), Error);
+  EXPECT_THROW(start(DataType::float32, {{60, 8}}), Error);
+  EXPECT_THROW(start(DataType::float32, {{2, 4}}), Error);
+  EXPECT_THROW(start(DataType::float32, {{0, 7}}), Error);
+  EXPECT_NO_THROW(start(DataType::float32, {{0, 64}})) << "none of them took the sequence number";
+}
+
+}  // namespace
 }  // namespace hora::internal

@@ -4,51 +4,33 @@
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
+#include <array>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "ops/cuda/kernels.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
+#include "tests/support/seed.h"
 
 namespace hora::internal {
 namespace {
 
-class CudaCheckTest : public testing::Test {
- protected:
-  Error failure(cudaError_t error) {
-    try {
-      cuda_check(gpu_.cuda(), error, "cudaEventRecord");
-    } catch (const Error& thrown) {
-      return thrown;
-    }
-    ADD_FAILURE() << "nothing was thrown";
-    return {ErrorCode::invalid_use, ""};
-  }
-
-  test::FakeNcclWorld world_;
-  test::FakeGpu gpu_{world_};
-};
-
-TEST_F(CudaCheckTest, SuccessThrowsNothing) {
-  EXPECT_NO_THROW(cuda_check(gpu_.cuda(), cudaSuccess, "cudaEventRecord"));
-}
-
-TEST_F(CudaCheckTest, NamesCallReasonAndNumber) {
-  const Error error = failure(cudaErrorInvalidValue);
-  EXPECT_EQ(error.code(), ErrorCode::transport);
-  EXPECT_STREQ(error.what(), "cudaEventRecord failed: invalid argument (error 1)");
-}
-
-TEST_F(CudaCheckTest, LackOfMemoryHasItsOwnCode) {
-  const Error error = failure(cudaErrorMemoryAllocation);
-  EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
-  EXPECT_THAT(error.what(), testing::HasSubstr("out of memory (error 2)"));
-}
-
-TEST_F(CudaCheckTest, ClearsTheLastError) {
-  gpu_.fail("set_device", 1, cudaErrorInvalidDevice);
-  EXPECT_THROW(cuda_check(gpu_.cuda(), gpu_.cuda().set_device(0), "cudaSetDevice"), Error);
-  EXPECT_EQ(gpu_.cuda().get_last_error(), cudaSuccess);
-
-  gpu_.fail("set_device", 1, cudaErrorInvalidDevice);
-  cuda_check_release(gpu_.cuda(), gpu_.cuda().set_device(0), "cudaSetDevice");
-  EXPECT_EQ(gpu_.cuda().get_last_error(), cudaSuccess);
+TEST(CudaCheck, NamesTheCallAndClearsTheLastError) {
+  test::FakeNcclWorld world;
+  test::FakeGpu gpu(world);
+  const CudaFunctions& cuda = gpu.cuda();
+  test::expect_error(ErrorCode::transport, "cudaEventRecord failed: invalid argument (error 1)",
+                     [&] { cuda_check(cuda, cudaErrorInvalidValue, "cudaEventRecord"); });
+  test::expect_error(ErrorCode::out_of_memory, testing::HasSubstr("out of memory (error 2)"),
+                     [&] { cuda_check(cuda, cudaErrorMemoryAllocation, "cudaMalloc"); });
+  gpu.fail("set_device", 1, cudaErrorInvalidDevice);
+  EXPECT_THROW(cuda_check(cuda, cuda.set_device(0), "cudaSetDevice"), Error);
+  EXPECT_EQ(cuda.get_last_error(), cudaSuccess);
+  gpu.fail("set_device", 1, cudaErrorInvalidDevice);
+  cuda_check_release(cuda, cuda.set_device(0), "cudaSetDevice");
+  EXPECT_EQ(cuda.get_last_error(), cudaSuccess);
 }
 
 using ::testing::AllOf;
@@ -77,62 +59,29 @@ std::string line(std::string_view file, std::string_view path, std::string_view 
          "      " + std::string(path) + "\n";
 }
 
-std::string message_of(std::string_view maps) {
-  try {
-    check_one_copy(maps);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_use);
-    return error.what();
-  }
-  return {};
-}
-
 TEST(LoadedLibraries, OneCopyOfEach) {
   const LoadedLibraries libraries = check_one_copy(kOneCopy);
   EXPECT_EQ(libraries.cuda_runtime, "/usr/local/cuda-13.0/lib/libcudart.so.13.0.96");
   EXPECT_EQ(libraries.nccl, "/opt/nccl/lib/libnccl.so.2.28.9");
 }
 
-TEST(LoadedLibraries, NoneLoaded) {
-  EXPECT_THAT(loaded_files("", "libnccl"), IsEmpty());
-  EXPECT_THAT(loaded_files("\n\nnonsense\n7f-7f r-xp", "libnccl"), IsEmpty());
-  EXPECT_EQ(check_one_copy("").cuda_runtime, "");
-}
-
 TEST(LoadedLibraries, TwoCopiesAreRefusedByBothNames) {
-  EXPECT_THAT(message_of(std::string(kOneCopy) +
-                         line("fd:00 3001", "/site-packages/nvidia/nccl/lib/libnccl.so.2")),
-              AllOf(HasSubstr("two copies of NCCL (libnccl)"),
-                    HasSubstr("/opt/nccl/lib/libnccl.so.2.28.9 and "
-                              "/site-packages/nvidia/nccl/lib/libnccl.so.2. "),
-                    HasSubstr("LD_LIBRARY_PATH")));
-  EXPECT_THAT(message_of(std::string(kOneCopy) + line("fd:00 3002", "/torch/libcudart.so.12")),
-              HasSubstr("libcudart.so.13.0.96 and /torch/libcudart.so.12"));
-}
-
-TEST(LoadedLibraries, OneFileUnderSeveralNamesIsOne) {
-  EXPECT_THAT(loaded_files(std::string(kOneCopy) + line("fd:00 2002", "/other/name/libnccl.so.2"),
-                           "libnccl"),
-              ElementsAre("/opt/nccl/lib/libnccl.so.2.28.9"));
-  // Equal inodes of two devices are two files.
-  EXPECT_THAT(
-      loaded_files(line("fd:00 7", "/a/libnccl.so") + line("fd:01 7", "/b/libnccl.so"), "libnccl"),
-      ElementsAre("/a/libnccl.so", "/b/libnccl.so"));
-}
-
-TEST(LoadedLibraries, PathsWithSpacesAndWithoutAnEndOfLine) {
+  const auto expect_refused = [](const std::string& file, const char* path, const char* text) {
+    test::expect_error(ErrorCode::invalid_use, AllOf(HasSubstr(text), HasSubstr("LD_LIBRARY_PATH")),
+                       [&] { check_one_copy(std::string(kOneCopy) + line(file, path)); });
+  };
+  expect_refused("fd:00 3001", "/site-packages/nvidia/nccl/lib/libnccl.so.2",
+                 "two copies of NCCL (libnccl)");
+  expect_refused("fd:01 2002", "/b/libnccl.so.2", "/opt/nccl/lib/libnccl.so.2.28.9 and /b/libnccl");
+  expect_refused("fd:00 3002", "/torch/libcudart.so.12",
+                 "libcudart.so.13.0.96 and /torch/libcudart.so.12");
+  expect_refused("fd:00 3", "/opt/nccl/lib/libnccl.so.2.28.9 (deleted)", "and /opt/nccl/lib");
+  EXPECT_NO_THROW(check_one_copy(std::string(kOneCopy) + line("fd:00 2002", "/other/libnccl.so")))
+      << "one file under two names";
   EXPECT_THAT(
       loaded_files("7f00-7f01 r-xp 00000000 fd:00 9   /my project/of 2/libnccl.so.2", "libnccl"),
       ElementsAre("/my project/of 2/libnccl.so.2"));
-}
-
-TEST(LoadedLibraries, AFileReplacedWhileTheProgramRunsIsTwo) {
-  EXPECT_THAT(loaded_files(line("fd:00 10", "/usr/lib/libnccl.so.2 (deleted)") +
-                               line("fd:00 11", "/usr/lib/libnccl.so.2"),
-                           "libnccl"),
-              ElementsAre("/usr/lib/libnccl.so.2 (deleted)", "/usr/lib/libnccl.so.2"));
-  EXPECT_EQ(check_one_copy(line("fd:00 10", "/usr/lib/libcudart.so (deleted)")).cuda_runtime,
-            "/usr/lib/libcudart.so (deleted)");
+  EXPECT_THAT(loaded_files("\n\nnonsense\n7f-7f r-xp", "libnccl"), IsEmpty());
 }
 
 TEST(LoadedLibraries, NamesOfOneLibraryAndOfOthers) {
@@ -148,14 +97,178 @@ TEST(LoadedLibraries, NamesOfOneLibraryAndOfOthers) {
   EXPECT_FALSE(named("/l/libcudart.so/train"));
 }
 
-TEST(LoadedLibraries, AFileThatIsOnlyReadIsNotLoaded) {
-  EXPECT_THAT(loaded_files(line("fd:00 5", "/l/libcudart.so.12", "r--p"), "libcudart"), IsEmpty());
+// Addresses are only calculated with.
+void* address(std::uintptr_t value) {
+  return reinterpret_cast<void*>(value);
 }
 
-TEST(LoadedLibraries, OfThisProcess) {
-  EXPECT_NO_THROW(check_one_copy());
+std::uintptr_t number(const void* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer);
+}
+
+constexpr std::int64_t kFloats = tile_elements(4, 4);
+TEST(CopyPlan, ManyPiecesTakeSeveralLaunchesInTheirOrder) {
+  std::vector<CopyPiece> pieces;
+  for (std::uintptr_t i = 0; i < 2 * CopyLaunch::kCapacity + 1; ++i) {
+    pieces.push_back({address(4096 * (i + 1)), address(0x1000'0000 + 4096 * i), 7});
+    pieces.push_back({});
+  }
+  std::span<const CopyPiece> rest = pieces;
+  std::uintptr_t seen = 0;
+  std::vector<std::uint32_t> grids;
+  while (!rest.empty()) {
+    CopyLaunch launch;
+    rest = fill_launch(rest, kFloats, launch);
+    grids.push_back(grid_size(launch));
+    for (std::uint32_t block = 0; block < grid_size(launch); ++block) {
+      EXPECT_EQ(number(tile_of<4, 4>(launch, block).source), 4096 * ++seen);
+    }
+  }
+  EXPECT_EQ(grids, (std::vector<std::uint32_t>{184, 184, 1}));
+}
+
+TEST(CopyPlan, PiecesOfMoreThanTwoToThe31Elements) {
+  const std::int64_t elements = (std::int64_t{1} << 36) + 3;
+  const std::vector<CopyPiece> pieces = {{address(16), address(32), elements},
+                                         {address(64), address(64), 1}};
+  CopyLaunch launch;
+  EXPECT_TRUE(fill_launch(pieces, kFloats, launch).empty());
+  ASSERT_EQ(grid_size(launch), (1u << 24) + 2);
+  const CopyTile tile = tile_of<4, 4>(launch, 1u << 24);
+  EXPECT_EQ(number(tile.source), 16 + (std::uintptr_t{4} << 36));
+  EXPECT_EQ(number(tile.target), 32 + (std::uintptr_t{4} << 36));
+  EXPECT_EQ(tile.elements, 3);
+}
+
+TEST(CopyPlan, WhatCannotBeCopied) {
+  const auto can = [](CopyPiece piece) { return can_be_copied(std::array{piece}, 4, 2); };
+  EXPECT_TRUE(can({address(4), address(2), 1}));
+  EXPECT_TRUE(can({nullptr, address(2), 1}));
+  EXPECT_TRUE(can({nullptr, nullptr, 0}));
+  EXPECT_TRUE(can({address(4), address(2), kMaximumTiles * kFloats}));
+  EXPECT_FALSE(can({address(4), address(2), kMaximumTiles * kFloats + 1}));
+  EXPECT_FALSE(can({address(4), address(2), -1}));
+  EXPECT_FALSE(can({address(4), nullptr, 1}));
+  EXPECT_FALSE(can({address(2), address(2), 1}));
+  EXPECT_FALSE(can({address(4), address(1), 1}));
+}
+
+template <std::size_t kSource, std::size_t kTarget>
+void check_vector_heads() {
+  constexpr int kVector = vector_elements(kSource, kTarget);
+  for (std::uintptr_t source = 64; source < 96; source += kSource) {
+    for (std::uintptr_t target = 64; target < 96; target += kTarget) {
+      int expected = -1;
+      for (int head = kVector - 1; head >= 0; --head) {
+        if ((source + head * kSource) % (kVector * kSource) == 0 &&
+            (target + head * kTarget) % (kVector * kTarget) == 0) {
+          expected = head;
+        }
+      }
+      EXPECT_EQ((vector_head<kSource, kTarget>(source, target)), expected)
+          << source << " to " << target;
+      EXPECT_GE((vector_head<kSource, kTarget>(0, target)), 0) << "zeros to " << target;
+    }
+  }
+}
+
+TEST(CopyPlan, VectorsBeginWhereBothSidesAreAligned) {
+  check_vector_heads<1, 1>();
+  check_vector_heads<2, 2>();
+  check_vector_heads<4, 4>();
+  check_vector_heads<8, 8>();
+  check_vector_heads<2, 4>();
+  check_vector_heads<4, 2>();
+  check_vector_heads<2, 8>();
+  check_vector_heads<8, 4>();
+}
+
+TEST(CopyPlan, TilesCoverEachElementOnce) {
+  auto generator = test::generator();
+  for (int round = 0; round < 50; ++round) {
+    std::vector<CopyPiece> pieces(std::uniform_int_distribution<std::size_t>(0, 400)(generator));
+    std::vector<std::pair<std::uintptr_t, std::int64_t>> expected;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      pieces[i] = {nullptr, address((i + 1) << 32),
+                   std::uniform_int_distribution<std::int64_t>(0, 20000)(generator)};
+      if (pieces[i].elements > 0) {
+        expected.emplace_back(number(pieces[i].target), pieces[i].elements);
+      }
+    }
+    std::vector<std::pair<std::uintptr_t, std::int64_t>> covered;
+    for (std::span<const CopyPiece> rest = pieces; !rest.empty();) {
+      CopyLaunch launch;
+      rest = fill_launch(rest, kFloats, launch);
+      for (std::uint32_t block = 0; block < grid_size(launch); ++block) {
+        const CopyTile tile = tile_of<4, 4>(launch, block);
+        const std::uintptr_t target = number(tile.target);
+        if (covered.empty() ||
+            covered.back().first + 4 * static_cast<std::uintptr_t>(covered.back().second) !=
+                target) {
+          covered.emplace_back(target, 0);
+        }
+        covered.back().second += tile.elements;
+      }
+    }
+    EXPECT_EQ(covered, expected);
+  }
+}
+
+/// Addresses are only calculated with.
+UpdatePiece piece_at(std::uintptr_t address, std::int64_t elements) {
+  const auto at = [&](std::uintptr_t array) {
+    return reinterpret_cast<void*>(address + (array << 40));
+  };
+  return {at(0), at(1), {at(2), at(3), at(4)}, elements};
+}
+
+constexpr std::int64_t kTile = 4096;
+
+TEST(UpdatePlan, ManyPiecesTakeSeveralLaunchesInTheirOrder) {
+  std::vector<UpdatePiece> pieces;
+  for (std::uintptr_t i = 0; i < 2 * UpdateLaunch::kCapacity + 1; ++i) {
+    pieces.push_back(piece_at(0x1000 * (i + 1), 2 * kTile + 5));
+    pieces.push_back({});
+  }
+  std::span<const UpdatePiece> rest = pieces;
+  std::uintptr_t seen = 0;
+  int launches = 0;
+  while (!rest.empty()) {
+    UpdateLaunch launch;
+    rest = fill_launch(rest, 4, launch);
+    if (grid_size(launch) == 0) continue;
+    ++launches;
+    for (std::uint32_t block = 0; block < grid_size(launch); ++block) {
+      const Tile tile = tile_in(launch, block, kTile);
+      if (block % 3 == 0) ++seen;
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(launch.parameter[tile.piece]), 0x1000 * seen);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(launch.state[2][tile.piece]),
+                0x1000 * seen + (std::uintptr_t{4} << 40));
+      EXPECT_EQ(tile.first, block % 3 * kTile);
+      EXPECT_EQ(tile.elements, block % 3 == 2 ? 5 : kTile);
+    }
+  }
+  EXPECT_EQ(launches, 3);
+  EXPECT_EQ(seen, 2 * UpdateLaunch::kCapacity + 1);
+}
+
+TEST(UpdatePlan, WhatAStepNeedsMustBeThereAndAligned) {
+  const auto can = [](UpdatePiece piece, int states, std::size_t element = 4) {
+    return can_be_updated({&piece, 1}, element, states);
+  };
+  EXPECT_TRUE(can(piece_at(0x1000, 10), 3));
+  EXPECT_TRUE(can({}, 3)) << "empty";
+  EXPECT_FALSE(can(piece_at(0x1000, -1), 0));
+  EXPECT_FALSE(can(piece_at(0x1002, 1), 0));
+  EXPECT_FALSE(can(piece_at(0x1004, 1), 0, 8));
+  EXPECT_FALSE(can(piece_at(0x1000, kMaximumTiles * kTile + 1), 0));
+  UpdatePiece piece = piece_at(0x1000, 10);
+  piece.state[1] = nullptr;
+  EXPECT_TRUE(can(piece, states_of(SgdStep{.momentum = 0.9})));
+  EXPECT_FALSE(can(piece, states_of(AdamStep{})));
+  piece.gradient = nullptr;
+  EXPECT_FALSE(can(piece, states_of(SgdStep{})));
 }
 
 }  // namespace
-
 }  // namespace hora::internal

@@ -14,13 +14,14 @@
 #include <random>
 #include <set>
 #include <thread>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "tests/support/expect_error.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
 #include "tests/support/seed.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/timeline.h"
 
 namespace hora::internal {
 namespace {
@@ -30,12 +31,6 @@ class EventTest : public testing::Test {
   test::FakeNcclWorld world_;
   test::FakeGpu gpu_{world_};
 };
-
-TEST_F(EventTest, AnEventThatWasNeverRecordedIsDone) {
-  const Event event(gpu_.cuda());
-  EXPECT_TRUE(event.query());
-  event.synchronize();
-}
 
 TEST_F(EventTest, IsDoneWhenTheStreamGetsThere) {
   const CudaStream stream(gpu_.cuda(), 0);
@@ -85,19 +80,6 @@ TEST_F(EventTest, MemoryIsReadyWhenTheStreamsOfInputAndOutputAre) {
   }
 }
 
-TEST_F(EventTest, EveryCallIsChecked) {
-  const CudaStream stream(gpu_.cuda(), 0);
-  Event event(gpu_.cuda());
-  for (const char* call :
-       {"event_record", "event_query", "event_synchronize", "stream_wait_event"}) {
-    gpu_.fail(call, 1, cudaErrorUnknown);
-  }
-  EXPECT_THROW(event.record(stream.get()), Error);
-  EXPECT_THROW(event.query(), Error);
-  EXPECT_THROW(event.synchronize(), Error);
-  EXPECT_THROW(wait(stream.get(), event), Error);
-}
-
 TEST_F(EventTest, TimeBetweenTwoStamps) {
   const CudaStream stream(gpu_.cuda(), 0);
   Event first(gpu_.cuda(), TimeStamp::on);
@@ -110,19 +92,6 @@ TEST_F(EventTest, TimeBetweenTwoStamps) {
   EXPECT_GE(elapsed(first, second), std::chrono::milliseconds(19));
   EXPECT_EQ(elapsed(second, first), -elapsed(first, second));
   EXPECT_EQ(elapsed(first, first).count(), 0);
-}
-
-TEST_F(EventTest, WithoutAStampThereIsNoTime) {
-  const CudaStream stream(gpu_.cuda(), 0);
-  Event without(gpu_.cuda());
-  Event with(gpu_.cuda(), TimeStamp::on);
-  EXPECT_EQ(gpu_.timing_events(), 1);
-  EXPECT_THROW(elapsed(with, with), Error) << "never recorded";
-  without.record(stream.get());
-  with.record(stream.get());
-  with.synchronize();
-  EXPECT_THROW(elapsed(without, with), Error);
-  EXPECT_THROW(elapsed(with, without), Error);
 }
 
 TEST_F(EventTest, PoolCreatesNoneInTheSteadyState) {
@@ -140,139 +109,44 @@ TEST_F(EventTest, PoolCreatesNoneInTheSteadyState) {
   EXPECT_EQ(gpu_.live().events, 5);
 }
 
-TEST_F(EventTest, EventsMayOutliveThePool) {
-  std::shared_ptr<Event> event;
+/// An owner that `make` makes by the call `create`, and that goes by the call `destroy`.
+template <class Make>
+void expect_given_back_once(const char* create, const char* destroy, const Make& make) {
+  SCOPED_TRACE(create);
+  test::FakeNcclWorld world;
+  test::FakeGpu gpu{world};
   {
-    EventPool pool(gpu_.cuda());
-    event = pool.take();
-    pool.take();
-    EXPECT_EQ(gpu_.live().events, 2);
-  }
-  EXPECT_TRUE(event->query());
-  event.reset();
-  EXPECT_EQ(gpu_.live().events, 0);
-}
-
-TEST_F(EventTest, PoolWorksOnAfterAFailure) {
-  EventPool pool(gpu_.cuda());
-  gpu_.fail("event_create", 1, cudaErrorUnknown);
-  EXPECT_THROW(pool.take(), Error);
-  EXPECT_NE(pool.take(), nullptr);
-  EXPECT_EQ(gpu_.live().events, 1);
-}
-
-TEST_F(EventTest, PoolServesManyThreads) {
-  EventPool pool(gpu_.cuda());
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) {
-    threads.emplace_back([&] {
-      for (int step = 0; step < 200; ++step) pool.take()->record(nullptr);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_LE(gpu_.count("event_create"), 4);
-  EXPECT_THAT(gpu_.violations(), testing::IsEmpty());
-}
-
-/// How to make each owner, and what it calls.
-struct MakesStream {
-  using Owner = CudaStream;
-  static constexpr auto kCreate = "stream_create";
-  static constexpr auto kDestroy = "stream_destroy";
-  static Owner make(const CudaFunctions& cuda) { return Owner(cuda, 0); }
-  static int live(const test::LiveHandles& handles) { return handles.streams; }
-};
-struct MakesEvent {
-  using Owner = Event;
-  static constexpr auto kCreate = "event_create";
-  static constexpr auto kDestroy = "event_destroy";
-  static Owner make(const CudaFunctions& cuda) { return Owner(cuda); }
-  static int live(const test::LiveHandles& handles) { return handles.events; }
-};
-struct MakesPinned {
-  using Owner = PinnedMemory;
-  static constexpr auto kCreate = "host_alloc";
-  static constexpr auto kDestroy = "free_host";
-  static Owner make(const CudaFunctions& cuda) { return Owner(cuda, 1000); }
-  static int live(const test::LiveHandles& handles) { return handles.pinned; }
-};
-struct MakesDevice {
-  using Owner = DeviceMemory;
-  static constexpr auto kCreate = "malloc";
-  static constexpr auto kDestroy = "free";
-  static Owner make(const CudaFunctions& cuda) { return Owner(cuda, 1000); }
-  static int live(const test::LiveHandles& handles) { return handles.device; }
-};
-struct MakesPool {
-  using Owner = MemoryPool;
-  static constexpr auto kCreate = "mem_pool_create";
-  static constexpr auto kDestroy = "mem_pool_destroy";
-  static Owner make(const CudaFunctions& cuda) { return Owner(cuda, 0); }
-  static int live(const test::LiveHandles& handles) { return handles.pools; }
-};
-
-template <class Makes>
-class OwnerTest : public testing::Test {
- protected:
-  int live() const { return Makes::live(gpu_.live()); }
-  typename Makes::Owner make() { return Makes::make(gpu_.cuda()); }
-
-  test::FakeNcclWorld world_;
-  test::FakeGpu gpu_{world_};
-};
-using Owners = testing::Types<MakesStream, MakesEvent, MakesPinned, MakesDevice, MakesPool>;
-TYPED_TEST_SUITE(OwnerTest, Owners);
-
-TYPED_TEST(OwnerTest, IsMoveOnlyAndMovesWithoutThrowing) {
-  using Owner = typename TypeParam::Owner;
-  static_assert(!std::is_copy_constructible_v<Owner> && !std::is_copy_assignable_v<Owner>);
-  static_assert(std::is_nothrow_move_constructible_v<Owner>);
-  static_assert(std::is_nothrow_move_assignable_v<Owner>);
-}
-
-TYPED_TEST(OwnerTest, GivesBackOnce) {
-  {
-    auto first = this->make();
-    EXPECT_EQ(this->live(), 1);
+    auto first = make(gpu.cuda());
     auto second = std::move(first);
-    EXPECT_EQ(this->live(), 1);
-    auto third = this->make();
-    EXPECT_EQ(this->live(), 2);
+    auto third = make(gpu.cuda());
+    EXPECT_EQ(gpu.count(destroy), 0);
     third = std::move(second);
-    EXPECT_EQ(this->live(), 1);
+    EXPECT_EQ(gpu.count(destroy), 1);
   }
-  EXPECT_EQ(this->gpu_.live(), test::LiveHandles{});
-  EXPECT_EQ(this->gpu_.count(TypeParam::kDestroy), 2);
-  EXPECT_THAT(this->gpu_.violations(), testing::IsEmpty());
+  EXPECT_EQ(gpu.count(destroy), 2);
+  gpu.fail(create, 1, cudaErrorUnknown);
+  EXPECT_THROW(make(gpu.cuda()), Error);
+  EXPECT_EQ(gpu.count(destroy), 2);
+  gpu.fail(destroy, 1, cudaErrorUnknown);
+  EXPECT_NO_THROW(make(gpu.cuda()));
+  EXPECT_EQ(gpu.live(), test::LiveHandles{});
+  EXPECT_EQ(gpu.cuda().get_last_error(), cudaSuccess);
+  EXPECT_THAT(gpu.violations(), testing::IsEmpty());
 }
 
-TYPED_TEST(OwnerTest, FailureToMakeLeavesNothing) {
-  this->gpu_.fail(TypeParam::kCreate, 1, cudaErrorUnknown);
-  EXPECT_THROW(this->make(), Error);
-  EXPECT_EQ(this->gpu_.live(), test::LiveHandles{});
-  EXPECT_EQ(this->gpu_.count(TypeParam::kDestroy), 0);
-  EXPECT_EQ(this->gpu_.cuda().get_last_error(), cudaSuccess);
+TEST(Owners, GiveBackOnceWhateverFails) {
+  using Cuda = const CudaFunctions&;
+  expect_given_back_once("stream_create", "stream_destroy",
+                         [](Cuda cuda) { return CudaStream(cuda, 0); });
+  expect_given_back_once("event_create", "event_destroy", [](Cuda cuda) { return Event(cuda); });
+  expect_given_back_once("host_alloc", "free_host",
+                         [](Cuda cuda) { return PinnedMemory(cuda, 1000); });
+  expect_given_back_once("malloc", "free", [](Cuda cuda) { return DeviceMemory(cuda, 1000); });
+  expect_given_back_once("mem_pool_create", "mem_pool_destroy",
+                         [](Cuda cuda) { return MemoryPool(cuda, 0); });
 }
 
-TYPED_TEST(OwnerTest, FailureToDestroyIsNotThrown) {
-  this->gpu_.fail(TypeParam::kDestroy, 1, cudaErrorUnknown);
-  { auto owner = this->make(); }
-  EXPECT_EQ(this->gpu_.live(), test::LiveHandles{});
-  EXPECT_EQ(this->gpu_.cuda().get_last_error(), cudaSuccess);
-}
-
-TYPED_TEST(OwnerTest, EmptyOwnsNothing) {
-  { typename TypeParam::Owner owner; }
-  EXPECT_EQ(this->gpu_.count(TypeParam::kDestroy), 0);
-}
-
-class MemoryTest : public testing::Test {
- protected:
-  test::FakeNcclWorld world_;
-  test::FakeGpu gpu_{world_};
-};
-
-TEST_F(MemoryTest, LackOfMemoryNamesTheBytes) {
+TEST_F(EventTest, LackOfMemoryNamesTheBytes) {
   gpu_.fail("malloc", 1, cudaErrorMemoryAllocation);
   gpu_.fail("host_alloc", 1, cudaErrorMemoryAllocation);
   const auto expect = [](auto make, const char* text) {
@@ -280,14 +154,6 @@ TEST_F(MemoryTest, LackOfMemoryNamesTheBytes) {
   };
   expect([&] { DeviceMemory(gpu_.cuda(), 12345); }, "cudaMalloc of 12345 bytes");
   expect([&] { PinnedMemory(gpu_.cuda(), 54321); }, "cudaHostAlloc of 54321 bytes");
-}
-
-TEST_F(MemoryTest, NoBytesNeedNoAllocation) {
-  const DeviceMemory device(gpu_.cuda(), 0);
-  const PinnedMemory pinned(gpu_.cuda(), 0);
-  EXPECT_EQ(device.data(), nullptr);
-  EXPECT_EQ(pinned.data(), nullptr);
-  EXPECT_EQ(gpu_.count("malloc") + gpu_.count("host_alloc"), 0);
 }
 
 class StreamHeapTest : public testing::Test {
@@ -326,15 +192,6 @@ TEST_F(StreamHeapTest, MemoryGoesInTheOrderOfTheStream) {
   EXPECT_EQ(gpu_.live().device, 0);
 }
 
-TEST_F(StreamHeapTest, NothingForNothing) {
-  EXPECT_EQ(heap_.allocate(0, std::nullopt), nullptr);
-  heap_.release(nullptr, std::nullopt);
-  heap_.to_host(nullptr, nullptr, 0, users_.get());
-  EXPECT_EQ(gpu_.count("mem_pool_create") + gpu_.count("malloc_from_pool_async") +
-                gpu_.count("free_async") + gpu_.count("host_alloc"),
-            0);
-}
-
 // By the table hora has no other pool.
 TEST_F(StreamHeapTest, MemoryIsOfOnePoolOfItsOwnThatKeepsAll) {
   std::byte* const data = heap_.allocate(100, users_.get());
@@ -345,28 +202,6 @@ TEST_F(StreamHeapTest, MemoryIsOfOnePoolOfItsOwnThatKeepsAll) {
   EXPECT_EQ(gpu_.count("mem_pool_create"), 1);
   EXPECT_EQ(gpu_.count("mem_pool_trim_to"), 0);
   EXPECT_THAT(gpu_.violations(), testing::IsEmpty());
-}
-
-TEST_F(StreamHeapTest, APoolThatCannotBeMadeIsMadeTheNextTime) {
-  for (const char* call : {"mem_pool_create", "mem_pool_set_attribute"}) {
-    gpu_.fail(call, 1, cudaErrorNotSupported);
-    test::expect_error(ErrorCode::transport, testing::HasSubstr("cudaMemPool"),
-                       [&] { heap_.allocate(64, std::nullopt); });
-    EXPECT_EQ(gpu_.live().pools, 0) << call;
-    EXPECT_EQ(gpu_.cuda().get_last_error(), cudaSuccess);
-  }
-  heap_.release(heap_.allocate(64, std::nullopt), std::nullopt);
-  EXPECT_EQ(gpu_.live().pools, 1);
-}
-
-TEST_F(StreamHeapTest, WhereMemoryIsLackingThePoolGivesBackWhatIsFree) {
-  gpu_.fail("malloc_from_pool_async", 1, cudaErrorMemoryAllocation);
-  gpu_.fail("mem_pool_trim_to", 1, cudaErrorUnknown);
-  std::byte* const data = heap_.allocate(64, std::nullopt);
-  EXPECT_NE(data, nullptr);
-  EXPECT_EQ(gpu_.count("mem_pool_trim_to"), 1);
-  EXPECT_EQ(gpu_.cuda().get_last_error(), cudaSuccess);
-  heap_.release(data, std::nullopt);
 }
 
 TEST_F(StreamHeapTest, WhereMemoryIsLackingTheFrameworkGivesBackItsOwn) {
@@ -383,21 +218,6 @@ TEST_F(StreamHeapTest, WhereMemoryIsLackingTheFrameworkGivesBackItsOwn) {
   test::expect_error(ErrorCode::out_of_memory, [&] { heap_.allocate(64, std::nullopt); });
   EXPECT_EQ(released, 2);
   EXPECT_EQ(gpu_.cuda().get_last_error(), cudaSuccess);
-}
-
-TEST_F(StreamHeapTest, FailuresAreNamed) {
-  for (const int attempt : {1, 2}) {
-    gpu_.fail("malloc_from_pool_async", attempt, cudaErrorMemoryAllocation);
-  }
-  test::expect_error(ErrorCode::out_of_memory, testing::HasSubstr("12345 bytes"),
-                     [&] { heap_.allocate(12345, std::nullopt); });
-  std::byte* const data = heap_.allocate(64, users_.get());
-  std::vector<std::byte> host(64);
-  for (const char* call : {"memcpy_async", "event_record", "event_synchronize", "get_device"}) {
-    gpu_.fail(call, 1, cudaErrorLaunchFailure);
-    EXPECT_THROW(heap_.to_host(host.data(), data, 64, users_.get()), Error) << call;
-  }
-  heap_.release(data, users_.get());
 }
 
 using testing::ElementsAre;
@@ -433,17 +253,6 @@ TEST_F(DeviceGuardTest, AThreadWithoutADeviceMakesNoContextOnTheFirst) {
     EXPECT_TRUE(event.query());
   });
   EXPECT_THAT(gpu_.contexts(), ElementsAre(1));
-}
-
-TEST_F(DeviceGuardTest, AThreadsOwnDeviceIsRestored) {
-  on_a_fresh_thread([&] {
-    ASSERT_EQ(cuda_.set_device(2), cudaSuccess);
-    {
-      const DeviceGuard guard(cuda_, 1);
-      EXPECT_EQ(current(), 1);
-    }
-    EXPECT_EQ(current(), 2);
-  });
 }
 
 TEST_F(DeviceGuardTest, FailuresAreThrownAndLeaveTheThreadsDevice) {
@@ -506,13 +315,119 @@ TEST_F(DeviceGuardTest, CapturedStreamsAreRefusedAndStayValid) {
   order.wait_done(stream.get());
 }
 
-TEST_F(DeviceGuardTest, BesideACaptureTheLegacyStreamIsRefusedToo) {
-  gpu_.fail("stream_is_capturing", 1, cudaErrorStreamCaptureImplicit);
-  test::expect_error(ErrorCode::invalid_use, HasSubstr("CUDA graph"),
-                     [&] { refuse_capture(cuda_, nullptr, "a collective"); });
-  EXPECT_EQ(cuda_.get_last_error(), cudaSuccess);
+using namespace std::chrono_literals;
+TEST(DeviceClock, FollowsADeviceWhoseClockIsFast) {
+  // 50 ppm fast, latency 10 us: the estimate stays within the latency of the truth.
+  std::chrono::nanoseconds host = 0ns;
+  for (int second = 1; second <= 1000; ++second) {
+    const std::chrono::nanoseconds stamped = second * 1s + 10us;
+    const std::chrono::nanoseconds distance = 1s + 50us;
+    host = host_time(second * 1s, host, distance);
+    EXPECT_LE(host, stamped);
+    EXPECT_GE(host, stamped - 10us);
+  }
+}
+
+TEST(DeviceClock, FollowsADeviceWhoseClockIsSlow) {
+  std::chrono::nanoseconds host = 0ns;
+  for (int second = 1; second <= 1000; ++second) {
+    host = host_time(second * 1s, host, 1s - 50us);
+    EXPECT_EQ(host, second * 1s);
+  }
+}
+
+using test::Timeline;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr std::string_view kRow = "GPU: collectives";
+
+double microseconds(TraceTime time) {
+  return static_cast<double>(time.count()) / 1000.0;
+}
+
+class DeviceTraceTest : public testing::Test {
+ protected:
+  ~DeviceTraceTest() override { EXPECT_THAT(gpu_.violations(), IsEmpty()); }
+  void start() { trace_.start(file_, {0, 1, 0, "h"}); }
+  Timeline stop() {
+    trace_.stop();
+    return Timeline(file_);
+  }
+  void run(const char* phase) { device_.begin(stream_.get(), {kRow, phase, {.number = 7}, 64}); }
+  void end() { device_.end(stream_.get()); }
+
+  test::TemporaryFolder folder_;
+  std::string file_ = folder_.file("t.json");
+  Trace trace_{{.write_interval = 1h, .source_limit = 50ms}};
+  test::FakeNcclWorld world_;
+  test::FakeGpu gpu_{world_};
+  CudaStream stream_{gpu_.cuda(), 0};
+  DeviceTrace device_{Tracer(&trace_), gpu_.cuda(), 0};
+  const test::LiveHandles before_ = gpu_.live();
+};
+TEST_F(DeviceTraceTest, ShowsWhenTheDeviceWorked) {
+  start();
+  const TraceTime started = trace_now();
+  run("warm");
+  end();
+  while (device_.collect()) {
+  }
+  // By so much the reference's stamp may be later than its call, and all times early.
+  const TraceTime latency = trace_now() - started;
+  gpu_.hold();
+  run("pack");
+  run("reduce_scatter");
+  end();
+  EXPECT_TRUE(device_.collect());
+  const TraceTime resumed = trace_now();
+  gpu_.resume();
+  const Timeline timeline = stop();
+  const double stopped = microseconds(trace_now());
+  auto spans = timeline.spans(std::string(kRow));
+  ASSERT_THAT(spans, SizeIs(3));
+  spans.erase(spans.begin());
+  EXPECT_EQ(spans[0].name, "pack");
+  EXPECT_EQ(spans[1].name, "reduce_scatter");
+  EXPECT_NEAR(spans[0].end, spans[1].begin, test::kTimelineRounding) << "one event for both";
+  for (const auto& span : spans) {
+    EXPECT_EQ(span.args.at("unit"), 7);
+    EXPECT_EQ(span.args.at("bytes"), 64);
+  }
+  constexpr double kFloat = 1.0;  // cudaEventElapsedTime's rounding, generously
+  EXPECT_GE(spans[0].begin + kFloat, microseconds(resumed - latency));
+  EXPECT_LE(spans[1].end, stopped);
+  EXPECT_EQ(timeline.dropped(), 0u);
+}
+
+TEST_F(DeviceTraceTest, ADeviceThatIsStuckIsLeftOutAndCounted) {
+  start();
+  gpu_.hold();
+  run("pack");
+  run("reduce_scatter");
+  const Timeline timeline = stop();
+  EXPECT_THAT(timeline.spans(""), IsEmpty());
+  EXPECT_EQ(timeline.dropped(), 2u);
+  EXPECT_EQ(gpu_.live().events, before_.events);
+  gpu_.resume();
+}
+
+TEST_F(DeviceTraceTest, ItsFailuresEndNothingElse) {
+  for (const char* call : {"event_create", "event_record", "event_elapsed_time", "event_query"}) {
+    start();
+    gpu_.fail(call, 1, cudaErrorUnknown);
+    run("pack");
+    end();
+    run("unpack");
+    end();
+    Tracer(&trace_).marked("a", "x");
+    const Timeline timeline = stop();
+    EXPECT_THAT(timeline.marks("a"), SizeIs(1)) << call;
+    EXPECT_LT(timeline.spans(std::string(kRow)).size(), 2u) << call;
+    EXPECT_EQ(gpu_.live(), before_) << call;
+    EXPECT_EQ(gpu_.cuda().get_last_error(), cudaSuccess) << call;
+  }
 }
 
 }  // namespace
-
 }  // namespace hora::internal

@@ -3,7 +3,7 @@
 string(REPLACE "|" ";" objects "${OBJECTS}")
 set(checked 0)
 foreach(object IN LISTS objects)
-  if(NOT object MATCHES "kernels_[a-z0-9]+\\.cpp")
+  if(NOT object MATCHES "kernels_[a-z0-9_]+\\.cpp")
     continue()
   endif()
   execute_process(COMMAND ${NM} --demangle --defined-only ${object}

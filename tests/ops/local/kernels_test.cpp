@@ -1,14 +1,17 @@
-#include "ops/local/kernels.h"
-
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <random>
+#include <string>
 #include <vector>
 
 #if defined(__x86_64__)
@@ -17,20 +20,43 @@
 
 #include "core/base/checked.h"
 #include "ops/local/kernel_table.h"
-#include "tests/ops/local/blocks.h"
+#include "ops/local/kernels.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/reference/elements.h"
+#include "tests/support/reference/half_format.h"
 #include "tests/support/reference/reduction.h"
+#include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal {
 namespace {
 
 using test::Bfloat16;
-using test::Blocks;
 using test::Elements;
 using test::Float16;
 using test::kElementOps;
 using test::reduced;
 using test::Stored;
+
+/// Blocks of one allocation, each at `shift` elements past a 64-byte boundary.
+template <class Stored>
+class Blocks {
+ public:
+  Blocks(std::size_t blocks, std::size_t count, std::size_t shift)
+      : stride_((count + shift) * sizeof(Stored) / 64 * 64 + 128),
+        shift_(shift * sizeof(Stored)),
+        memory_(blocks * stride_ + 64) {}
+  std::byte* operator[](std::size_t block) {
+    std::byte* const start = memory_.data();
+    const std::size_t to_line = (64 - reinterpret_cast<std::uintptr_t>(start) % 64) % 64;
+    return start + to_line + block * stride_ + shift_;
+  }
+
+ private:
+  std::size_t stride_;
+  std::size_t shift_;
+  std::vector<std::byte> memory_;
+};
 
 /// Of an integer there is none.
 template <class T>
@@ -155,6 +181,7 @@ struct ReducedTypeName {
     return std::string(name_of(data_type_of<T>));
   }
 };
+
 TYPED_TEST_SUITE(ReduceTest, ReducedTypes, ReducedTypeName);
 
 constexpr std::array<std::size_t, 10> kReducedCounts = {0, 1, 15, 16, 17, 63, 64, 65, 1000, 4097};
@@ -351,6 +378,792 @@ TEST(Kernels, TheBestThatTheCpuHasIsUsed) {
   auto last = runnable_kernels();
   while (last[1] != nullptr) ++last;
   EXPECT_STREQ((*last)->instruction_set, "baseline");
+}
+
+using test::narrow;
+using test::Sum;
+using test::widen;
+
+template <class T>
+class AdasumTest : public testing::Test {
+ protected:
+  using Vector = std::vector<T>;
+
+  static const std::byte* bytes(const T* values) {
+    return reinterpret_cast<const std::byte*>(values);
+  }
+  static std::byte* bytes(T* values) { return reinterpret_cast<std::byte*>(values); }
+
+  static Vector numbers(std::size_t count, std::mt19937_64& random) {
+    std::uniform_real_distribution<double> uniform(-1, 1);
+    Vector values(count);
+    for (T& value : values) value = narrow<T>(static_cast<Sum<T>>(uniform(random)));
+    return values;
+  }
+
+  static AdasumDots dots(const Vector& a, const Vector& b) {
+    return adasum_dots(data_type_of<T>, bytes(a.data()), bytes(b.data()), a.size());
+  }
+  /// The whole of Adasum.
+  static Vector adasum(const Vector& a, const Vector& b) {
+    Vector result(a.size());
+    adasum_combine(data_type_of<T>, bytes(a.data()), bytes(b.data()), adasum_factors(dots(a, b)),
+                   bytes(result.data()), a.size());
+    return result;
+  }
+};
+
+using AdasumTypes = testing::Types<test::Float16, test::Bfloat16, float, double>;
+struct AdasumTypeName {
+  template <class T>
+  static std::string GetName(int) {
+    return std::string(name_of(data_type_of<T>));
+  }
+};
+
+TYPED_TEST_SUITE(AdasumTest, AdasumTypes, AdasumTypeName);
+
+constexpr std::array<std::size_t, 9> kAdasumCounts = {0, 1, 2, 15, 16, 17, 63, 1000, 4097};
+
+/// As kernel_code.h says, one element after the other.
+template <class T>
+double serial_dot(const std::vector<T>& a, const std::vector<T>& b) {
+  std::array<double, 16> lanes = {};
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    lanes[i % 16] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  }
+  for (std::size_t count = 8; count > 0; count /= 2) {
+    for (std::size_t lane = 0; lane < count; ++lane) lanes[lane] += lanes[lane + count];
+  }
+  return lanes[0];
+}
+
+TYPED_TEST(AdasumTest, DotsAreTheSameOnEveryInstructionSetAndAtAnyAddress) {
+  std::mt19937_64 random = test::generator();
+  for (const std::size_t count : kAdasumCounts) {
+    const auto a = this->numbers(count, random);
+    const auto b = this->numbers(count, random);
+    for (auto table = runnable_kernels(); *table != nullptr; ++table) {
+      for (const std::size_t shift : {0, 1, 3}) {
+        SCOPED_TRACE(testing::Message() << (*table)->instruction_set << ", " << count
+                                        << " elements, shifted by " << shift);
+        std::vector<TypeParam> shifted(shift);
+        shifted.insert(shifted.end(), a.begin(), a.end());
+        const AdasumDots dots =
+            (*table)->adasum[static_cast<std::size_t>(data_type_of<TypeParam>)].dots(
+                this->bytes(shifted.data() + shift), this->bytes(b.data()), count);
+        EXPECT_EQ(dots.dot, serial_dot<TypeParam>(a, b));
+        EXPECT_EQ(dots.norm_a, serial_dot<TypeParam>(a, a));
+        EXPECT_EQ(dots.norm_b, serial_dot<TypeParam>(b, b));
+      }
+    }
+  }
+}
+
+TYPED_TEST(AdasumTest, SumsOfSquaresAreTheSameOnEveryInstructionSetAndAtAnyAddress) {
+  std::mt19937_64 random = test::generator();
+  for (const std::size_t count : kAdasumCounts) {
+    const auto values = this->numbers(count, random);
+    EXPECT_EQ(sum_of_squares(data_type_of<TypeParam>, this->bytes(values.data()), count),
+              serial_dot<TypeParam>(values, values));
+    for (auto table = runnable_kernels(); *table != nullptr; ++table) {
+      for (const std::size_t shift : {0, 1, 3}) {
+        SCOPED_TRACE(testing::Message() << (*table)->instruction_set << ", " << count
+                                        << " elements, shifted by " << shift);
+        std::vector<TypeParam> shifted(shift);
+        shifted.insert(shifted.end(), values.begin(), values.end());
+        EXPECT_EQ((*table)->sum_of_squares[static_cast<std::size_t>(data_type_of<TypeParam>)](
+                      this->bytes(shifted.data() + shift), count),
+                  serial_dot<TypeParam>(values, values));
+      }
+    }
+  }
+}
+
+TYPED_TEST(AdasumTest, CombinesLikeTheSerialModelOnEveryInstructionSet) {
+  std::mt19937_64 random = test::generator();
+  const AdasumFactors factors{.a = 0.3, .b = -1.7};
+  for (const std::size_t count : kAdasumCounts) {
+    const auto a = this->numbers(count, random);
+    const auto b = this->numbers(count, random);
+    std::vector<TypeParam> expected(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      expected[i] =
+          narrow<TypeParam>(static_cast<Sum<TypeParam>>(factors.a) * widen<TypeParam>(a[i]) +
+                            static_cast<Sum<TypeParam>>(factors.b) * widen<TypeParam>(b[i]));
+    }
+    for (auto table = runnable_kernels(); *table != nullptr; ++table) {
+      SCOPED_TRACE(testing::Message() << (*table)->instruction_set << ", " << count);
+      const auto combine =
+          (*table)->adasum[static_cast<std::size_t>(data_type_of<TypeParam>)].combine;
+      auto of_a = a;
+      auto of_b = b;
+      std::vector<TypeParam> apart(count);
+      combine(this->bytes(a.data()), this->bytes(b.data()), factors, this->bytes(apart.data()),
+              count);
+      EXPECT_EQ(apart, expected);
+      combine(this->bytes(of_a.data()), this->bytes(b.data()), factors, this->bytes(of_a.data()),
+              count);
+      EXPECT_EQ(of_a, expected) << "in a's place";
+      combine(this->bytes(a.data()), this->bytes(of_b.data()), factors, this->bytes(of_b.data()),
+              count);
+      EXPECT_EQ(of_b, expected) << "in b's place";
+    }
+  }
+}
+
+TEST(AdasumFactors, FollowTheFormula) {
+  const AdasumFactors factors = adasum_factors({.dot = 3, .norm_a = 2, .norm_b = 12});
+  EXPECT_EQ(factors.a, 1 - 3.0 / 4);
+  EXPECT_EQ(factors.b, 1 - 3.0 / 24);
+}
+
+TEST(AdasumFactors, StayInFloatsRangeHoweverShortAVectorIs) {
+  for (const double ratio : {0x1p-99, 0x1p-100, 0x1p-101, 0x1p-400}) {
+    // Parallel vectors: a.b = |a| |b|.
+    for (const bool a_is_short : {false, true}) {
+      const AdasumFactors factors =
+          a_is_short ? adasum_factors({.dot = ratio, .norm_a = ratio * ratio, .norm_b = 1})
+                     : adasum_factors({.dot = ratio, .norm_a = 1, .norm_b = ratio * ratio});
+      EXPECT_TRUE(std::isfinite(static_cast<float>(factors.a))) << ratio;
+      EXPECT_TRUE(std::isfinite(static_cast<float>(factors.b))) << ratio;
+      EXPECT_EQ(factors.a == 1 && factors.b == 1, ratio <= 0x1p-100) << ratio;
+    }
+  }
+}
+
+TEST(AdasumFactors, AreNanWhereADotIs) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  const AdasumFactors factors = adasum_factors({.dot = kNan, .norm_a = kNan, .norm_b = 1});
+  EXPECT_TRUE(std::isnan(factors.a));
+  EXPECT_TRUE(std::isnan(factors.b));
+}
+
+TEST(Adasum, RefusesWhatIsNotFloatingPoint) {
+  std::int32_t value = 1;
+  auto* bytes = reinterpret_cast<std::byte*>(&value);
+  for (const DataType type : {DataType::int32, DataType::boolean, static_cast<DataType>(200)}) {
+    EXPECT_THROW(adasum_dots(type, bytes, bytes, 1), Error);
+    EXPECT_THROW(sum_of_squares(type, bytes, 1), Error);
+    EXPECT_THROW(adasum_combine(type, bytes, bytes, {}, bytes, 1), Error);
+  }
+}
+
+std::vector<std::byte> random_bytes(std::size_t bytes, std::mt19937_64& random) {
+  std::vector<std::byte> values(bytes);
+  std::ranges::generate(values, [&] { return static_cast<std::byte>(random()); });
+  return values;
+}
+
+/// Copies `bytes` between these offsets; nothing around them may change.
+void expect_copies(void (*copy)(std::byte*, const std::byte*, std::size_t), std::size_t bytes,
+                   std::size_t out_offset, std::size_t in_offset, std::mt19937_64& random) {
+  const auto in = random_bytes(in_offset + bytes + 1, random);
+  auto out = random_bytes(out_offset + bytes + 64, random);
+  auto expected = out;
+  if (bytes != 0) std::memcpy(expected.data() + out_offset, in.data() + in_offset, bytes);
+  copy(out.data() + out_offset, in.data() + in_offset, bytes);
+  ASSERT_TRUE(out == expected) << bytes << " bytes from offset " << in_offset << " to "
+                               << out_offset;
+}
+
+TEST(StreamCopy, CopiesAnyLengthBetweenAnyAddressesOnEveryInstructionSet) {
+  std::mt19937_64 random = test::generator();
+  for (auto kernels = runnable_kernels(); *kernels != nullptr; ++kernels) {
+    SCOPED_TRACE((*kernels)->instruction_set);
+    for (const std::size_t bytes : {0, 1, 3, 63, 64, 65, 127, 128, 1000, 4096, 4159}) {
+      for (int round = 0; round < 20; ++round) {
+        expect_copies((*kernels)->stream_copy, bytes, random() % 66, random() % 66, random);
+      }
+    }
+  }
+}
+
+TEST(StreamCopy, CopiesSmallAndLargeBlocks) {
+  std::mt19937_64 random = test::generator();
+  for (const std::size_t bytes : {0, 1, 64, 32767, 32768, 131071, 131072, 131073, 1000003}) {
+    for (const std::size_t offset : {0, 1, 4, 63}) {
+      expect_copies(stream_copy, bytes, offset, 64 - offset, random);
+      expect_copies(publish_copy, bytes, offset, 64 - offset, random);
+    }
+  }
+}
+
+TEST(Spread, CopiesToEveryOutput) {
+  std::mt19937_64 random = test::generator();
+  for (const std::size_t bytes : {0, 1, 64, 1000, 16383, 16384, 16385, 100003}) {
+    for (const std::size_t outputs : {0, 1, 2, 5}) {
+      const auto in = random_bytes(bytes, random);
+      std::vector<std::vector<std::byte>> results(outputs, std::vector<std::byte>(bytes + 1));
+      std::vector<std::byte*> out;
+      for (auto& result : results) out.push_back(result.data());
+      copy_to_all(in.data(), out, bytes);
+      for (const auto& result : results) {
+        EXPECT_TRUE(std::equal(in.begin(), in.end(), result.begin())) << bytes;
+        EXPECT_EQ(result.back(), std::byte{0}) << "wrote past the end";
+      }
+    }
+  }
+}
+
+TEST(Spread, LeavesTheRootsOwnMemoryAlone) {
+  std::mt19937_64 random = test::generator();
+  auto root = random_bytes(40000, random);
+  const auto expected = root;
+  std::vector<std::byte> other(root.size());
+  std::byte* const out[] = {root.data(), other.data()};
+  copy_to_all(root.data(), out, root.size());
+  EXPECT_TRUE(root == expected);
+  EXPECT_TRUE(other == expected);
+}
+
+// Reducing anything with the identity element gives the thing itself: so says the kernel.
+TEST(Neutral, ChangesNothing) {
+  constexpr std::size_t kCount = 100;
+  auto random = test::generator();
+  for (const DataType type : test::kAllTypes) {
+    for (const ReduceOp op : test::kElementOps) {
+      std::vector<std::byte> values(kCount * size_of(type));
+      // Of floating-point numbers small exponents: no NaN, whose bits a reduction may change.
+      const unsigned below = is_floating_point(type) || type == DataType::boolean ? 2 : 256;
+      for (std::byte& value : values) value = static_cast<std::byte>(random() % below);
+      // And -0, whose sign a sum with 0 would change.
+      std::fill_n(values.begin(), size_of(type), std::byte{0});
+      if (is_floating_point(type)) values[size_of(type) - 1] = std::byte{0x80};
+      std::vector<std::byte> neutral(values.size());
+      fill_identity(type, op, neutral.data(), kCount);
+      std::vector<std::byte> result(values.size());
+      const std::array<const std::byte*, 2> inputs{values.data(), neutral.data()};
+      std::byte* output = result.data();
+      reduce(type, op, inputs, {&output, 1}, kCount, {});
+      EXPECT_EQ(result, values) << name_of(type) << " " << name_of(op);
+    }
+  }
+}
+
+/// One element of each array: parameter, gradient, state.
+template <class T>
+using Element = std::array<T, 5>;
+
+template <class T>
+T multiply_add(Rounding rounding, T a, T b, T c) {
+  if (rounding == Rounding::fused) return std::fma(a, b, c);
+  const T product = a * b;
+  return product + c;
+}
+
+template <class T>
+void expect_step(const SgdStep& step, Element<T>& e) {
+  const auto as = [](double value) { return static_cast<T>(value); };
+  T d = e[1];
+  if (step.weight_decay != 0) d = multiply_add(step.rounding, e[0], as(step.weight_decay), d);
+  if (step.momentum != 0) {
+    e[2] = step.first ? d
+                      : multiply_add<T>(step.rounding, d, as(1 - step.dampening),
+                                        e[2] * as(step.momentum));
+    d = step.nesterov ? multiply_add(step.rounding, e[2], as(step.momentum), d) : e[2];
+  }
+  e[0] = multiply_add(step.rounding, d, as(-step.rate), e[0]);
+}
+
+template <class T>
+void expect_step(const AdamStep& step, Element<T>& e) {
+  const auto as = [](double value) { return static_cast<T>(value); };
+  if (step.decay != 1) e[0] *= as(step.decay);
+  T g = e[1];
+  if (step.weight_decay != 0) g = multiply_add(step.rounding, e[0], as(step.weight_decay), g);
+  e[2] = multiply_add<T>(step.rounding, g, as(1 - step.beta1), e[2] * as(step.beta1));
+  e[3] = multiply_add<T>(step.square_rounding, as(1 - step.beta2) * g, g, e[3] * as(step.beta2));
+  T second = e[3];
+  if (step.amsgrad) second = e[4] = std::isnan(second) ? second : std::max(e[4], second);
+  const T denominator = std::sqrt(second) / as(step.root) + as(step.epsilon);
+  e[0] = e[0] + as(-step.rate) * e[2] / denominator;
+}
+
+template <class T>
+auto kernel_for(const KernelTable& table, const SgdStep&) {
+  return table.sgd[sizeof(T) == 8];
+}
+
+template <class T>
+auto kernel_for(const KernelTable& table, const AdamStep&) {
+  return table.adam[sizeof(T) == 8];
+}
+
+/// How many arrays there are beside the parameter and the state.
+struct Surroundings {
+  std::size_t gradients = 1;
+  std::size_t copies = 0;
+};
+
+/// `states`: how many of them the step uses.
+template <class T, class Step>
+void check(const Step& step, std::size_t states, Surroundings around, std::size_t count,
+           std::size_t shift, std::mt19937_64& random) {
+  std::normal_distribution<double> normal(0, 1);
+  const Scales scales =
+      around.gradients == 1
+          ? Scales{}
+          : Scales{.pre = 0.7, .post = 1.0 / static_cast<double>(around.gradients)};
+  std::vector<Element<T>> before(count);
+  std::vector<std::vector<T>> gradients(around.gradients, std::vector<T>(count));
+  for (std::size_t i = 0; i < count; ++i) {
+    for (T& value : before[i]) value = static_cast<T>(normal(random));
+    for (const std::size_t square : {3, 4}) before[i][square] = std::abs(before[i][square]);
+    T sum = 0;
+    for (std::size_t k = 0; k < around.gradients; ++k) {
+      gradients[k][i] = static_cast<T>(normal(random));
+      const T scaled = gradients[k][i] * static_cast<T>(scales.pre);
+      sum = k == 0 ? scaled : sum + scaled;
+    }
+    before[i][1] = sum * static_cast<T>(scales.post);
+  }
+  std::vector<Element<T>> expected = before;
+  for (auto& element : expected) expect_step(step, element);
+
+  for (auto table = runnable_kernels(); *table != nullptr; ++table) {
+    for (const bool streams : {false, true}) {
+      Blocks<T> blocks(4 + around.gradients + around.copies, count, shift);
+      UpdateArrays arrays{.parameter = blocks[0], .scales = scales, .streams = streams};
+      for (std::size_t s = 0; s < states; ++s) arrays.state[s] = blocks[1 + s];
+      const auto put = [&](std::byte* block, std::size_t i, T value) {
+        std::memcpy(block + i * sizeof(T), &value, sizeof(T));
+      };
+      for (std::size_t i = 0; i < count; ++i) {
+        put(arrays.parameter, i, before[i][0]);
+        for (std::size_t s = 0; s < states; ++s) put(arrays.state[s], i, before[i][2 + s]);
+      }
+      std::vector<const std::byte*> sources;
+      for (std::size_t k = 0; k < around.gradients; ++k) {
+        sources.push_back(blocks[4 + k]);
+        std::memcpy(blocks[4 + k], gradients[k].data(), count * sizeof(T));
+      }
+      std::vector<std::byte*> copies;
+      for (std::size_t k = 0; k < around.copies; ++k) {
+        copies.push_back(blocks[4 + around.gradients + k]);
+      }
+      arrays.gradients = sources.data();
+      arrays.gradient_count = sources.size();
+      arrays.copies = copies.data();
+      arrays.copy_count = copies.size();
+      kernel_for<T>(**table, step)(step, arrays, 0, count / 3);
+      kernel_for<T>(**table, step)(step, arrays, count / 3, count);
+
+      const auto expect = [&](const std::byte* block, std::size_t array, const char* what) {
+        for (std::size_t i = 0; i < count; ++i) {
+          ASSERT_EQ(std::memcmp(block + i * sizeof(T), &expected[i][array], sizeof(T)), 0)
+              << (*table)->instruction_set << ", " << what << ' ' << array << ", element " << i
+              << " of " << count << ", " << around.gradients << " gradients, " << around.copies
+              << " copies, streams " << streams;
+        }
+      };
+      expect(arrays.parameter, 0, "parameter");
+      for (std::size_t s = 0; s < states; ++s) expect(arrays.state[s], 2 + s, "state");
+      for (const std::byte* copy : copies) expect(copy, 0, "copy");
+    }
+  }
+}
+
+template <class T, class Step>
+void check(const Step& step, std::size_t states) {
+  std::mt19937_64 random(test::seed());
+  for (const std::size_t count : {1, 3, 16, 37, 200}) {
+    for (const std::size_t shift : {0, 1}) check<T>(step, states, {}, count, shift, random);
+  }
+}
+
+template <class T>
+class Update : public testing::Test {};
+using UpdatedTypes = testing::Types<float, double>;
+TYPED_TEST_SUITE(Update, UpdatedTypes);
+
+constexpr Rounding kRoundings[] = {Rounding::separate, Rounding::fused};
+
+TYPED_TEST(Update, StepsSgdWithTheSameBitsOnEveryInstructionSet) {
+  for (const Rounding rounding : kRoundings) {
+    for (const double decay : {0.0, 0.01}) {
+      SgdStep step{.rate = 0.07, .weight_decay = decay, .rounding = rounding};
+      check<TypeParam>(step, 0);
+      step.momentum = 0.9;
+      for (const double dampening : {0.0, 0.2}) {
+        for (const bool nesterov : {false, true}) {
+          for (const bool first : {false, true}) {
+            step.dampening = dampening;
+            step.nesterov = nesterov;
+            step.first = first;
+            check<TypeParam>(step, 1);
+          }
+        }
+      }
+    }
+  }
+}
+
+TYPED_TEST(Update, StepsAdamWithTheSameBitsOnEveryInstructionSet) {
+  for (const Rounding rounding : kRoundings) {
+    for (const Rounding square : kRoundings) {
+      for (const double coupled : {0.0, 0.01}) {
+        for (const bool amsgrad : {false, true}) {
+          check<TypeParam>(AdamStep{.rate = 0.03,
+                                    .root = 0.2,
+                                    .beta1 = 0.9,
+                                    .beta2 = 0.99,
+                                    .epsilon = 1e-6,
+                                    .weight_decay = coupled,
+                                    .decay = coupled == 0 ? 0.97 : 1,
+                                    .amsgrad = amsgrad,
+                                    .rounding = rounding,
+                                    .square_rounding = square},
+                           amsgrad ? 3 : 2);
+        }
+      }
+    }
+  }
+}
+
+TYPED_TEST(Update, AveragesItsGradientsAndHandsTheParameterOut) {
+  std::mt19937_64 random(test::seed());
+  const SgdStep sgd{.rate = 0.07, .momentum = 0.9};
+  const AdamStep adam{.rate = 0.03, .root = 0.2, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-6};
+  for (const std::size_t gradients : {1, 2, 3, 9}) {
+    for (const std::size_t copies : {0, 1, 4, 6}) {
+      for (const std::size_t count : {5, 37, 4096 + 129}) {
+        for (const std::size_t shift : {0, 1, 3}) {
+          check<TypeParam>(sgd, 1, {gradients, copies}, count, shift, random);
+          check<TypeParam>(adam, 2, {gradients, copies}, count, shift, random);
+        }
+      }
+    }
+  }
+}
+
+TEST(UpdateErrors, OtherTypesAreRefused) {
+  test::expect_error(ErrorCode::invalid_argument,
+                     testing::HasSubstr("takes float32 and float64; got bfloat16"),
+                     [] { update(DataType::bfloat16, SgdStep{}, {}, 0, 1); });
+}
+
+TEST(UpdateErrors, NoGradientIsRefused) {
+  test::expect_error(ErrorCode::invalid_argument, testing::HasSubstr("at least one gradient"),
+                     [] { update(DataType::float32, SgdStep{}, {}, 0, 1); });
+}
+
+using enum DataType;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+double decode(DataType type, const std::byte* memory) {
+  return test::number_at(type, {memory, memory + size_of(type)}, 0);
+}
+
+void encode(DataType type, std::byte* memory, double value) {
+  std::ranges::copy(test::to_bytes(type, {value}), memory);
+}
+
+/// One element, as kernels.h says. `within`: becomes false.
+void model(DataType source, const std::byte* in, DataType target, std::byte* out,
+           const Conversion& conversion, bool& within) {
+  double product = decode(source, in);
+  if (source == float64 || target == float64) {
+    product *= conversion.scale;
+  } else {
+    product =
+        static_cast<double>(static_cast<float>(product) * static_cast<float>(conversion.scale));
+  }
+  if (!(std::fabs(product) <= conversion.limit) || std::isinf(product)) within = false;
+  encode(target, out, product);
+}
+
+/// `shift` elements past a 64-byte boundary.
+std::byte* place(std::vector<std::byte>& memory, std::size_t shift, DataType type) {
+  const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+  return memory.data() + (64 - address % 64) % 64 + shift * size_of(type);
+}
+
+void fill(std::byte* memory, DataType type, std::size_t count, std::mt19937_64& random) {
+  std::uniform_real_distribution<double> mantissa(-2.0, 2.0);
+  for (std::size_t i = 0; i < count; ++i) {
+    const int power = static_cast<int>(random() % 60) - 30;
+    encode(type, memory + i * size_of(type), std::ldexp(mantissa(random), power));
+  }
+}
+
+void expect_equal(DataType type, const std::byte* memory, const std::byte* expected) {
+  if (std::memcmp(memory, expected, size_of(type)) == 0) return;
+  ASSERT_TRUE(std::isnan(decode(type, memory)) && std::isnan(decode(type, expected)))
+      << decode(type, memory) << ", expected " << decode(type, expected);
+}
+
+struct Case {
+  DataType source;
+  DataType target;
+  std::size_t count;
+  std::size_t in_shift;
+  std::size_t out_shift;
+  Conversion conversion;
+};
+
+/// `special`: put among the values. `run` converts what it is given.
+template <class Run>
+void check(const Case& what, const std::vector<double>& special, std::mt19937_64& random, Run run) {
+  const std::size_t from = size_of(what.source);
+  const std::size_t to = size_of(what.target);
+  std::vector<std::byte> source((what.count + 8) * from + 64);
+  std::vector<std::byte> target((what.count + 8) * to + 64, std::byte{0x5a});
+  std::byte* const in = place(source, what.in_shift, what.source);
+  std::byte* const out = place(target, what.out_shift, what.target);
+  fill(in, what.source, what.count, random);
+  for (const double value : special) {
+    if (what.count > 0) encode(what.source, in + random() % what.count * from, value);
+  }
+  auto expected = target;
+  bool within = true;
+  for (std::size_t i = 0; i < what.count; ++i) {
+    const auto at = static_cast<std::size_t>(out - target.data()) + i * to;
+    model(what.source, in + i * from, what.target, &expected[at], what.conversion, within);
+  }
+  const std::size_t first = static_cast<std::size_t>(out - target.data());
+  EXPECT_EQ(run(in, out), within);
+  for (std::size_t i = 0; i < what.count; ++i) {
+    expect_equal(what.target, out + i * to, &expected[first + i * to]);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+  const std::size_t behind = first + what.count * to;
+  EXPECT_TRUE(std::equal(target.begin(), out - target.data() + target.begin(), expected.begin()));
+  EXPECT_TRUE(std::equal(target.begin() + static_cast<std::ptrdiff_t>(behind), target.end(),
+                         expected.begin() + static_cast<std::ptrdiff_t>(behind)))
+      << "wrote past the end";
+}
+
+constexpr std::array<std::size_t, 11> kConvertedCounts = {0,  1,  7,  15,   16,  17,
+                                                          63, 64, 65, 1000, 4097};
+constexpr std::array kScales = {1.0, 0.25, 1.0 / 3, 65536.0};
+
+TEST(Convert, EqualsTheModelForAllTypesLengthsAndPlaces) {
+  auto random = test::generator();
+  for (const DataType source : test::kFloatTypes) {
+    for (const DataType target : test::kFloatTypes) {
+      for (const std::size_t count : kConvertedCounts) {
+        for (const double scale : kScales) {
+          const Case what{source, target, count, random() % 4, random() % 4, {.scale = scale}};
+          SCOPED_TRACE(testing::Message() << name_of(source) << " to " << name_of(target) << ", "
+                                          << count << " elements, scale " << scale);
+          check(what, {0.0, -0.0}, random, [&](const std::byte* in, std::byte* out) {
+            return convert(source, in, target, out, count, what.conversion);
+          });
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST(Convert, EveryInstructionSetAndWayOfWriting) {
+  auto random = test::generator();
+  for (auto kernels = runnable_kernels(); *kernels != nullptr; ++kernels) {
+    for (const DataType source : test::kFloatTypes) {
+      for (const DataType target : test::kFloatTypes) {
+        const auto kernel =
+            (*kernels)->convert[static_cast<std::size_t>(source)][static_cast<std::size_t>(target)];
+        if (kernel == nullptr) continue;
+        for (const bool past_caches : {false, true}) {
+          for (const std::size_t count : kConvertedCounts) {
+            const std::size_t shift = past_caches ? 0 : random() % 4;
+            const Case what{source, target, count, random() % 4, shift, {.scale = 0.3}};
+            SCOPED_TRACE(testing::Message()
+                         << (*kernels)->instruction_set << ", " << name_of(source) << " to "
+                         << name_of(target) << ", " << count << " elements, " << past_caches);
+            const double most = source == float64
+                                    ? std::numeric_limits<double>::max()
+                                    : static_cast<double>(std::numeric_limits<float>::max());
+            check(what, {}, random, [&](const std::byte* in, std::byte* out) {
+              return kernel(out, in, count, 0.3, most, past_caches);
+            });
+            if (HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Convert, InPlace) {
+  auto random = test::generator();
+  for (const DataType type : test::kFloatTypes) {
+    constexpr std::size_t kCount = 70001;
+    std::vector<std::byte> values(kCount * size_of(type));
+    fill(values.data(), type, kCount, random);
+    std::vector<std::byte> expected(values.size());
+    convert(type, values.data(), type, expected.data(), kCount, {.scale = 0.5});
+    convert(type, values.data(), type, values.data(), kCount, {.scale = 0.5});
+    EXPECT_TRUE(values == expected) << name_of(type);
+  }
+}
+
+TEST(Convert, TellsOfEveryValueThatIsNotFiniteOrTooLarge) {
+  auto random = test::generator();
+  const std::array bad = {kInfinity, -kInfinity, std::nan(""), 12.5, -12.5};
+  for (const DataType source : test::kFloatTypes) {
+    for (const DataType target : test::kFloatTypes) {
+      for (const std::size_t count : {1, 5, 64, 100, 333}) {
+        std::vector<std::byte> in(count * size_of(source));
+        std::vector<std::byte> out(count * size_of(target));
+        for (std::size_t i = 0; i < count; ++i) encode(source, &in[i * size_of(source)], -4.0);
+        const auto within = [&] {
+          return convert(source, in.data(), target, out.data(), count,
+                         {.scale = 0.5, .limit = 6.0});
+        };
+        EXPECT_TRUE(within());
+        const std::size_t where = random() % count;
+        for (const double value : bad) {
+          encode(source, &in[where * size_of(source)], value);
+          EXPECT_FALSE(within()) << name_of(source) << " to " << name_of(target) << ", " << value
+                                 << " at " << where << " of " << count;
+        }
+        encode(source, &in[where * size_of(source)], 12.0);
+        EXPECT_TRUE(within()) << "the limit itself";
+      }
+    }
+  }
+}
+
+TEST(Convert, AProductThatOverflowsIsToldWhateverTheLimit) {
+  const float large = 3e38F;
+  std::uint16_t half = 0;
+  float single = 0;
+  double wide = 0;
+  const auto* in = reinterpret_cast<const std::byte*>(&large);
+  EXPECT_FALSE(convert(float32, in, float16, reinterpret_cast<std::byte*>(&half), 1, {.scale = 2}));
+  EXPECT_FALSE(
+      convert(float32, in, float32, reinterpret_cast<std::byte*>(&single), 1, {.scale = 2}));
+  EXPECT_TRUE(convert(float32, in, float64, reinterpret_cast<std::byte*>(&wide), 1, {.scale = 2}));
+  EXPECT_EQ(half, 0x7c00);
+  EXPECT_EQ(wide, 2.0 * static_cast<double>(large));
+}
+
+TEST(Convert, Float64IsRoundedOnce) {
+  // Just above the middle of 1 and the next float16; as a float32 it is that middle, and goes to
+  // even.
+  for (const auto& [value, bits] :
+       {std::pair{1 + 0x1p-11 + 0x1p-40, 0x3c01}, std::pair{-1 - 0x1p-11 - 0x1p-40, 0xbc01},
+        std::pair{1 + 0x1p-11, 0x3c00}, std::pair{1e300, 0x7c00}, std::pair{-1e-300, 0x8000}}) {
+    std::uint16_t half = 0;
+    convert(float64, reinterpret_cast<const std::byte*>(&value), float16,
+            reinterpret_cast<std::byte*>(&half), 1, {});
+    EXPECT_EQ(half, bits) << value;
+  }
+}
+
+TEST(Convert, RefusesIntegers) {
+  std::array<std::byte, 8> memory{};
+  EXPECT_THROW(convert(int32, memory.data(), float32, memory.data(), 1, {}), Error);
+  EXPECT_THROW(convert(float32, memory.data(), int64, memory.data(), 1, {}), Error);
+}
+
+/// Which an instruction for bfloat16 takes for zero, alone or among other values.
+TEST(Convert, SubnormalsRoundToBfloat16OnEveryInstructionSet) {
+  auto random = test::generator();
+  constexpr std::size_t kCount = 4096;
+  std::vector<float> values(kCount);
+  std::vector<std::uint16_t> result(kCount);
+  for (const std::uint64_t among : {1, 16, 200}) {
+    for (float& value : values) {
+      const auto bits = static_cast<std::uint32_t>(random());
+      const bool is_subnormal = random() % among == 0;
+      value = std::bit_cast<float>(is_subnormal ? bits & 0x807fffffU : bits);
+    }
+    for (auto table = runnable_kernels(); *table != nullptr; ++table) {
+      (*table)->convert[static_cast<std::size_t>(float32)][static_cast<std::size_t>(bfloat16)](
+          reinterpret_cast<std::byte*>(result.data()),
+          reinterpret_cast<const std::byte*>(values.data()), kCount, 1.0,
+          std::numeric_limits<float>::max(), false);
+      for (std::size_t i = 0; i < kCount; ++i) {
+        if (std::isnan(values[i])) continue;
+        ASSERT_EQ(result[i], to_bfloat16(values[i]))
+            << (*table)->instruction_set << ", value " << values[i];
+      }
+    }
+  }
+}
+
+using test::HalfFormat;
+
+struct Conversion {
+  const char* name;
+  HalfFormat format;
+  std::uint16_t (*to)(float) noexcept;
+  float (*from)(std::uint16_t) noexcept;
+};
+
+class HalfTest : public testing::TestWithParam<Conversion> {
+ protected:
+  /// Of `value` and its negative.
+  void expect_rounds_like_the_reference(float value) {
+    for (const float signed_value : {value, -value}) {
+      const std::uint16_t expected = test::encode(GetParam().format, signed_value);
+      ASSERT_EQ(GetParam().to(signed_value), expected)
+          << std::hexfloat << signed_value << " = " << signed_value;
+    }
+  }
+};
+
+TEST_P(HalfTest, EveryPatternWidensToItsValue) {
+  for (std::uint32_t bits = 0; bits < 65536; ++bits) {
+    const auto half = static_cast<std::uint16_t>(bits);
+    const double expected = test::decode(GetParam().format, half);
+    const float value = GetParam().from(half);
+    if (std::isnan(expected)) {
+      ASSERT_TRUE(std::isnan(value)) << bits;
+    } else {
+      ASSERT_EQ(static_cast<double>(value), expected) << bits;
+    }
+    ASSERT_EQ(std::signbit(value), (bits & 0x8000) != 0) << bits;
+  }
+}
+
+TEST_P(HalfTest, RoundsToNearestEvenAroundEveryMidpoint) {
+  const HalfFormat format = GetParam().format;
+  for (std::uint32_t bits = 0; bits < 0x7fff; ++bits) {
+    const auto half = static_cast<std::uint16_t>(bits);
+    if (!std::isfinite(test::decode(format, half))) break;
+    const double low = test::decode(format, half);
+    // Beyond the largest finite value: where one more step would have led.
+    const double up =
+        low + std::ldexp(1.0, std::max(low == 0 ? format.least_exponent : std::ilogb(low),
+                                       format.least_exponent) -
+                                  format.mantissa_bits);
+    const auto middle = static_cast<float>((low + up) / 2);
+    expect_rounds_like_the_reference(middle);
+    expect_rounds_like_the_reference(std::nextafter(middle, 0.0f));
+    expect_rounds_like_the_reference(
+        std::nextafter(middle, std::numeric_limits<float>::infinity()));
+  }
+}
+
+TEST_P(HalfTest, RoundsRandomNumbersLikeTheReference) {
+  std::mt19937_64 random = test::generator();
+  for (int i = 0; i < 500000; ++i) {
+    const auto any = std::bit_cast<float>(static_cast<std::uint32_t>(random()));
+    if (std::isnan(any)) {
+      ASSERT_TRUE(std::isnan(GetParam().from(GetParam().to(any))));
+    } else {
+      expect_rounds_like_the_reference(any);
+    }
+    // Most random patterns are out of float16's range; these are in it, subnormals included.
+    const int power = static_cast<int>(random() % 44) - 27;
+    const double mantissa = 1.0 + static_cast<double>(random() % (1 << 23)) / (1 << 23);
+    expect_rounds_like_the_reference(static_cast<float>(std::ldexp(mantissa, power)));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Formats, HalfTest,
+    testing::Values(Conversion{"float16", test::kFloat16, to_float16, from_float16},
+                    Conversion{"bfloat16", test::kBfloat16, to_bfloat16, from_bfloat16}),
+    [](const auto& instance) { return instance.param.name; });
+/// As the F16C instructions widen them.
+TEST(Float16, SignallingNanBecomesQuietAndKeepsItsPayload) {
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(from_float16(0x7c01)), 0x7fc02000u);
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(from_float16(0xfdff)), 0xffffe000u);
 }
 
 }  // namespace

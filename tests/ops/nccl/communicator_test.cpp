@@ -1,5 +1,5 @@
-// What ranks say of their tensors, and what becomes of buffers by it. What NCCL makes of that is in
-// gpu_windows_test.
+// Communicators, memory that is registered with them, and what ranks agree on of windows. What
+// becomes of buffers by that is in gpu_windows_test.
 #include "ops/nccl/communicator.h"
 
 #include <gmock/gmock.h>
@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <random>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -15,22 +17,17 @@
 
 #include "core/engine/interfaces.h"
 #include "ops/cuda/stream.h"
+#include "ops/local/kernels.h"
 #include "ops/nccl/functions.h"
+#include "ops/nccl/nccl_group.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/fake_gpu/fake_gpu.h"
 #include "tests/support/fake_gpu/ranks.h"
 #include "tests/support/reference/elements.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal {
 namespace {
-
-TEST(NcclCheckTest, SuccessAndInProgressThrowNothing) {
-  test::Ranks ranks(1);
-  const NcclFunctions& nccl = ranks.gpu(0).nccl();
-  EXPECT_NO_THROW(nccl_check(nccl, ncclSuccess, "ncclAllReduce"));
-  EXPECT_NO_THROW(nccl_check(nccl, ncclInProgress, "ncclAllReduce"));
-}
-
 TEST(NcclCheckTest, NamesCallReasonAndNumber) {
   test::Ranks ranks(1);
   test::expect_error(ErrorCode::transport, "ncclAllReduce failed: remote process exited (error 6)",
@@ -155,31 +152,6 @@ TEST(NcclCommunicatorTest, IsGivenTheMostThreadBlocksWhereTheyAreSet) {
   }
 }
 
-TEST(NcclCommunicatorTest, FailureAtOnceLeavesNothing) {
-  Ranks ranks(1);
-  ranks.gpu(0).nccl_fail("comm_init_rank_config", 1, ncclSystemError);
-  EXPECT_THROW(ranks.communicator(0), Error);
-  EXPECT_EQ(ranks.gpu(0).live(), LiveHandles{});
-}
-
-TEST(NcclCommunicatorTest, FailureInTheBackgroundIsThrownByPolling) {
-  Ranks ranks(1);
-  ranks.gpu(0).nccl_fail("initialisation", 1, ncclSystemError);
-  {
-    const NcclCommunicator communicator = ranks.communicator(0);
-    EXPECT_THROW(communicator.wait_ready(far_away()), Error);
-    EXPECT_THROW(communicator.check_async(), Error);
-  }
-  EXPECT_EQ(ranks.gpu(0).live(), LiveHandles{});
-}
-
-TEST(NcclCommunicatorTest, AFailingPollIsThrown) {
-  Ranks ranks(1);
-  const NcclCommunicator communicator = ranks.communicator(0);
-  ranks.gpu(0).nccl_fail("comm_get_async_error", 1, ncclInternalError);
-  EXPECT_THROW(communicator.ready(), Error);
-}
-
 TEST(NcclCommunicatorTest, MovesAndAbortsOnce) {
   Ranks ranks(1);
   {
@@ -198,29 +170,26 @@ TEST(NcclCommunicatorTest, MovesAndAbortsOnce) {
   EXPECT_THAT(ranks.world.errors(), testing::IsEmpty());
 }
 
-TEST(NcclCommunicatorTest, CloseHasADeadline) {
-  Ranks ranks(2);
-  ranks.run([&](int rank) {
-    NcclCommunicator communicator = ranks.communicator(rank);
-    communicator.wait_ready(far_away());
-    if (rank == 0) {
-      EXPECT_THROW(communicator.close(in_milliseconds(20)), Error);
-      EXPECT_EQ(communicator.get(), nullptr);
-      EXPECT_EQ(ranks.gpu(0).nccl_count("comm_abort"), 1);
-    }
-  });
-  EXPECT_EQ(ranks.gpu(0).live(), LiveHandles{});
-  EXPECT_EQ(ranks.gpu(1).live(), LiveHandles{});
-}
-
-TEST(NcclCommunicatorTest, FailuresOfCloseLeaveNothing) {
-  for (const char* call : {"comm_finalize", "comm_destroy"}) {
+// Each call fails once, at once or in the background: it is thrown by a member that needs it.
+TEST(NcclCommunicatorTest, FailuresAreThrownAndLeaveNothing) {
+  for (const char* call : {"comm_init_rank_config", "initialisation", "comm_get_async_error",
+                           "comm_finalize", "comm_destroy"}) {
     Ranks ranks(1);
     ranks.gpu(0).nccl_fail(call, 1, ncclSystemError);
-    NcclCommunicator communicator = ranks.communicator(0);
-    EXPECT_THROW(communicator.close(far_away()), Error) << call;
+    const auto live = [&] {
+      NcclCommunicator communicator = ranks.communicator(0);
+      communicator.wait_ready(far_away());
+      communicator.close(far_away());
+    };
+    EXPECT_THROW(live(), Error) << call;
     EXPECT_EQ(ranks.gpu(0).live(), LiveHandles{}) << call;
   }
+  Ranks ranks(1);
+  NcclCommunicator communicator = ranks.communicator(0);
+  communicator.wait_ready(far_away());
+  ranks.gpu(0).async_error(ncclRemoteError);
+  EXPECT_THROW(communicator.check_async(), Error);
+  EXPECT_THROW(communicator.close(far_away()), Error);
 }
 
 TEST(NcclCommunicatorTest, AbortFreesAStreamThatWaitsForAPeer) {
@@ -243,274 +212,50 @@ TEST(NcclCommunicatorTest, AbortFreesAStreamThatWaitsForAPeer) {
   });
 }
 
-TEST(NcclCommunicatorTest, AnAsynchronousErrorIsThrown) {
-  Ranks ranks(1);
-  NcclCommunicator communicator = ranks.communicator(0);
-  communicator.wait_ready(far_away());
-  ranks.gpu(0).async_error(ncclRemoteError);
-  EXPECT_THROW(communicator.check_async(), Error);
-  EXPECT_THROW(communicator.close(far_away()), Error);
-  EXPECT_EQ(ranks.gpu(0).live(), LiveHandles{});
-}
-
 constexpr Location kProposal{.window = kProposedWindow, .reserved = 0, .offset = 4096};
 
 Location in_window(std::uint32_t window, std::uint32_t given_back = kNoWindow) {
   return {.window = window, .reserved = 0, .offset = given_back};
 }
 
-WindowAgreement agreed(const std::vector<Location>& places) {
-  return agreement_of(places);
-}
-
-TEST(WindowAgreement, BuffersOfOneLengthThatAllProposeBecomeOne) {
-  EXPECT_EQ(agreed({kProposal, kProposal, kProposal}), WindowAgreement{.begins = true});
+TEST(WindowAgreement, IsWhatAllRanksSay) {
   Location longer = kProposal;
   longer.offset += 1;
-  EXPECT_EQ(agreed({kProposal, longer}), WindowAgreement{});
-  EXPECT_EQ(agreed({kProposal, {}}), WindowAgreement{});
-  EXPECT_EQ(agreed({kProposal, in_window(1)}), WindowAgreement{});
-}
-
-TEST(WindowAgreement, ATensorIsInTheWindowThatAllGive) {
-  EXPECT_EQ(agreed({in_window(3), in_window(3)}), WindowAgreement{.is_shared = true});
-  EXPECT_EQ(agreed({in_window(3), in_window(4)}), WindowAgreement{});
-  EXPECT_EQ(agreed({in_window(3), {}}), WindowAgreement{});
-  EXPECT_EQ(agreed({{}, {}}), WindowAgreement{});
-}
-
-TEST(WindowAgreement, OneEndsThatAllNameAsTheirFirst) {
-  EXPECT_EQ(agreed({in_window(3, 1), in_window(3, 1)}),
-            (WindowAgreement{.is_shared = true, .ends = 1}));
-  EXPECT_EQ(agreed({in_window(3, 1), in_window(3, 2)}), WindowAgreement{.is_shared = true});
-  EXPECT_EQ(agreed({in_window(3, 1), in_window(3)}), WindowAgreement{.is_shared = true});
-}
-
-TEST(WindowAgreement, ARankThatHasJoinedHasNone) {
-  EXPECT_EQ(agreed({kProposal, kNowhere}), WindowAgreement{});
-  EXPECT_EQ(agreed({in_window(1), kNowhere}), WindowAgreement{});
-  EXPECT_EQ(agreed({kNowhere, kNowhere}), WindowAgreement{});
-  EXPECT_EQ(agreed({}), WindowAgreement{});
-}
-
-/// Two ranks of one program, each with buffers of its own; NCCL takes part in none of it.
-class NcclBuffersTest : public testing::Test {
- protected:
-  void SetUp() override {
-    gpu_.choose();
-    communicator_.wait_ready(test::far_away());
-    for (NcclBuffers& each : buffers_) each.enable_windows();
-  }
-  void TearDown() override {
-    communicator_.abort();
-    for (NcclBuffers& each : buffers_) each.free_all();
-  }
-  std::byte* add(int rank, std::size_t bytes) {
-    RegisteredMemory memory(gpu_.nccl(), communicator_, bytes);
-    std::byte* const data = memory.data();
-    of(rank).add(std::move(memory));
-    return data;
-  }
-  NcclBuffers& of(int rank) { return buffers_[static_cast<std::size_t>(rank)]; }
-
-  /// Tensors of 64 bytes each that begin there, of rank 0 and of rank 1, when they are submitted.
-  struct Submitted {
-    std::vector<std::array<std::byte*, 2>> tensors;
-    std::vector<Location> places = {};
+  const struct {
+    std::vector<Location> places;
+    WindowAgreement expected;
+  } kCases[] = {
+      {{kProposal, kProposal, kProposal}, {.begins = true}},
+      {{kProposal, longer}, {}},
+      {{kProposal, {}}, {}},
+      {{kProposal, in_window(1)}, {}},
+      {{in_window(3), in_window(3)}, {.is_shared = true}},
+      {{in_window(3), in_window(4)}, {}},
+      {{in_window(3), {}}, {}},
+      {{{}, {}}, {}},
+      {{in_window(3, 1), in_window(3, 1)}, {.is_shared = true, .ends = 1}},
+      {{in_window(3, 1), in_window(3, 2)}, {.is_shared = true}},
+      {{in_window(3, 1), in_window(3)}, {.is_shared = true}},
+      {{kProposal, kNowhere}, {}},  // a rank that has joined
+      {{in_window(1), kNowhere}, {}},
+      {{kNowhere, kNowhere}, {}},
+      {{}, {}},
   };
-  Submitted submit(std::vector<std::array<std::byte*, 2>> tensors) {
-    Submitted submitted{std::move(tensors)};
-    for (const auto& tensor : submitted.tensors) {
-      for (int rank = 0; rank < 2; ++rank) {
-        submitted.places.push_back(of(rank).place(tensor[static_cast<std::size_t>(rank)]));
-      }
-    }
-    return submitted;
-  }
-  WindowPlan plan(int rank, const Submitted& submitted) {
-    BoundUnit unit;
-    unit.local_size = 2;
-    unit.places = submitted.places;
-    for (const auto& tensor : submitted.tensors) {
-      unit.unit.tensors.push_back({});
-      unit.memory.insert(unit.memory.end(), 2, tensor[static_cast<std::size_t>(rank)]);
-    }
-    return of(rank).plan(unit, rank);
-  }
-  std::array<WindowPlan, 2> plans(const Submitted& submitted) {
-    return {plan(0, submitted), plan(1, submitted)};
-  }
-
-  test::Ranks ranks_{1};
-  test::FakeGpu& gpu_ = ranks_.gpu(0);
-  NcclCommunicator communicator_ = ranks_.communicator(0);
-  std::array<NcclBuffers, 2> buffers_;
-};
-
-TEST_F(NcclBuffersTest, ABufferProposesItselfInOneCollectiveAtATime) {
-  const std::array first = {add(0, 100), add(1, 100)};
-  const Submitted one = submit({first});
-  const Submitted other = submit({first});
-  EXPECT_THAT(other.places, testing::Each(Location{}));
-  for (const WindowPlan& plan : plans(one)) EXPECT_EQ(plan.begins.size(), 1U);
-  for (const WindowPlan& plan : plans(other)) EXPECT_TRUE(plan.is_apart(0)) << "it is one by now";
-  for (const WindowPlan& plan : plans(submit({first}))) {
-    EXPECT_FALSE(plan.changes());
-    EXPECT_TRUE(plan.apart.empty());
-    EXPECT_TRUE(plan.is_shared(0));
-  }
-}
-
-TEST_F(NcclBuffersTest, WhereTheRanksDoNotAgreeItProposesItselfAgain) {
-  const std::array first = {add(0, 100), add(1, 100)};
-  std::byte* const longer = add(1, 200);
-  for (const WindowPlan& plan : plans(submit({{first[0], longer}}))) EXPECT_FALSE(plan.changes());
-  for (const WindowPlan& plan : plans(submit({first}))) EXPECT_EQ(plan.begins.size(), 1U);
-}
-
-TEST_F(NcclBuffersTest, ATensorIsApartAlsoFromAWindowThatBeginsWithItsUnit) {
-  const std::array first = {add(0, 100), add(1, 100)};
-  const std::array parts = {first[0] + 36, first[1] + 36};
-  for (const WindowPlan& plan : plans(submit({parts, first}))) {
-    EXPECT_EQ(plan.begins.size(), 1U);
-    EXPECT_EQ(plan.apart, (std::vector{true, false}));
-    EXPECT_EQ(plan.shared, (std::vector{false, true}));
-  }
-}
-
-TEST_F(NcclBuffersTest, WhatIsGivenBackStaysUntilBothRanksSaySo) {
-  const std::array first = {add(0, 100), add(1, 100)};
-  const std::array second = {add(0, 100), add(1, 100)};
-  const std::byte* const never = add(0, 100);
-  EXPECT_TRUE(of(0).give_back(const_cast<std::byte*>(never)));
-  plans(submit({first, second}));
-  EXPECT_FALSE(of(0).give_back(first[0]));
-  for (const WindowPlan& plan : plans(submit({second}))) EXPECT_FALSE(plan.changes());
-  EXPECT_FALSE(of(1).give_back(first[1]));
-  const Submitted one = submit({second});
-  const Submitted late = submit({second});  // names it, too
-  for (const WindowPlan& plan : plans(one)) EXPECT_EQ(plan.ends, std::vector<std::uint32_t>{1});
-  for (const WindowPlan& plan : plans(late)) EXPECT_FALSE(plan.changes());
-  EXPECT_EQ(gpu_.nccl_count("mem_free"), 1);
-  of(0).carry_out({.ends = {1}}, gpu_.nccl());
-  EXPECT_EQ(gpu_.nccl_count("mem_free"), 2);
-}
-
-TEST_F(NcclBuffersTest, KnowsWhatLiesInWindows) {
-  const std::array first = {add(0, 100), add(1, 100)};
-  EXPECT_FALSE(of(0).in_window(first[0]));
-  plans(submit({first}));
-  EXPECT_TRUE(of(0).has_windows());
-  EXPECT_TRUE(of(0).in_window(first[0]));
-  EXPECT_TRUE(of(0).in_window(first[0] + 99));
-  EXPECT_FALSE(of(0).in_window(first[0] + 100));
-  EXPECT_FALSE(of(0).in_window(first[0] - 1));
-  EXPECT_FALSE(of(0).in_window(nullptr));
-  of(0).end_windows();
-  EXPECT_FALSE(of(0).in_window(first[0]));
-  EXPECT_EQ(of(0).place(first[0]), Location{});
-}
-
-TEST_F(NcclBuffersTest, WithoutWindowsNothingHasAPlace) {
-  NcclBuffers off;
-  RegisteredMemory memory(gpu_.nccl(), communicator_, 100);
-  std::byte* const data = memory.data();
-  off.add(std::move(memory));
-  EXPECT_EQ(off.place(data), Location{});
-  EXPECT_EQ(of(0).place(nullptr), Location{});
-  EXPECT_TRUE(off.give_back(data));
-  EXPECT_TRUE(off.empty());
-}
-
-// Submitted in any order on the two ranks and several at once, but run in one order.
-TEST_F(NcclBuffersTest, RanksAlwaysPlanAlike) {
-  auto random = test::generator();
-  std::vector<std::array<std::byte*, 2>> live;
-  std::vector<Submitted> in_flight;
-  for (int step = 0; step < 3000; ++step) {
-    const auto which = random() % 4;
-    if (which == 0 && live.size() < 6) {
-      live.push_back({add(0, 64 + random() % 2), add(1, 64)});
-    } else if (which == 1 && !live.empty() && in_flight.empty()) {
-      auto& buffer = live[random() % live.size()];
-      const std::size_t rank = random() % 2;  // the other one does so later, or never
-      static_cast<void>(of(static_cast<int>(rank)).give_back(buffer[rank]));
-      buffer[rank] = add(static_cast<int>(rank), 64);
-    } else if (which == 2 && !live.empty()) {
-      const auto one = live[random() % live.size()];
-      const auto other = live[random() % live.size()];
-      in_flight.push_back(submit({random() % 5 == 0 ? std::array{one[0], other[1]} : one}));
-    } else if (!in_flight.empty()) {
-      const auto [first, second] = plans(in_flight.front());
-      in_flight.erase(in_flight.begin());
-      ASSERT_EQ(first.ends, second.ends);
-      ASSERT_EQ(first.begins.size(), second.begins.size());
-      for (std::size_t i = 0; i < first.begins.size(); ++i) {
-        ASSERT_EQ(first.begins[i]->bytes(), second.begins[i]->bytes());
-      }
-    }
+  for (const auto& tested : kCases) {
+    EXPECT_EQ(agreement_of(tested.places), tested.expected) << &tested - kCases;
   }
 }
 
 using enum DataType;
-
-TEST(ToNccl, EveryTypeButIntegersOf16Bits) {
-  EXPECT_EQ(to_nccl(float16), ncclFloat16);
-  EXPECT_EQ(to_nccl(bfloat16), ncclBfloat16);
-  EXPECT_EQ(to_nccl(float32), ncclFloat32);
-  EXPECT_EQ(to_nccl(float64), ncclFloat64);
-  EXPECT_EQ(to_nccl(int32), ncclInt32);
-  EXPECT_EQ(to_nccl(int64), ncclInt64);
-  EXPECT_EQ(to_nccl(uint8), ncclUint8);
-  EXPECT_EQ(to_nccl(int8), ncclInt8);
-  EXPECT_EQ(to_nccl(boolean), ncclUint8);
-  EXPECT_EQ(to_nccl(uint32), ncclUint32);
-  EXPECT_EQ(to_nccl(uint64), ncclUint64);
+TEST(ToNccl, RefusesWhatNcclLacks) {
   for (const DataType type : test::kAllTypes) {
-    if (std::ranges::count(test::kNcclTypes, type) == 1) {
-      EXPECT_NO_THROW(to_nccl(type)) << name_of(type);
-      continue;
-    }
-    const Error error =
-        test::expect_error(ErrorCode::invalid_argument, [&] { (void)to_nccl(type); });
-    EXPECT_THAT(error.what(), testing::HasSubstr(std::string(name_of(type)))) << name_of(type);
+    if (std::ranges::count(test::kNcclTypes, type) == 1) continue;
+    test::expect_error(ErrorCode::invalid_argument, testing::HasSubstr(std::string(name_of(type))),
+                       [&] { (void)to_nccl(type); });
     EXPECT_EQ(travelling_type(type), ncclFloat16) << "travels as what is as long";
   }
   EXPECT_THROW(to_nccl(static_cast<DataType>(99)), Error);
-  EXPECT_EQ(travelling_type(int32), ncclInt32);
-}
-
-TEST(ToNccl, EveryOperationButAdasum) {
-  EXPECT_EQ(to_nccl(ReduceOp::average, float32), ncclAvg);
-  EXPECT_EQ(to_nccl(ReduceOp::sum, float32), ncclSum);
-  EXPECT_EQ(to_nccl(ReduceOp::min, int8), ncclMin);
-  EXPECT_EQ(to_nccl(ReduceOp::max, int8), ncclMax);
-  EXPECT_EQ(to_nccl(ReduceOp::product, int8), ncclProd);
   EXPECT_THROW(to_nccl(ReduceOp::adasum, float32), Error);
-}
-
-TEST(ToNccl, TruthsAreZeroAndOne) {
-  EXPECT_EQ(to_nccl(ReduceOp::sum, boolean), ncclMax);
-  EXPECT_EQ(to_nccl(ReduceOp::max, boolean), ncclMax);
-  EXPECT_EQ(to_nccl(ReduceOp::product, boolean), ncclMin);
-  EXPECT_EQ(to_nccl(ReduceOp::min, boolean), ncclMin);
-}
-
-TEST(Preparation, OfScaledValuesAndOfBooleansThatAreReduced) {
-  Unit unit;
-  EXPECT_FALSE(needs_preparation(unit));
-  unit.prescale = 0.5;
-  EXPECT_TRUE(needs_preparation(unit));
-  EXPECT_EQ(preparation(unit).scale, 0.5);
-
-  Unit truths;
-  truths.type = boolean;
-  EXPECT_TRUE(needs_preparation(truths));
-  EXPECT_EQ(preparation(truths).source_type, uint8);
-  EXPECT_EQ(preparation(truths).target_type, boolean);
-  truths.kind = OperationKind::broadcast;
-  EXPECT_FALSE(needs_preparation(truths)) << "they travel as they are";
-  EXPECT_EQ(preparation(truths).source_type, boolean);
 }
 
 TEST(Windows, HaveSumsOfAveragesUpToFloat32) {
@@ -564,20 +309,6 @@ TEST_F(RegisteredMemoryTest, WorksWithoutTheRegistration) {
   EXPECT_FALSE(memory.registered());
 }
 
-TEST_F(RegisteredMemoryTest, LackOfMemoryNamesTheBytes) {
-  gpu_.nccl_fail("mem_alloc", 1, ncclUnhandledCudaError);
-  test::expect_error(ErrorCode::out_of_memory,
-                     testing::AllOf(testing::HasSubstr("ncclMemAlloc of 12345 bytes failed"),
-                                    testing::HasSubstr("NCCL_CUMEM_ENABLE=0")),
-                     [&] { make(12345); });
-}
-
-TEST_F(RegisteredMemoryTest, MayOutliveTheCommunicator) {
-  const RegisteredMemory memory = make(1000);
-  communicator_.abort();
-  EXPECT_EQ(gpu_.live().device, 1);
-}
-
 TEST_F(RegisteredMemoryTest, KnowsACommunicatorThatHasMoved) {
   {
     const RegisteredMemory memory = make(1000);
@@ -587,18 +318,79 @@ TEST_F(RegisteredMemoryTest, KnowsACommunicatorThatHasMoved) {
   EXPECT_EQ(gpu_.live().registrations, 0);
 }
 
-TEST_F(RegisteredMemoryTest, FailuresToReleaseAreNotThrown) {
-  gpu_.nccl_fail("comm_deregister", 1, ncclSystemError);
-  gpu_.nccl_fail("mem_free", 1, ncclSystemError);
-  make(1000);
+using Bytes = std::vector<std::byte>;
+
+class DeviceSpaceTest : public testing::Test {
+ protected:
+  static void finish(Completion& completion) {
+    while (!completion.poll()) {
+    }
+  }
+
+  test::FakeNcclWorld world_;
+  test::FakeGpu gpu_{world_,
+                     {.seed = test::seed(), .longest_delay = std::chrono::microseconds(300)}};
+};
+
+TEST_F(DeviceSpaceTest, ReducesAsTheHostDoes) {
+  auto random = test::generator();
+  EventPool events(gpu_.cuda());
+  DeviceSpace space(gpu_.cuda(), 0, events);
+  constexpr std::size_t kBytes = 4096;
+  for (const DataType type : test::kAllTypes) {
+    for (const std::size_t inputs : {1U, 2U, 5U}) {
+      std::vector<std::byte*> on_device;
+      std::vector<Bytes> on_host;
+      for (std::size_t i = 0; i < inputs; ++i) {
+        Bytes& bytes = on_host.emplace_back(kBytes);
+        for (std::byte& byte : bytes) byte = static_cast<std::byte>(random() % 64);  // no NaN
+        on_device.push_back(space.allocate(kBytes));
+        std::memcpy(on_device.back(), bytes.data(), kBytes);  // fake memory is the host's
+      }
+      std::vector<const std::byte*> all_host;
+      for (const Bytes& bytes : on_host) all_host.push_back(bytes.data());
+      Bytes expected(kBytes);
+      std::byte* const output = expected.data();
+      const ReduceOp op = test::kElementOps[random() % test::kElementOps.size()];
+      reduce(type, op, all_host, {&output, 1}, kBytes / size_of(type), {.post = 0.3});
+
+      const std::vector<const std::byte*> all(on_device.begin(), on_device.end());
+      Completion sum = space.reduce({type, op, 0.3}, all, on_device.back(), kBytes / size_of(type));
+      finish(sum);
+      EXPECT_EQ(std::memcmp(on_device.back(), expected.data(), kBytes), 0)
+          << name_of(op) << " of " << inputs << " inputs of " << name_of(type);
+      for (std::byte* const data : on_device) space.release(data);
+    }
+  }
+  EXPECT_EQ(gpu_.live().device, 0);
+  EXPECT_THAT(gpu_.violations(), testing::IsEmpty());
 }
 
-TEST_F(RegisteredMemoryTest, NoBytesNeedNoAllocation) {
-  const RegisteredMemory memory = make(0);
-  EXPECT_EQ(memory.data(), nullptr);
-  EXPECT_EQ(gpu_.nccl_count("mem_alloc"), 0);
+/// Counts what reaches it.
+struct CountingLink final : PointToPoint {
+  CountingLink() : PointToPoint(1, 3) {}
+  Request send(int, int, std::span<const std::byte>) override { return calls++; }
+  Request receive(int, int, std::span<std::byte>) override { return calls++; }
+  bool test(Request) override { return ++calls > 0; }
+  bool cancel(Request) override { return ++calls > 0; }
+  int calls = 0;
+};
+TEST_F(DeviceSpaceTest, TheDeviceIsMadeCurrentWhereItIsNot) {
+  CountingLink inner;
+  CudaFunctions cuda = gpu_.cuda();
+  int current = 0;
+  cuda.get_device = [&](int* device) {
+    *device = current;
+    return cudaSuccess;
+  };
+  cuda.set_device = [&](int device) {
+    current = device;
+    return cudaSuccess;
+  };
+  DeviceLink link(cuda, 2, inner);
+  EXPECT_TRUE(link.test(0));
+  EXPECT_EQ(current, 2) << "and it stays so";
 }
 
 }  // namespace
-
 }  // namespace hora::internal

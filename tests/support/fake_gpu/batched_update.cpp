@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <variant>
 
-#include "ops/local/update.h"
+#include "ops/local/kernels.h"
 
 namespace hora::internal::test {
 

@@ -9,8 +9,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 
-#include "core/launch/control/child_process.h"
+#include "core/launch/control/system.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hora::launch {
@@ -22,30 +23,14 @@ using testing::ElementsAre;
 using testing::Field;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
 
 TEST(DescendantsOf, AreFoundThroughEndedParents) {
   const std::vector<ProcessStat> all{
       {1, 0, ProcessState::sleeping, "init"},  {5, 1, ProcessState::sleeping, "other"},
-      {2, 1, ProcessState::sleeping, "agent"}, {3, 2, ProcessState::gone, "ended"},
+      {2, 2, ProcessState::sleeping, "agent"}, {3, 2, ProcessState::gone, "ended"},
       {4, 3, ProcessState::running, "rank"},   {6, 4, ProcessState::stopped, "child"}};
   EXPECT_THAT(descendants_of(2, all),
               ElementsAre(Field(&ProcessStat::pid, 4), Field(&ProcessStat::pid, 6)));
-}
-
-TEST(DescendantsOf, AProcessThatIsItsOwnParentEndsTheSearch) {
-  const std::vector<ProcessStat> all{{2, 2, ProcessState::sleeping, "loop"},
-                                     {3, 2, ProcessState::sleeping, "child"}};
-  EXPECT_THAT(descendants_of(2, all), ElementsAre(Field(&ProcessStat::pid, 3)));
-}
-
-TEST(DescendantsOf, ThisProcessHasThoseThatItStarted) {
-  const auto child = start_child({.arguments = {"sleep", "100"}});
-  ASSERT_TRUE(child);
-  const auto descendants = descendants_of(::getpid());
-  EXPECT_THAT(descendants, testing::Contains(Field(&ProcessStat::pid, *child)));
-  ::kill(*child, SIGKILL);
-  ::waitpid(*child, nullptr, 0);
 }
 
 TEST(KillDescendants, EndsThoseThatAreStoppedAndTheirChildren) {
@@ -55,6 +40,7 @@ TEST(KillDescendants, EndsThoseThatAreStoppedAndTheirChildren) {
   const auto child = start_child(
       {.arguments = {"sh", "-c", "sleep 100 & kill -STOP $$"}, .output = pipe.write.get()});
   ASSERT_TRUE(child);
+  EXPECT_THAT(descendants_of(::getpid()), testing::Contains(Field(&ProcessStat::pid, *child)));
   pipe.write.reset();
   kill_descendants(std::chrono::seconds(20));
   char byte = 0;
@@ -71,24 +57,28 @@ Prepare request_for(const std::string& program) {
   return request;
 }
 
-TEST(Prepare, FindsPrograms) {
-  EXPECT_THAT(prepare(request_for("sh")).problems, IsEmpty());
-  EXPECT_THAT(prepare(request_for("/bin/sh")).problems, IsEmpty());
-  EXPECT_THAT(prepare(request_for("bin/sh")).problems, IsEmpty());
-}
-
-TEST(Prepare, SaysWhyAProgramCannotBeStarted) {
-  EXPECT_THAT(prepare(request_for("/none/train")).problems,
-              ElementsAre(HasSubstr(
-                  "the program \"/none/train\" cannot be run: No such file or directory; copy")));
-  EXPECT_THAT(prepare(request_for("./etc/passwd")).problems,
-              ElementsAre(AllOf(HasSubstr("\"/etc/passwd\""), HasSubstr("(chmod +x)"),
-                                Not(HasSubstr("copy it there")))));
-  EXPECT_THAT(prepare(request_for("/etc")).problems, ElementsAre(HasSubstr("it is a folder")));
-  EXPECT_THAT(
-      prepare(request_for("no_such_program")).problems,
-      ElementsAre(AllOf(HasSubstr("/usr/local/bin:/usr/bin"), HasSubstr("\"./no_such_program\""),
-                        Not(HasSubstr("copy it there")))));
+TEST(Prepare, FindsProgramsAndTheFolderOrSaysWhyNot) {
+  for (const char* program : {"sh", "/bin/sh", "bin/sh"}) {
+    EXPECT_THAT(prepare(request_for(program)).problems, IsEmpty());
+  }
+  for (const auto& [program, texts] : std::map<std::string, std::vector<std::string>>{
+           {"/none/train",
+            {"the program \"/none/train\" cannot be run: No such file or directory; copy it "
+             "there"}},
+           {"./etc/passwd", {"\"/etc/passwd\"", "(chmod +x)"}},
+           {"/etc", {"it is a folder"}},
+           {"no_such_program", {"/usr/local/bin:/usr/bin", "\"./no_such_program\""}}}) {
+    const auto problems = prepare(request_for(program)).problems;
+    ASSERT_EQ(problems.size(), 1U) << program;
+    for (const std::string& text : texts) EXPECT_THAT(problems[0], HasSubstr(text));
+    EXPECT_EQ(problems[0].find("copy it there") != std::string::npos, program == "/none/train");
+  }
+  Prepare request = request_for("sh");
+  request.folder = "/there/is/none";
+  EXPECT_THAT(prepare(request).problems,
+              ElementsAre(HasSubstr("the folder /there/is/none: No such file")));
+  request.folder = "/etc/passwd";
+  EXPECT_THAT(prepare(request).problems, ElementsAre(HasSubstr("it is no folder")));
 }
 
 TEST(Prepare, SaysThatThereIsNoPath) {
@@ -98,15 +88,6 @@ TEST(Prepare, SaysThatThereIsNoPath) {
     EXPECT_THAT(prepare(request_for("sh")).problems, ElementsAre(HasSubstr("PATH is not set")));
   }
   ::setenv("PATH", path.c_str(), 1);
-}
-
-TEST(Prepare, SaysThatTheFolderIsMissing) {
-  Prepare request = request_for("sh");
-  request.folder = "/there/is/none";
-  EXPECT_THAT(prepare(request).problems,
-              ElementsAre(HasSubstr("the folder /there/is/none: No such file")));
-  request.folder = "/etc/passwd";
-  EXPECT_THAT(prepare(request).problems, ElementsAre(HasSubstr("it is no folder")));
 }
 
 TEST(Prepare, SaysWhatTheHostHas) {
@@ -138,12 +119,9 @@ TEST(SessionFolders, AreRemovedWithAllThatIsInThem) {
     }
   }
   for (const std::string& path : paths) EXPECT_FALSE(std::filesystem::exists(path)) << path;
-}
-
-TEST(SessionFolders, OtherFoldersAreLeftAlone) {
-  const internal::test::TemporaryFolder folder;
-  remove_session_folders({folder.path().string(), "horarun-relative", ""});
-  EXPECT_TRUE(std::filesystem::exists(folder.path()));
+  const internal::test::TemporaryFolder other;
+  remove_session_folders({other.path().string(), "horarun-relative", ""});
+  EXPECT_TRUE(std::filesystem::exists(other.path()));
 }
 
 }  // namespace

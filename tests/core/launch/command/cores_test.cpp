@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "tests/support/seed.h"
 
@@ -117,32 +118,26 @@ TEST(ShareOfCores, GivesEachCoreToOneRankAndEachThreadACore) {
   }
 }
 
-std::string described(const GrantedCores& granted, int ranks,
-                      Binding binding = Binding::automatic) {
-  return describe_cores(granted, ranks, binding, ranks, "");
-}
-
 TEST(DescribeCores, InOneLine) {
-  EXPECT_EQ(described(machine(1, 8, 2), 2),
-            "2 ranks on 8 cores (16 hyperthreads), bound to 4 cores each, 4 threads each");
-  EXPECT_EQ(described(machine(1, 1), 1), "1 rank on 1 core, bound to 1 core, 1 thread");
-  EXPECT_EQ(described(machine(1, 2), 4), "4 ranks on 2 cores, not bound, 1 thread each");
-  EXPECT_EQ(described(machine(1, 8), 3),
-            "3 ranks on 8 cores, bound to 2 to 3 cores each, 2 threads each");
-  EXPECT_EQ(described(machine(2, 4), 4, Binding::numa),
-            "4 ranks on 8 cores, bound to 4 cores each, 2 threads each");
-  EXPECT_EQ(described(machine(1, 4), 2, Binding::none),
-            "2 ranks on 4 cores, not bound, 2 threads each");
-}
-
-TEST(DescribeCores, SaysLimitsAndTheUsersOwnThreads) {
   GrantedCores limited = machine(1, 8);
   limited.limit = 4;
   limited.limited_by = "the cgroup's quota";
-  EXPECT_EQ(
-      described(limited, 2),
-      "2 ranks on 8 cores with the time of 4 (the cgroup's quota), not bound, 2 threads each");
-  EXPECT_EQ(describe_cores(machine(1, 8), 2, Binding::automatic, 2, "3"),
+  using enum Binding;
+  for (const auto& [text, granted, ranks, binding] :
+       std::vector<std::tuple<const char*, GrantedCores, int, Binding>>{
+           {"2 ranks on 8 cores (16 hyperthreads), bound to 4 cores each, 4 threads each",
+            machine(1, 8, 2), 2, automatic},
+           {"1 rank on 1 core, bound to 1 core, 1 thread", machine(1, 1), 1, automatic},
+           {"4 ranks on 2 cores, not bound, 1 thread each", machine(1, 2), 4, automatic},
+           {"3 ranks on 8 cores, bound to 2 to 3 cores each, 2 threads each", machine(1, 8), 3,
+            automatic},
+           {"4 ranks on 8 cores, bound to 4 cores each, 2 threads each", machine(2, 4), 4, numa},
+           {"2 ranks on 4 cores, not bound, 2 threads each", machine(1, 4), 2, none},
+           {"2 ranks on 8 cores with the time of 4 (the cgroup's quota), not bound, 2 threads each",
+            limited, 2, automatic}}) {
+    EXPECT_EQ(describe_cores(granted, ranks, binding, ranks, ""), text);
+  }
+  EXPECT_EQ(describe_cores(machine(1, 8), 2, automatic, 2, "3"),
             "2 ranks on 8 cores, bound to 4 cores each, OMP_NUM_THREADS=3");
 }
 
@@ -181,7 +176,7 @@ double limit_of(const Files& files) {
   return cgroup_cpu_limit(reader_of(files));
 }
 
-TEST(CgroupLimit, OfVersion2IsTheLeastUpToTheRoot) {
+TEST(CgroupLimit, IsTheLeastUpToTheRoot) {
   Files files = {{"/proc/self/cgroup", "0::/a/b/c\n"},
                  {"/sys/fs/cgroup/a/b/c/cpu.max", "max 100000\n"},
                  {"/sys/fs/cgroup/a/b/cpu.max", "250000 100000\n"},
@@ -190,15 +185,6 @@ TEST(CgroupLimit, OfVersion2IsTheLeastUpToTheRoot) {
   files["/sys/fs/cgroup/cpu.max"] = "50000 100000\n";
   EXPECT_EQ(limit_of(files), 0.5);
   EXPECT_EQ(limit_of({{"/proc/self/cgroup", "0::/\n"}, {"/sys/fs/cgroup/cpu.max", "1 2"}}), 0.5);
-}
-
-TEST(CgroupLimit, OfVersion1) {
-  EXPECT_EQ(limit_of({{"/proc/self/cgroup", "3:memory:/x\n4:cpu,cpuacct:/docker/1\n0::/\n"},
-                      {"/sys/fs/cgroup/cpu,cpuacct/docker/1/cpu.cfs_quota_us", "-1\n"},
-                      {"/sys/fs/cgroup/cpu,cpuacct/docker/1/cpu.cfs_period_us", "100000\n"},
-                      {"/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "150000\n"},
-                      {"/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n"}}),
-            1.5);
 }
 
 TEST(CgroupLimit, IsNoneOfOddFiles) {
@@ -222,7 +208,7 @@ TEST(AvailableMemory, IsTheHostsWithoutACgroup) {
   EXPECT_EQ(memory_of({}), 0U);
 }
 
-TEST(AvailableMemory, OfVersion2IsTheLeastUpToTheRoot) {
+TEST(AvailableMemory, IsTheLeastUpToTheRoot) {
   Files files = {{"/proc/meminfo", kMeminfo},
                  {"/proc/self/cgroup", "0::/a/b\n"},
                  {"/sys/fs/cgroup/a/b/memory.max", "max\n"},
@@ -236,29 +222,15 @@ TEST(AvailableMemory, OfVersion2IsTheLeastUpToTheRoot) {
   EXPECT_EQ(memory_of(files), 1U) << "used up, but known";
 }
 
-TEST(AvailableMemory, OfVersion1) {
-  Files files = {{"/proc/meminfo", kMeminfo},
-                 {"/proc/self/cgroup", "9:memory:/docker/1\n"},
-                 {"/sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes", "9223372036854771712\n"},
-                 {"/sys/fs/cgroup/memory/docker/1/memory.usage_in_bytes", "1000\n"},
-                 {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "500000\n"},
-                 {"/sys/fs/cgroup/memory/memory.usage_in_bytes", "400000\n"},
-                 {"/sys/fs/cgroup/memory/memory.stat", "cache 9\ntotal_inactive_file 1\n"}};
-  EXPECT_EQ(memory_of(files), 100001U);
-  files["/sys/fs/cgroup/memory/memory.usage_in_bytes"] = "many";
-  EXPECT_EQ(memory_of(files), 1024000U);
-}
-
 TEST(OomKills, AreThoseOfTheCgroupItself) {
   const auto kills = [](const Files& files) { return oom_kills(reader_of(files)); };
   EXPECT_EQ(kills({{"/proc/self/cgroup", "0::/a/b\n"},
                    {"/sys/fs/cgroup/a/b/memory.events", "low 0\noom 3\noom_kill 2\n"},
                    {"/sys/fs/cgroup/a/memory.events", "oom_kill 9\n"}}),
             2U);
-  EXPECT_EQ(kills({{"/proc/self/cgroup", "9:memory:/docker/1\n0::/\n"},
-                   {"/sys/fs/cgroup/memory/memory.oom_control",
-                    "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n"}}),
-            4U)
+  EXPECT_EQ(
+      kills({{"/proc/self/cgroup", "0::/a/b\n"}, {"/sys/fs/cgroup/memory.events", "oom_kill 4"}}),
+      4U)
       << "a container sees its own as the root";
   EXPECT_EQ(kills({}), 0U);
 }

@@ -2,15 +2,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spdlog/fmt/fmt.h>
 
+#include <filesystem>
+#include <fstream>
 #include <map>
+
+#include "tests/support/temporary_folder.h"
 
 namespace hora::launch {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::SizeIs;
 
 TEST(Forwarded, AreSettingsAndSearchPaths) {
   for (const char* const name :
@@ -47,11 +51,15 @@ TEST(Forwarded, AreThoseOfTheListAndTheUsers) {
 
 using Variables = std::map<std::string, std::string, std::less<>>;
 
-tl::expected<RankPlace, std::string> place(const Variables& variables) {
-  return rank_of_environment([&](std::string_view name) -> std::optional<std::string> {
+EnvironmentLookup lookup_in(const Variables& variables) {
+  return [&](std::string_view name) -> std::optional<std::string> {
     const auto found = variables.find(name);
     return found == variables.end() ? std::nullopt : std::optional(found->second);
-  });
+  };
+}
+
+tl::expected<RankPlace, std::string> place(const Variables& variables) {
+  return rank_of_environment(lookup_in(variables));
 }
 
 const Variables kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "2"},
@@ -86,7 +94,7 @@ TEST(RankOfEnvironment, SaysWhatIsMissingOrWrong) {
     if (name == "OMPI_COMM_WORLD_RANK") continue;
     Variables less = kOpenMpi;
     less.erase(name);
-    EXPECT_THAT(place(less).error(), HasSubstr("but not " + name));
+    EXPECT_THAT(place(less).error(), HasSubstr("but " + name + " is \"\""));
   }
   for (const char* const text : {"", "-1", "x", "1x", "99999999999999999999", " 1"}) {
     Variables wrong = kOpenMpi;
@@ -101,46 +109,6 @@ TEST(RankOfEnvironment, SaysWhatIsMissingOrWrong) {
   EXPECT_THAT(place(node).error(), HasSubstr("no node 2"));
 }
 
-std::vector<std::string> hosts(const std::string& list) {
-  const auto names = expand_host_list(list);
-  EXPECT_TRUE(names) << (names ? "" : names.error());
-  return names.value_or(std::vector<std::string>{});
-}
-
-std::string list_refusal(const std::string& list) {
-  const auto names = expand_host_list(list);
-  EXPECT_FALSE(names) << list;
-  return names ? "" : names.error();
-}
-
-TEST(SlurmHostList, IsExpandedAsSlurmDoesIt) {
-  EXPECT_THAT(hosts("a"), ElementsAre("a"));
-  EXPECT_THAT(hosts("a[1-3,07-09],b"), ElementsAre("a1", "a2", "a3", "a07", "a08", "a09", "b"));
-  EXPECT_THAT(hosts("a[8-11]"), ElementsAre("a8", "a9", "a10", "a11"));
-  EXPECT_THAT(hosts("n[098-101].x"), ElementsAre("n098.x", "n099.x", "n100.x", "n101.x"));
-  EXPECT_THAT(hosts("r[1-2]n[0-1],gpu-1"), ElementsAre("r1n0", "r1n1", "r2n0", "r2n1", "gpu-1"));
-  EXPECT_THAT(hosts("a[5]"), ElementsAre("a5"));
-  EXPECT_THAT(hosts("n[1-65536]"), SizeIs(kMostSlurmHosts));
-}
-
-TEST(SlurmHostList, RefusesWhatIsNone) {
-  for (const char* const list :
-       {"",      ",",     "a,",     ",a",     "a[",       "a[1",           "a[]",
-        "a[1-]", "a[-1]", "a[2-1]", "a[1,]",  "a[1-2-3]", "a[x]",          "a]1",
-        "-a",    "a b",   "a;b",    "a[1][2", "a[[1]]",   "a[1234567890]", "a[1],"}) {
-    EXPECT_THAT(list_refusal(list), HasSubstr("Slurm's list \"")) << list;
-  }
-  EXPECT_THAT(list_refusal("[-oProxyCommand]"), HasSubstr("a range that is none"));
-}
-
-TEST(SlurmHostList, IsBounded) {
-  EXPECT_THAT(list_refusal("a[0-65536]"), HasSubstr("more than 65536"));
-  EXPECT_THAT(list_refusal("a[0-999999999]"), HasSubstr("more than 65536"));
-  EXPECT_THAT(list_refusal("a[0-999][0-999]"), HasSubstr("more than 65536"));
-  EXPECT_THAT(list_refusal("a[0-65000],b[0-65000]"), HasSubstr("more than 65536"));
-  EXPECT_THAT(list_refusal("a[1][1][1][1][1][1][1][1][1]"), HasSubstr("more than 8 brackets"));
-}
-
 TEST(SlurmCounts, AreExpanded) {
   EXPECT_THAT(*expand_counts("2(x3),1"), ElementsAre(2, 2, 2, 1));
   EXPECT_THAT(*expand_counts("16"), ElementsAre(16));
@@ -150,29 +118,38 @@ TEST(SlurmCounts, AreExpanded) {
   }
 }
 
+/// Hosts of an allocation whose scontrol gives each comma of the list a line; or the error.
+std::string slurm(Variables variables) {
+  const internal::test::TemporaryFolder folder;
+  std::ofstream(folder.file("scontrol")) << "#!/bin/sh\nprintf '%s' \"$3\" | /usr/bin/tr , '\\n'\n";
+  std::filesystem::permissions(folder.file("scontrol"), std::filesystem::perms::owner_all);
+  variables.try_emplace("PATH", folder.path());
+  const auto hosts = slurm_hosts(lookup_in(variables));
+  if (!hosts) return hosts.error();
+  std::string text;
+  for (const HostSlots& host : *hosts) text += fmt::format("{}:{} ", host.name, host.slots);
+  return text;
+}
+
 TEST(SlurmHosts, HaveTasksWhereAskedForElseCores) {
-  SlurmVariables variables{"a[1-2]", "1(x2)", "8,4", std::nullopt, false};
-  EXPECT_THAT(*slurm_hosts(variables), ElementsAre(HostSlots{"a1", 8}, HostSlots{"a2", 4}));
-  variables.cpus_per_task = "3";
-  EXPECT_THAT(*slurm_hosts(variables), ElementsAre(HostSlots{"a1", 2}, HostSlots{"a2", 1}));
-  variables.ntasks_requested = true;
-  EXPECT_THAT(*slurm_hosts(variables), ElementsAre(HostSlots{"a1", 1}, HostSlots{"a2", 1}));
+  Variables variables{{"SLURM_JOB_NODELIST", "a1,a2"},
+                      {"SLURM_TASKS_PER_NODE", "1(x2)"},
+                      {"SLURM_JOB_CPUS_PER_NODE", "8,4"}};
+  EXPECT_EQ(slurm(variables), "a1:8 a2:4 ");
+  variables["SLURM_CPUS_PER_TASK"] = "3";
+  EXPECT_EQ(slurm(variables), "a1:2 a2:1 ");
+  variables["SLURM_NTASKS"] = "2";
+  EXPECT_EQ(slurm(variables), "a1:1 a2:1 ");
+  EXPECT_EQ(slurm({}), "");
+  variables["PATH"] = "/none";
+  EXPECT_THAT(slurm(variables), HasSubstr("scontrol, which says its hosts, is not on PATH"));
 }
 
 TEST(SlurmHosts, SayWhatContradicts) {
-  EXPECT_THAT(slurm_hosts({"a", "1(x2)", "1(x2)", {}, true}).error(),
-              HasSubstr("numbers for 2 hosts, SLURM_JOB_NODELIST names 1"));
-  EXPECT_THAT(slurm_hosts({"a", {}, {}, {}, false}).error(),
-              HasSubstr("SLURM_JOB_CPUS_PER_NODE is not set"));
-  EXPECT_THAT(slurm_hosts({"a[", {}, "1", {}, false}).error(), HasSubstr("SLURM_JOB_NODELIST: "));
-}
-
-TEST(SlurmHosts, AreThoseOfTheAllocationAlone) {
-  const SlurmVariables variables{"a[1-2]", "1(x2)", "8,4", std::nullopt, false};
-  EXPECT_TRUE(is_allocated(variables, "a2"));
-  EXPECT_FALSE(is_allocated(variables, "a3"));
-  EXPECT_FALSE(is_allocated({}, ""));
-  EXPECT_FALSE(is_allocated({"a[", {}, {}, {}, false}, "a"));
+  EXPECT_THAT(slurm({{"SLURM_JOB_NODELIST", "a"}, {"SLURM_JOB_CPUS_PER_NODE", "1(x2)"}}),
+              HasSubstr("names 1 hosts, but SLURM_JOB_CPUS_PER_NODE has numbers for 2 hosts"));
+  EXPECT_THAT(slurm({{"SLURM_JOB_NODELIST", "a"}}), HasSubstr("SLURM_JOB_CPUS_PER_NODE: "));
+  EXPECT_THAT(slurm({{"SLURM_JOB_NODELIST", "-oProxy"}}), HasSubstr("SLURM_JOB_NODELIST=\"-oP"));
 }
 
 TEST(SrunPrefix, StartsOneProcessOnOneHost) {

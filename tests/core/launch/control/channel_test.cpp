@@ -7,38 +7,62 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 
-#include "core/launch/control/child_process.h"
+#include "core/launch/control/system.h"
 
 namespace hora::launch {
 namespace {
 
 using testing::HasSubstr;
 
+/// Two ends of a connection in one process.
 class ChannelTest : public testing::Test {
  protected:
+  struct End {
+    std::vector<Message> received;
+    std::string reason;  ///< of its end
+    std::unique_ptr<Channel> channel;
+  };
+
   ChannelTest() {
     ::signal(SIGPIPE, SIG_IGN);
-    int ends[2];
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-    here_ = make(UniqueFd(ends[0]), received_here_, end_here_);
-    there_ = make(UniqueFd(ends[1]), received_there_, end_there_);
     loop_.each(std::chrono::milliseconds(10), [this] {
       if (done_() || Clock::now() > end_of_wait_) loop_.stop();
     });
+    connect();
   }
 
-  std::unique_ptr<Channel> make(UniqueFd socket, std::vector<Message>& received, std::string& end,
-                                std::optional<SealPair> seals = std::nullopt) {
-    Connection connection = connection_of(std::move(socket));
-    connection.seals = std::move(seals);
-    return std::make_unique<Channel>(
-        loop_, std::move(connection),
-        [&](Message&& message) { received.push_back(std::move(message)); },
-        [&](const std::string& reason) { end = reason; });
+  std::pair<UniqueFd, UniqueFd> sockets() const {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+  }
+  template <class... Known>
+  void make(End& end, Connection connection, Known&&... known) {
+    end.channel.reset();
+    end.channel = std::make_unique<Channel>(
+        loop_, std::move(connection), std::forward<Known>(known)...,
+        [&](Message&& message) { end.received.push_back(std::move(message)); },
+        [&](const std::string& reason) { end.reason = reason; });
+  }
+  /// In place of the ends before.
+  void connect(std::optional<SealPair> here = {}, std::optional<SealPair> there = {}) {
+    auto [first, second] = sockets();
+    Connection connection = connection_of(std::move(first)),
+               other = connection_of(std::move(second));
+    connection.seals = std::move(here), other.seals = std::move(there);
+    make(here_, std::move(connection)), make(there_, std::move(other));
+  }
+  /// Ends that know each other by their tokens alone.
+  void connect_by(const SecretKey& here, const SecretKey& there) {
+    auto [first, second] = sockets();
+    make(here_, connection_of(std::move(first)), here, true, std::size_t{1000});
+    make(there_, connection_of(std::move(second)), there, false, std::size_t{1000});
   }
 
   /// How many turns that takes is the kernel's to decide: it fills buffers as its memory allows.
@@ -47,187 +71,122 @@ class ChannelTest : public testing::Test {
     end_of_wait_ = Clock::now() + std::chrono::seconds(20);
     loop_.run();
   }
+  void turn_until_received(std::size_t here, std::size_t there) {
+    turn_until(
+        [=, this] { return here_.received.size() >= here && there_.received.size() >= there; });
+    EXPECT_EQ(here_.received.size(), here);
+    EXPECT_EQ(there_.received.size(), there);
+  }
+  std::string reason_there() {
+    turn_until([&] { return !there_.reason.empty(); });
+    return there_.reason;
+  }
 
   std::function<bool()> done_;
   Clock::time_point end_of_wait_;
   EventLoop loop_;
-  std::vector<Message> received_here_, received_there_;
-  std::string end_here_, end_there_;
-  std::unique_ptr<Channel> here_, there_;
+  End here_, there_;
 };
-
-TEST_F(ChannelTest, CarriesMessagesBothWays) {
-  here_->send(Heartbeat{});
-  there_->send(EndAll{});
-  there_->send(Hello{});
-  turn_until([this] { return received_there_.size() == 1 && received_here_.size() == 2; });
-  ASSERT_EQ(received_there_.size(), 1U);
-  ASSERT_EQ(received_here_.size(), 2U);
-  EXPECT_TRUE(std::holds_alternative<Heartbeat>(received_there_[0]));
-  EXPECT_TRUE(std::holds_alternative<EndAll>(received_here_[0]));
-  EXPECT_TRUE(std::holds_alternative<Hello>(received_here_[1]));
-}
-
-TEST(EventLoop, AStopBeforeItRunsHoldsOnce) {
-  EventLoop loop;
-  int turns = 0;
-  loop.each(std::chrono::milliseconds(1), [&] {
-    ++turns;
-    loop.stop();
-  });
-  loop.stop();
-  loop.run();
-  EXPECT_EQ(turns, 0);
-  loop.run();
-  EXPECT_EQ(turns, 1);
-}
 
 /// Seals of one end of a connection.
-SealPair seals(int send, int receive) {
-  const auto seal = [](int key) { return Seal(SecretKey::Material{static_cast<std::byte>(key)}); };
-  return {seal(send), seal(receive)};
+SealPair seals(unsigned char send, unsigned char receive) {
+  return {Seal(KeyBytes{send}), Seal(KeyBytes{receive})};
 }
 
-class SealedChannelTest : public ChannelTest {
- protected:
-  /// In place of those without seals.
-  void connect(std::optional<SealPair> here, std::optional<SealPair> there) {
-    int ends[2];
-    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-    here_ = make(UniqueFd(ends[0]), received_here_, end_here_, std::move(here));
-    there_ = make(UniqueFd(ends[1]), received_there_, end_there_, std::move(there));
+TEST_F(ChannelTest, CarriesMessagesBothWays) {
+  for (const bool sealed : {false, true}) {
+    if (sealed) connect(seals(1, 2), seals(2, 1));
+    here_.received.clear(), there_.received.clear();
+    here_.channel->send(Heartbeat{});
+    there_.channel->send(EndAll{});
+    there_.channel->send(Hello{});
+    turn_until_received(2, 1);
+    EXPECT_TRUE(std::holds_alternative<Heartbeat>(there_.received.at(0)));
+    EXPECT_TRUE(std::holds_alternative<EndAll>(here_.received.at(0)));
+    EXPECT_TRUE(std::holds_alternative<Hello>(here_.received.at(1)));
   }
-};
-
-TEST_F(SealedChannelTest, CarriesSealedMessages) {
-  connect(seals(1, 2), seals(2, 1));
-  for (int i = 0; i < 5; ++i) {
-    here_->send(Heartbeat{});
-    there_->send(Hello{});
-  }
-  turn_until([this] { return received_there_.size() == 5 && received_here_.size() == 5; });
-  EXPECT_EQ(received_there_.size(), 5U);
-  EXPECT_EQ(received_here_.size(), 5U);
 }
 
-/// Two ends that know each other by their tokens alone.
-class UnknownSideTest : public SealedChannelTest {
+class UnknownSideTest : public ChannelTest {
  protected:
-  void connect_by(const SecretKey& here, const SecretKey& there) {
-    here_ = make_unknown(here, true, received_here_, end_here_);
-    there_ = make_unknown(there, false, received_there_, end_there_);
-  }
-  std::unique_ptr<Channel> make_unknown(const SecretKey& token, bool connects,
-                                        std::vector<Message>& received, std::string& end) {
-    if (connects) {
-      EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends_), 0);
-    }
-    return std::make_unique<Channel>(
-        loop_, connection_of(UniqueFd(ends_[connects ? 0 : 1])), token, connects, 1000,
-        [&](Message&& message) { received.push_back(std::move(message)); },
-        [&](const std::string& reason) { end = reason; });
-  }
-
-  int ends_[2] = {};
   SecretKey key_ = *token_from_text("a token of this test"),
             other_ = *token_from_text("a token of another job");
 };
 
 TEST_F(UnknownSideTest, ProvesItsTokenBeforeAnythingElse) {
   connect_by(key_, key_);
-  EXPECT_FALSE(here_->authenticated());
-  turn_until([this] { return received_here_.size() == 1 && received_there_.size() == 1; });
-  EXPECT_TRUE(here_->authenticated() && there_->authenticated());
-  there_->send(Hello{});
-  turn_until([this] { return received_here_.size() == 2; });
+  EXPECT_FALSE(here_.channel->authenticated());
+  turn_until_received(1, 1);
+  EXPECT_TRUE(here_.channel->authenticated() && there_.channel->authenticated());
+  there_.channel->send(Hello{});
+  turn_until_received(2, 1);
   // The connection goes on in other channels.
-  here_->send(EndAll{});
-  ASSERT_TRUE(here_->flush(std::chrono::seconds(5)));
-  Connection here = here_->release(), there = there_->release();
-  here_ = std::make_unique<Channel>(
-      loop_, std::move(here), [](Message&&) {}, [](const std::string&) {});
-  there_ = std::make_unique<Channel>(
-      loop_, std::move(there),
-      [this](Message&& message) { received_there_.push_back(std::move(message)); },
-      [](const std::string&) {});
-  here_->send(Hello{});
-  turn_until([this] { return received_there_.size() == 3; });
-  EXPECT_TRUE(std::holds_alternative<EndAll>(received_there_.at(1)));
-  EXPECT_TRUE(std::holds_alternative<Hello>(received_there_.at(2)));
+  here_.channel->send(EndAll{});
+  ASSERT_TRUE(here_.channel->flush(std::chrono::seconds(5)));
+  Connection here = here_.channel->release(), there = there_.channel->release();
+  make(here_, std::move(here)), make(there_, std::move(there));
+  here_.channel->send(Hello{});
+  turn_until_received(2, 3);
+  EXPECT_TRUE(std::holds_alternative<EndAll>(there_.received.at(1)));
+  EXPECT_TRUE(std::holds_alternative<Hello>(there_.received.at(2)));
+  RankOutput message;
+  message.bytes.assign(2000, 1);
+  connect_by(key_, key_);
+  turn_until_received(3, 4);
+  here_.channel->send(message);
+  EXPECT_THAT(reason_there(), HasSubstr("the most is"));
 }
 
 TEST_F(UnknownSideTest, AnotherTokenIsRefusedOnBothSides) {
   connect_by(key_, other_);
-  turn_until([this] { return !end_here_.empty() && !end_there_.empty(); });
-  EXPECT_THAT(end_here_, HasSubstr("another token"));
-  EXPECT_THAT(end_there_, HasSubstr("another token"));
-  EXPECT_TRUE(here_->refused() && there_->refused());
-  EXPECT_FALSE(here_->authenticated() || there_->authenticated());
-  EXPECT_TRUE(received_here_.empty() && received_there_.empty());
+  turn_until([this] { return !here_.reason.empty() && !there_.reason.empty(); });
+  for (const End* end : {&here_, &there_}) {
+    EXPECT_THAT(end->reason, HasSubstr("another token"));
+    EXPECT_TRUE(end->channel->refused() && !end->channel->authenticated());
+    EXPECT_TRUE(end->received.empty());
+  }
 }
 
-TEST_F(UnknownSideTest, LongMessagesAreRefused) {
-  connect_by(key_, key_);
-  turn_until([this] { return received_here_.size() == 1; });
-  RankOutput message;
-  message.bytes.assign(2000, 1);
-  here_->send(message);
-  turn_until([this] { return !end_there_.empty(); });
-  EXPECT_THAT(end_there_, HasSubstr("the most is"));
-}
-
-TEST_F(SealedChannelTest, AMessageWithoutTheRightSealEndsIt) {
-  connect(seals(1, 2), seals(2, 3));
-  here_->send(Heartbeat{});
-  turn_until([this] { return !end_there_.empty(); });
-  EXPECT_TRUE(received_there_.empty());
-  EXPECT_THAT(end_there_, testing::HasSubstr("without the right seal"));
-  end_there_.clear();
-  connect(std::nullopt, seals(2, 1));
-  for (int i = 0; i < 10; ++i) here_->send(Heartbeat{});
-  turn_until([this] { return !end_there_.empty(); });
-  EXPECT_TRUE(received_there_.empty());
-  EXPECT_THAT(end_there_, testing::HasSubstr("without the right seal"));
+TEST_F(ChannelTest, AMessageWithoutTheRightSealEndsIt) {
+  for (const bool sealed : {true, false}) {
+    connect(sealed ? std::optional(seals(1, 2)) : std::nullopt, seals(2, 3));
+    there_.reason.clear();
+    for (int i = 0; i < 10; ++i) here_.channel->send(Heartbeat{});
+    EXPECT_THAT(reason_there(), HasSubstr("without the right seal"));
+    EXPECT_TRUE(there_.received.empty());
+  }
 }
 
 TEST_F(ChannelTest, WhatTheOtherSideDoesNotTakeIsQueuedAndComesInOrder) {
-  constexpr int kMessages = 200;
-  for (int i = 0; i < kMessages; ++i) {
+  constexpr std::size_t kMessages = 200;
+  for (std::size_t i = 0; i < kMessages; ++i) {
     RankOutput message;
-    message.rank = i;
+    message.rank = static_cast<int>(i);
     message.bytes.assign(10000, 1);
-    here_->send(message);
+    here_.channel->send(message);
   }
-  EXPECT_GT(here_->queued(), 0U);
-  turn_until([this] { return received_there_.size() == std::size_t{kMessages}; });
-  EXPECT_EQ(here_->queued(), 0U);
-  ASSERT_EQ(received_there_.size(), static_cast<std::size_t>(kMessages));
-  for (int i = 0; i < kMessages; ++i) {
-    EXPECT_EQ(std::get<RankOutput>(received_there_[static_cast<std::size_t>(i)]).rank, i);
+  EXPECT_GT(here_.channel->queued(), 0U);
+  turn_until_received(0, kMessages);
+  EXPECT_EQ(here_.channel->queued(), 0U);
+  for (std::size_t i = 0; i < kMessages; ++i) {
+    EXPECT_EQ(std::get<RankOutput>(there_.received.at(i)).rank, static_cast<int>(i));
   }
 }
 
 TEST_F(ChannelTest, TheEndComesOnceAfterAllMessages) {
-  here_->send(Heartbeat{});
-  here_.reset();
-  turn_until([this] { return !end_there_.empty(); });
-  EXPECT_EQ(received_there_.size(), 1U);
-  EXPECT_EQ(end_there_, "it has closed the connection");
-  EXPECT_FALSE(there_->open());
-  there_->send(Heartbeat{});  // into nothing
+  here_.channel->send(Heartbeat{});
+  here_.channel.reset();
+  EXPECT_EQ(reason_there(), "it has closed the connection");
+  EXPECT_EQ(there_.received.size(), 1U);
+  there_.channel->send(Heartbeat{});  // into nothing
 }
 
 TEST_F(ChannelTest, WhatIsNoMessageEndsTheConnection) {
-  int ends[2];
-  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-  const UniqueFd peer(ends[0]);
-  std::vector<Message> received;
-  std::string end;
-  const auto channel = make(UniqueFd(ends[1]), received, end);
+  auto [peer, socket] = sockets();
+  make(there_, connection_of(std::move(socket)));
   ASSERT_EQ(::write(peer.get(), "\xff\xff\xff\x7f", 4), 4);
-  turn_until([&] { return !end.empty(); });
-  EXPECT_THAT(end, testing::HasSubstr("something else than messages"));
-  EXPECT_TRUE(received.empty());
+  EXPECT_THAT(reason_there(), HasSubstr("something else than messages"));
+  EXPECT_TRUE(there_.received.empty());
 }
 
 /// Opens the pipe of this address.
@@ -240,31 +199,89 @@ tl::expected<ReportPipe, std::string> open_at(const std::string& address) {
 
 TEST(ReportPipe, IsOpenedByItsAddress) {
   const Pipe pipe = make_pipe();
-  const auto opened = open_at(address_of(pipe.write));
+  const std::string address = address_of(pipe.write);
+  const auto opened = open_at(address);
   ASSERT_TRUE(opened) << opened.error();
   EXPECT_EQ(opened->agent, ::getpid());
   EXPECT_TRUE(send_report(opened->pipe, Heartbeat{}));
   const auto payload = FrameReader().read(pipe.read.get());
   ASSERT_TRUE(payload && *payload);
   EXPECT_TRUE(std::holds_alternative<Heartbeat>(decode(**payload).value()));
-}
-
-TEST(ReportPipe, OtherAddressesAreRefused) {
-  const Pipe pipe = make_pipe();
-  const std::string address = address_of(pipe.write);
   EXPECT_THAT(open_at(address + "1").error(), HasSubstr("is not the agent"));
   EXPECT_THAT(open_at("1:1000000:3").error(), HasSubstr("cannot be reached"));
   for (const char* text : {"", "1", "1:2", "1:2:", "1:2:3:", "a:2:3", "1:-2:3", "1:2:3 "}) {
     EXPECT_THAT(open_at(text).error(), HasSubstr("below horarun alone")) << text;
   }
   EXPECT_FALSE(open_report_pipe());
-}
-
-TEST(ReportPipe, ALongerReportIsRefused) {
-  const Pipe pipe = make_pipe();
   RankOutput message;
   message.bytes.assign(5000, 1);
   EXPECT_THROW(send_report(pipe.write, message), std::length_error);
+}
+
+Message output_of(int rank, std::size_t bytes) {
+  RankOutput message;
+  message.rank = rank;
+  message.bytes.assign(bytes, static_cast<std::uint8_t>(rank));
+  return message;
+}
+
+TEST(Messages, EveryKindComesBackAsItWas) {
+  RankEnded ended;
+  ended.pid = 4711;
+  ended.cause = "first";
+  Start start;
+  start.arguments = {"a", "", "b c"};
+  ArrivalsSeen arrivals;
+  arrivals.phases = {"backward"};
+  arrivals.rows.emplace_back(7, 4.0F, 9.0F, 2, 1);
+  for (const Message& message : std::vector<Message>{ended, start, Heartbeat{}, Hello{}, EndAll{},
+                                                     Prepared{}, RankSeen{}, arrivals}) {
+    const auto decoded = decode(encode(message));
+    ASSERT_TRUE(decoded) << decoded.error();
+    EXPECT_EQ(decoded->index(), message.index());
+    EXPECT_EQ(encode(*decoded), encode(message));
+  }
+  EXPECT_EQ(std::get<RankEnded>(*decode(encode(ended))).cause, "first");
+  EXPECT_EQ(std::get<ArrivalsSeen>(*decode(encode(arrivals))).rows.at(0).p99_ms(), 9.0F);
+  Bytes cut = encode(output_of(1, 50));
+  cut.resize(cut.size() / 2);
+  for (const Bytes& none : {Bytes(), Bytes(100), cut}) EXPECT_FALSE(decode(none));
+}
+
+TEST(FrameReader, ReadsToTheEndOfAMessageOrSaysWhatIsWrong) {
+  Pipe pipe = make_pipe();
+  ::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);
+  FrameReader reader;
+  const auto give = [&](std::span<const std::byte> bytes) {
+    ASSERT_EQ(::write(pipe.write.get(), bytes.data(), bytes.size()),
+              static_cast<ssize_t>(bytes.size()));
+  };
+  const Bytes frame = frame_of(encode(output_of(1, 50)));
+  for (std::size_t i = 0; i < frame.size(); ++i) {
+    EXPECT_FALSE(reader.read(pipe.read.get()).value()) << i;
+    give(std::span(frame).subspan(i, 1));
+  }
+  give(Bytes(3, std::byte{7}));
+  EXPECT_TRUE(reader.read(pipe.read.get()).value());
+  // The connection's next bytes belong to the code that takes it over.
+  Bytes rest(100);
+  EXPECT_EQ(::read(pipe.read.get(), rest.data(), rest.size()), 3);
+  for (const char byte : {'\0', '\xff'}) {
+    give(Bytes(4, static_cast<std::byte>(byte)));
+    EXPECT_THAT(FrameReader().read(pipe.read.get()).error(), HasSubstr("the most is"));
+  }
+  pipe.write.reset();
+  EXPECT_THAT(reader.read(pipe.read.get()).error(), HasSubstr("closed the connection"));
+}
+
+TEST(Frames, ThoseOfGuardsFitIntoAPipeAtOnce) {
+  EXPECT_LE(frame_of(encode(output_of(1, kMostOutputBytes))).size(), 4096U);
+  RankEnded ended;
+  ended.cause.assign(500, 'c');
+  ended.phase.assign(128, 'p');
+  ended.last_words.assign(1000, 'w');
+  ended.failure.assign(500, 'f');
+  EXPECT_LE(frame_of(encode(ended)).size(), 4096U);
 }
 
 }  // namespace

@@ -6,9 +6,9 @@
 
 #include <string>
 
+#include "core/flight/flight_recorder.h"
 #include "core/flight/record_reader.h"
-#include "core/flight/record_writer.h"
-#include "core/launch/control/messages.h"
+#include "core/launch/control/channel.h"
 
 namespace hora::launch {
 namespace {
@@ -20,60 +20,45 @@ using internal::RecordWriter;
 using testing::SizeIs;
 
 TEST(LastWords, AreTheLastLines) {
-  LastWords words;
-  words.append("one\ntwo\nth");
-  words.append("ree\nfour\n\n  \n");
-  EXPECT_EQ(words.lines(2), "three\nfour");
-  EXPECT_EQ(words.lines(10), "one\ntwo\nthree\nfour");
-}
-
-TEST(LastWords, OfNothingAreEmpty) {
-  LastWords words;
-  EXPECT_EQ(words.lines(3), "");
-  words.append("\n\n");
-  EXPECT_EQ(words.lines(3), "");
-}
-
-TEST(LastWords, KeepTheEndOfMuch) {
-  LastWords words(10);
-  words.append("a very long line\nend");
-  EXPECT_EQ(words.lines(1), "end");
-}
-
-TEST(LastWords, ABacktraceOfOpenMpiDoesNotHideWhatTheProgramSaid) {
-  LastWords words;
-  words.append(
-      "about to die\n[vm:17412] *** Process received signal ***\n"
-      "[vm:17412] [10] ./p(+0x126b)[0x55fe6cc2126b]\n[vm:17412] *** End of error message ***\n");
-  EXPECT_EQ(words.lines(2), "about to die");
-  LastWords alone;
-  alone.append("[vm:17412] *** Process received signal ***\n");
-  EXPECT_EQ(alone.lines(2), "[vm:17412] *** Process received signal ***");
-}
-
-TEST(LastWords, AProgressLineIsALine) {
-  LastWords words;
-  words.append("10 %\r20 %\r30 %");
-  EXPECT_EQ(words.lines(1), "30 %");
+  struct Case {
+    std::string written;
+    std::size_t count;
+    std::string lines;
+  };
+  const std::string handler = "[vm:17412] *** Process received signal ***";
+  const std::vector<Case> cases{
+      {"one\ntwo\nthree\nfour\n\n  \n", 2, "three\nfour"},
+      {"one\ntwo\nthree\nfour\n\n  \n", 10, "one\ntwo\nthree\nfour"},
+      {"", 3, ""},
+      {"\n\n", 3, ""},
+      {"10 %\r20 %\r30 %", 1, "30 %"},
+      // A backtrace of Open MPI does not hide what the program has said.
+      {"about to die\n" + handler + "\n[vm:17412] [10] ./p(+0x126b)[0x55fe6cc2126b]\n", 2,
+       "about to die"},
+      {handler + "\n", 2, handler}};
+  for (const Case& each : cases) {
+    LastWords words;
+    for (const char character : each.written) words.append({&character, 1});
+    EXPECT_EQ(words.lines(each.count), each.lines) << each.written;
+  }
+  LastWords few(10);
+  few.append("a very long line\nend");
+  EXPECT_EQ(few.lines(1), "end");
 }
 
 TEST(StatusOfAbort, IsInMpichsWords) {
-  EXPECT_EQ(status_of_abort("step 3\nAbort(7) on node 2 (rank 2 in comm 0): application called "
-                            "MPI_Abort(MPI_COMM_WORLD, 7) - process 2\n[cli_2]: readline failed"),
-            7);
-  EXPECT_EQ(
-      status_of_abort("Abort(-1) on node 0 (rank 0 in comm 0): application called MPI_Abort("),
-      255);
-  EXPECT_EQ(
-      status_of_abort("Abort(256) on node 0 (rank 0 in comm 0): application called MPI_Abort("), 1);
-}
-
-TEST(StatusOfAbort, IsInNoOthers) {
-  for (const char* const words :
-       {"", "Abort(7)", "Abort(7) on node 0 (rank 0 in comm 0): Fatal error in PMPI_Send",
-        "Abort(x) on node 0 (rank 0 in comm 0): application called MPI_Abort(",
-        "on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 7)"}) {
-    EXPECT_EQ(status_of_abort(words), std::nullopt) << words;
+  const std::string of_rank = " on node 0 (rank 0 in comm 0): application called MPI_Abort(";
+  for (const auto& [words, status] :
+       {std::pair("step 3\nAbort(7)" + of_rank + "MPI_COMM_WORLD, 7) - process 2\n[cli_2]: failed",
+                  std::optional(7)),
+        std::pair("Abort(-1)" + of_rank, std::optional(255)),
+        std::pair("Abort(256)" + of_rank, std::optional(1)),
+        std::pair(std::string(), std::optional<int>()),
+        std::pair(std::string("Abort(7) on node 0 (rank 0 in comm 0): Fatal error in PMPI_Send"),
+                  std::optional<int>()),
+        std::pair("Abort(x)" + of_rank, std::optional<int>()),
+        std::pair(of_rank + "MPI_COMM_WORLD, 7)", std::optional<int>())}) {
+    EXPECT_EQ(status_of_abort(words), status) << words;
   }
 }
 
@@ -96,13 +81,19 @@ TEST(RankSeen, IsWhatTheRecordSays) {
   EXPECT_EQ(seen.phase, "epoch 3");
   EXPECT_GE(seen.idle_ms, 20000u);
   EXPECT_LT(seen.idle_ms, 50000u);
+  EXPECT_TRUE(seen.overdue);
+  EXPECT_FALSE(rank_seen(memory.layout(), 3, internal::record_now()).overdue);
+  writer.blocked(false);
+  EXPECT_FALSE(rank_seen(memory.layout(), 3, now).overdue) << "it works alone";
+  writer.set_state(internal::RecordState::in_shutdown);
+  EXPECT_TRUE(rank_seen(memory.layout(), 3, internal::record_now() + 20s).overdue);
 }
 
 TEST(ArrivalsSeen, AreToldOnceEach) {
   const RecordMemory memory = RecordMemory::anonymous().value();
   RecordTime after{};
   EXPECT_FALSE(arrivals_seen(memory.layout(), after));
-  const std::vector<internal::RecordedArrivalsRow> rows{{2, 70, 4ms, 9ms, 1}};
+  const std::vector<internal::RankArrivals> rows{{2, 70, 4ms, 9ms, 1}};
   const std::array<std::string_view, 2> phases{"a", "b"};
   internal::write_arrivals(
       memory.layout().arrivals,
@@ -116,8 +107,8 @@ TEST(ArrivalsSeen, AreToldOnceEach) {
   const wire::ArrivalsRow& row = seen->rows[0];
   EXPECT_EQ(row.rank(), 2);
   EXPECT_EQ(row.last(), 70u);
-  EXPECT_EQ(row.median_ns(), 4'000'000);
-  EXPECT_EQ(row.p99_ns(), 9'000'000);
+  EXPECT_EQ(row.median_ms(), 4);
+  EXPECT_EQ(row.p99_ms(), 9);
   EXPECT_EQ(row.phase(), 1u);
   EXPECT_EQ(seen->phases[1], "b");
   EXPECT_FALSE(arrivals_seen(memory.layout(), after)) << "nothing newer";
@@ -126,8 +117,8 @@ TEST(ArrivalsSeen, AreToldOnceEach) {
 // The kernel writes what is not longer as one (pipe(7)): reports of guards do not mix.
 TEST(ArrivalsSeen, FitsIntoOneReport) {
   const RecordMemory memory = RecordMemory::anonymous().value();
-  const std::vector<internal::RecordedArrivalsRow> rows(internal::kRecordedArrivals,
-                                                        {70000, ~std::uint64_t{0}, 1h, 1h, 7});
+  const std::vector<internal::RankArrivals> rows(internal::kRecordedArrivals,
+                                                 {70000, ~std::uint64_t{0}, 1h, 1h, 7});
   const std::string name(internal::kRecordPhaseNameBytes, '\x01');
   const std::vector<std::string_view> phases(internal::kRecordedPhases, name);
   internal::write_arrivals(memory.layout().arrivals,

@@ -12,8 +12,9 @@
 
 #include <sstream>
 
-#include "core/flight/record.h"
-#include "core/launch/control/child_process.h"
+#include "core/flight/flight_recorder.h"
+#include "core/flight/record_reader.h"
+#include "core/launch/control/system.h"
 #include "core/launch/guard/guard.h"
 
 namespace hora::launch {
@@ -37,9 +38,17 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-RankStarted started(int rank) {
-  RankStarted message;
+/// Makes a message about a rank; everything else has its default.
+template <class Body>
+Body of(int rank) {
+  Body message;
   message.rank = rank;
+  return message;
+}
+
+RankStopped stopped(int rank) {
+  auto message = of<RankStopped>(rank);
+  message.stopped = true;
   return message;
 }
 
@@ -53,32 +62,19 @@ RankSeen seen(int rank, RecordState state = RecordState::initialised) {
   return message;
 }
 
-RankStopped stopped(int rank) {
-  RankStopped message;
-  message.rank = rank;
-  message.stopped = true;
-  return message;
-}
-
-RankEnded ended(int rank) {
-  RankEnded message;
-  message.rank = rank;
-  return message;
-}
-
 ArrivalsSeen arrivals(std::uint64_t steps, int most_often_last = 2) {
   ArrivalsSeen message;
   message.decisions = 4 * steps;
   message.steps = steps;
   message.phases = {"input and forward", "backward"};
-  message.rows = {{3 * steps, 4'120'000, 9'000'000, most_often_last, 1},
-                  {steps, 100'000, 250'000, 0, 0}};
+  message.rows = {{static_cast<std::uint32_t>(3 * steps), 4.12F, 9, most_often_last, 1},
+                  {static_cast<std::uint32_t>(steps), 0.1F, 0.25F, 0, 0}};
   return message;
 }
 
-TEST(LiveJob, ShowsARowForEachRank) {
-  LiveJob job({{"a", 2}, {"b", 1}}, Moment(1000));
-  for (const int rank : {0, 1, 2}) job.on_message(rank / 2, started(rank), Moment(1000));
+TEST(LiveView, ShowsARowForEachRank) {
+  LiveView job({}, {{"a", 2}, {"b", 1}}, Moment(1000));
+  for (const int rank : {0, 1, 2}) job.on_message(rank / 2, of<RankStarted>(rank), Moment(1000));
   for (const int rank : {0, 1, 2}) job.on_message(rank / 2, seen(rank), Moment(1100));
   job.on_message(0, arrivals(10), Moment(2000));
   job.on_message(0, arrivals(30), Moment(4000));
@@ -98,10 +94,10 @@ TEST(LiveJob, ShowsARowForEachRank) {
           "runs   epoch 2"));
 }
 
-TEST(LiveJob, SaysInWhichStateARankIs) {
-  LiveJob job({{"a", 9}}, Moment(0));
+TEST(LiveView, SaysInWhichStateARankIs) {
+  LiveView job({}, {{"a", 9}}, Moment(0));
   const auto tell = [&](const Message& message) { job.on_message(0, message, Moment(1)); };
-  for (int rank = 1; rank < 9; ++rank) tell(started(rank));
+  for (int rank = 1; rank < 9; ++rank) tell(of<RankStarted>(rank));
   RankSeen before = seen(2);
   before.state = kNotBegun;
   tell(before);
@@ -113,7 +109,7 @@ TEST(LiveJob, SaysInWhichStateARankIs) {
   tell(seen(5));
   tell(stopped(5));
   tell(seen(6, RecordState::failed));
-  tell(ended(7));
+  tell(of<RankEnded>(7));
   RankSeen damaged = seen(8);
   damaged.state = 99;
   tell(damaged);
@@ -134,8 +130,8 @@ TEST(LiveJob, SaysInWhichStateARankIs) {
   EXPECT_THAT(job.line(Moment(5000)), HasSubstr("; stopped: rank 5"));
 }
 
-TEST(LiveJob, OneLineSaysHowFarItIs) {
-  LiveJob job({{"a", 3}}, Moment(0));
+TEST(LiveView, OneLineSaysHowFarItIs) {
+  LiveView job({}, {{"a", 3}}, Moment(0));
   EXPECT_EQ(job.line(Moment(61000)), "1 min 1 s; not started: 3 ranks");
   for (const int rank : {0, 1, 2}) job.on_message(0, seen(rank), Moment(1));
   job.on_message(0, stopped(1), Moment(1));
@@ -145,8 +141,8 @@ TEST(LiveJob, OneLineSaysHowFarItIs) {
             "p99 9 ms, mostly in \"backward\"; runs: 2 ranks; stopped: rank 1");
 }
 
-TEST(LiveJob, FitsIntoTheTerminal) {
-  LiveJob job({{"a-host-of-a-very-long-name.example.org", 100}}, Moment(0));
+TEST(LiveView, FitsIntoTheTerminal) {
+  LiveView job({}, {{"a-host-of-a-very-long-name.example.org", 100}}, Moment(0));
   for (int rank = 0; rank < 100; ++rank) {
     RankSeen message = seen(rank);
     message.collective = std::string(90, 'x') + std::to_string(rank) + "\u00e9\u00e9";
@@ -172,16 +168,16 @@ TEST(LiveJob, FitsIntoTheTerminal) {
   EXPECT_THAT(lines[2], StartsWith("   0  "));
 }
 
-TEST(LiveJob, IgnoresWhatTheJobDoesNotHave) {
-  LiveJob job({{"a", 1}}, Moment(0));
+TEST(LiveView, IgnoresWhatTheJobDoesNotHave) {
+  LiveView job({}, {{"a", 1}}, Moment(0));
   const std::string before = job.table(kWide, Moment(0));
   for (const int rank : {-1, 1, 1 << 30}) {
-    for (const Message& message : {Message(started(rank)), Message(seen(rank)),
-                                   Message(stopped(rank)), Message(ended(rank))}) {
+    for (const Message& message : {Message(of<RankStarted>(rank)), Message(seen(rank)),
+                                   Message(stopped(rank)), Message(of<RankEnded>(rank))}) {
       job.on_message(0, message, Moment(1));
     }
   }
-  job.on_message(7, started(0), Moment(1));
+  job.on_message(7, of<RankStarted>(0), Moment(1));
   EXPECT_EQ(job.table(kWide, Moment(0)), before);
   ArrivalsSeen strange = arrivals(1, -5);
   strange.decisions = 0;
@@ -191,8 +187,8 @@ TEST(LiveJob, IgnoresWhatTheJobDoesNotHave) {
   EXPECT_THAT(job.line(Moment(1)), Not(HasSubstr("most often")));
 }
 
-TEST(LiveJob, PrintsNothingThatATerminalActsOn) {
-  LiveJob job({{"a", 1}}, Moment(0));
+TEST(LiveView, PrintsNothingThatATerminalActsOn) {
+  LiveView job({}, {{"a", 1}}, Moment(0));
   RankSeen message = seen(0);
   message.collective = message.phase = "x\x1b[2J\n";
   job.on_message(0, message, Moment(1));
@@ -260,7 +256,7 @@ TEST_F(OnTerminal, TheTableIsDrawnAnewInItsPlace) {
   EXPECT_THAT(written(), StartsWith("\r\x1b[4A\x1b[J1 s\n"));
 }
 
-TEST_F(OnTerminal, TheTableMakesWayForOutput) {
+TEST_F(OnTerminal, TheTableMakesWayForOutputAndIsAsLargeAsTheTerminal) {
   LiveView view(options(), kHosts, Moment(0));
   view.erase();
   EXPECT_THAT(written(), IsEmpty()) << "there is none yet";
@@ -272,12 +268,9 @@ TEST_F(OnTerminal, TheTableMakesWayForOutput) {
   EXPECT_THAT(written(), IsEmpty());
   view.on_time(true, Moment(200));
   EXPECT_THAT(written(), StartsWith("\n0 s\n")) << "below a line that has no end";
-}
-
-TEST_F(OnTerminal, TheTableIsAsLargeAsTheTerminal) {
-  LiveView view(options(), {{"a", 100}}, Moment(0));
+  LiveView large(options(), {{"a", 100}}, Moment(0));
   set_size(12, 30);
-  view.on_time(false, Moment(100));
+  large.on_time(false, Moment(100));
   const std::string table = written();
   EXPECT_EQ(std::ranges::count(table, '\n'), 11);
   EXPECT_THAT(table, EndsWith("and 92 more ranks\n"));

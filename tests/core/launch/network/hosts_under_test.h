@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/launch/network/interfaces.h"
+#include "core/launch/network/network.h"
 
 namespace hora::launch::test {
 
@@ -16,7 +16,7 @@ inline Interface interface(const std::string& name, const std::string& address, 
                            bool hardware = true) {
   Interface made;
   made.name = name;
-  made.up = made.running = true;
+  made.up = true;
   made.loopback = name == "lo";
   made.hardware = hardware;
   made.mtu = 1500;
@@ -31,7 +31,7 @@ inline Interface interface(const std::string& name, const std::string& address, 
 }
 
 inline Interface down(Interface made) {
-  made.up = made.running = false;
+  made.up = false;
   return made;
 }
 
@@ -59,7 +59,7 @@ inline Reachability reachable(const std::vector<HostNetwork>& hosts,
       for (std::size_t a = 0; a < own.size(); ++a) {
         for (std::size_t b = 0; b < peers.size(); ++b) {
           if (is_local(hosts[i], own[a]) || is_local(hosts[j], peers[b])) continue;
-          if (own[a].address.family == peers[b].address.family) result.add(i, a, j, b);
+          if (own[a].address.is_ipv4() == peers[b].address.is_ipv4()) result.insert({i, a, j, b});
         }
       }
     }

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/launch/network/network_trial.h"
+#include "core/launch/network/network.h"
 
 namespace hora::launch::test {
 

@@ -12,6 +12,7 @@
 #include "core/launch/text.h"
 #include "tests/core/launch/options/parsed.h"
 #include "tests/support/read_file.h"
+#include "tests/support/seed.h"
 
 namespace hora::launch {
 namespace {
@@ -38,8 +39,7 @@ std::string summary(const LaunchOptions& options) {
   if (options.action != Action::run) add("action", static_cast<int>(options.action));
   if (options.np) add("np", *options.np);
   for (const HostSlots& host : options.hosts) {
-    add("host", fmt::format("{}:{}{}{}", host.name, host.slots, host.counted ? "" : "+",
-                            host.limit < kMostRanks ? fmt::format("/{}", host.limit) : ""));
+    add("host", fmt::format("{}:{}{}", host.name, host.slots, host.counted ? "" : "+"));
   }
   if (options.ranks_per_host) add("ranks_per_host", *options.ranks_per_host);
   add_flag("oversubscribe", options.oversubscribe);
@@ -199,6 +199,61 @@ TEST(Completion, NamesFlagsThatWork) {
       0);
   EXPECT_THAT(bash_completion(), testing::AllOf(HasSubstr(" --no-report "), HasSubstr(" -np "),
                                                 testing::Not(HasSubstr("--min-np"))));
+}
+
+using Hosts = std::vector<HostSlots>;
+
+TEST(Layout, FillsHostByHostThenSharesEvenly) {
+  struct Case {
+    Hosts hosts;
+    int np;
+    bool oversubscribe;
+    std::vector<HostRanks> ranks;  ///< empty: refused
+  };
+  const Hosts three{{"a", 2}, {"b", 3}, {"c", 2}};
+  for (const Case& each :
+       std::vector<Case>{{three, 4, false, {{"a", 0, 2}, {"b", 2, 2}}},
+                         {three, 7, false, {{"a", 0, 2}, {"b", 2, 3}, {"c", 5, 2}}},
+                         {{{"a", 1, false}, {"b", 1, false}}, 7, false, {{"a", 0, 4}, {"b", 4, 3}}},
+                         {{{"a", 2}, {"b", 1, false}}, 7, false, {{"a", 0, 2}, {"b", 2, 5}}},
+                         {{{"a", 1}, {"b", 1}}, 8, true, {{"a", 0, 4}, {"b", 4, 4}}},
+                         {{{"a", 1}}, 3, false, {}}}) {
+    EXPECT_EQ(
+        lay_out_ranks(each.hosts, each.np, each.oversubscribe).value_or(std::vector<HostRanks>()),
+        each.ranks);
+  }
+}
+
+TEST(Layout, EveryRankHasOneHost) {
+  auto random = internal::test::generator();
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<HostSlots> hosts(1 + random() % 6);
+    for (HostSlots& host : hosts) {
+      host.name = std::string(1, static_cast<char>('a' + (&host - hosts.data())));
+      host.slots = 1 + static_cast<int>(random() % 5);
+      host.counted = random() % 2 == 0;
+    }
+    const bool oversubscribe = random() % 2 == 0;
+    const int np = 1 + static_cast<int>(random() % 40);
+    const bool grows = oversubscribe || !std::ranges::all_of(hosts, &HostSlots::counted);
+    const auto layout = lay_out_ranks(hosts, np, oversubscribe);
+    ASSERT_EQ(layout.has_value(), grows || np <= total_slots(hosts));
+    int next = 0;
+    for (const HostRanks& part : layout.value_or(std::vector<HostRanks>())) {
+      ASSERT_EQ(part.first, next);
+      ASSERT_GT(part.ranks, 0);
+      const auto host = std::ranges::find(hosts, part.name, &HostSlots::name);
+      ASSERT_TRUE(part.ranks <= host->slots || oversubscribe || !host->counted);
+      next += part.ranks;
+    }
+    ASSERT_EQ(next, layout ? np : 0);
+  }
+}
+
+TEST(Layout, TheLargestJobIsQuick) {
+  std::vector<HostSlots> hosts;
+  for (int i = 0; i < kMostRanks; ++i) hosts.push_back({"h" + std::to_string(i), 1});
+  EXPECT_EQ(lay_out_ranks(hosts, kMostRanks, false)->size(), static_cast<std::size_t>(kMostRanks));
 }
 
 }  // namespace

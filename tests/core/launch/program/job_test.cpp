@@ -1,4 +1,4 @@
-// From a command line to a job: each flag is seen in what is started.
+// From a command line to a job: each flag is seen in what is started; and --check-build.
 #include "core/launch/program/job.h"
 
 #include <gmock/gmock.h>
@@ -7,7 +7,9 @@
 
 #include <filesystem>
 
+#include "core/launch/control/system.h"
 #include "tests/core/launch/options/parsed.h"
+#include "tests/support/environment_variable.h"
 
 namespace hora::launch {
 namespace {
@@ -27,19 +29,7 @@ MATCHER_P2(HostIs, name, ranks, "") {
   return arg.name == name && arg.ranks == ranks;
 }
 
-/// This process's variable, until the end of the test.
-class ScopedVariable {
- public:
-  ScopedVariable(std::string name, const std::string& value) : name_(std::move(name)) {
-    ::setenv(name_.c_str(), value.c_str(), 1);
-  }
-  ~ScopedVariable() { ::unsetenv(name_.c_str()); }
-  ScopedVariable(const ScopedVariable&) = delete;
-  ScopedVariable& operator=(const ScopedVariable&) = delete;
-
- private:
-  std::string name_;
-};
+using ScopedVariable = internal::test::EnvironmentVariable;
 
 /// Jobs of "train" under an mpirun that says that it is Open MPI 4.
 class MakeJob : public testing::Test {
@@ -118,6 +108,9 @@ TEST_F(MakeJob, RanksPerHostAreSlots) {
 }
 
 TEST_F(MakeJob, RanksPerHostHoldForAnAllocation) {
+  const std::string scontrol = test::written(folder_, "scontrol", "#!/bin/sh\necho n1; echo n2\n");
+  std::filesystem::permissions(scontrol, std::filesystem::perms::owner_all);
+  const ScopedVariable path("PATH", folder_.path().string() + ":" + std::getenv("PATH"));
   const ScopedVariable nodes("SLURM_JOB_NODELIST", "n[1-2]");
   const ScopedVariable cpus("SLURM_JOB_CPUS_PER_NODE", "8(x2)");
   environment_ = {"SLURM_JOB_NODELIST=n[1-2]"};
@@ -241,6 +234,41 @@ TEST_F(MakeJob, DryRunPrintsCommandsThatAShellReads) {
   const std::string text = dry_run_text(job({"-H", "localhost:1,b:1"}));
   EXPECT_THAT(text, AllOf(StartsWith(kSelf + " --agent\nssh "), HasSubstr("\n"),
                           HasSubstr(mpirun_ + " --noprefix")));
+}
+
+std::string printed(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), HORARUN);
+  const auto output = captured_output(arguments, std::chrono::seconds(60));
+  return output ? output->text : output.error();
+}
+
+TEST(CheckBuild, SaysWhatThereIsAndWhatIsMissing) {
+  const std::string text = printed({"--check-build"});
+  EXPECT_THAT(text,
+              AllOf(StartsWith("hora      " HORA_VERSION "\nMPI       built with "),
+                    HasSubstr("; started by /"), HasSubstr("\n          its library: "),
+                    HasSubstr("\nLibTorch  "), HasSubstr("\nCUDA      "), HasSubstr("\nNCCL      "),
+                    HasSubstr("\nvectors   "), Not(HasSubstr("cannot be used"))));
+  EXPECT_THAT(printed({"--check-build", "--mpirun", "/no/mpirun"}),
+              HasSubstr("--mpirun \"/no/mpirun\": there is no such program"));
+}
+
+TEST(CheckBuild, SaysThatMpirunIsAnotherMpis) {
+  const internal::test::TemporaryFolder folder;
+  const auto text = [&](const char* words) {
+    const std::string mpirun =
+        test::written(folder, "mpirun", std::string("#!/bin/sh\necho '") + words + "'\n");
+    std::filesystem::permissions(mpirun, std::filesystem::perms::owner_all);
+    return printed({"--check-build", "--mpirun", mpirun});
+  };
+  const std::string hydra = text("HYDRA build details:\nVersion: 4.0.2");
+  const std::string open_mpi = text("mpirun (Open MPI) 4.1.4");
+  EXPECT_THAT(hydra, HasSubstr("mpirun (MPICH 4.0.2)"));
+  EXPECT_THAT(open_mpi, HasSubstr("mpirun (Open MPI 4.1.4)"));
+  const auto is_other = HasSubstr(", which starts other programs: name the mpirun of ");
+  const bool built_with_mpich = hydra.find("which starts other") == std::string::npos;
+  EXPECT_THAT(built_with_mpich ? open_mpi : hydra, is_other);
+  EXPECT_THAT(built_with_mpich ? hydra : open_mpi, Not(is_other));
 }
 
 }  // namespace

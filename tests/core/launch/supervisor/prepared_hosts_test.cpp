@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <functional>
 #include <vector>
 
 #include "core/launch/supervisor/supervisor.h"
@@ -11,7 +12,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::AllOf;
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -48,95 +48,73 @@ std::vector<std::string> problems(const std::vector<PreparedHost>& hosts) {
   return problems_of(hosts, kNeeds);
 }
 
-TEST(ProblemsOfHosts, AreNoneWhereAllIsThere) {
-  EXPECT_THAT(problems({host("a"), host("b")}), IsEmpty());
+/// A host "b" like host(), but for one thing.
+PreparedHost other(int ranks, const std::function<void(PreparedHost&)>& change) {
+  PreparedHost b = host("b", ranks);
+  change(b);
+  return b;
+}
+
+TEST(ProblemsOfHosts, SayWhatWasFoundWhatIsNeededAndWhatToDo) {
   EXPECT_THAT(problems({}), IsEmpty());
-}
-
-TEST(ProblemsOfHosts, AreAllThatTheirAgentsHaveFound) {
-  PreparedHost b = host("b");
-  b.answer.problems = {"no program", "no folder"};
-  EXPECT_THAT(problems({host("a"), b}), ElementsAre("host b: no program", "host b: no folder"));
-}
-
-TEST(ProblemsOfHosts, AnotherVersionAloneIsSaid) {
-  PreparedHost b = host("b");
-  b.version = "0.0.1";
-  b.answer = {};
-  EXPECT_THAT(
-      problems({host("a"), b}),
-      ElementsAre(AllOf(StartsWith("host b: it has hora 0.0.1, this host has " HORA_VERSION),
-                        HasSubstr("install the same version"))));
-}
-
-TEST(ProblemsOfHosts, OtherProcessors) {
-  PreparedHost b = host("b");
-  b.architecture = "aarch64";
-  EXPECT_THAT(problems({host("a"), b}),
-              ElementsAre(HasSubstr("host b: its processors are aarch64, those of host a are "
-                                    "x86_64")));
-}
-
-TEST(ProblemsOfHosts, TooLittleSharedMemorySaysFoundNeededAndWhatToDo) {
-  PreparedHost b = host("b", 4);
-  b.answer.shared_memory = 32 * kMiB;
-  EXPECT_THAT(problems({b}), IsEmpty());
-  b.answer.shared_memory -= 1;
-  EXPECT_THAT(problems({host("a"), b}),
-              ElementsAre(AllOf(HasSubstr("host b: /dev/shm has 31 MiB left"),
-                                HasSubstr("its 4 ranks need 32 MiB"), HasSubstr("--shm-size"))));
-}
-
-TEST(ProblemsOfHosts, TooLittleMemorySaysFoundNeededAndWhatToDo) {
-  PreparedHost b = host("b", 1);
-  b.answer.memory = 32 * kMiB;
-  EXPECT_THAT(problems({b}), IsEmpty());
-  b.answer.memory -= 1;
-  EXPECT_THAT(problems({b}), ElementsAre(AllOf(HasSubstr("host b: 31 MiB of memory are available"),
-                                               HasSubstr("its rank needs 32 MiB"),
-                                               HasSubstr("start fewer ranks on it"))));
-  b.answer.memory = 0;
-  EXPECT_THAT(problems({b}), IsEmpty()) << "unknown";
-}
-
-TEST(ProblemsOfHosts, AHostWithoutRanksNeedsNothing) {
-  PreparedHost a = host("a", 0);
-  a.answer.shared_memory = 0;
-  a.answer.memory = 1;
-  EXPECT_THAT(problems({a, host("b")}), IsEmpty());
+  struct Case {
+    PreparedHost b;
+    std::vector<std::string> problems;  ///< a part of each
+  };
+  const std::vector<Case> cases{
+      {host("b"), {}},
+      {other(2,
+             [](auto& b) {
+               b.answer.problems = {"no program", "no folder"};
+             }),
+       {"host b: no program", "host b: no folder"}},
+      // What it has answered may mean something else.
+      {other(2, [](auto& b) { b.version = "0.0.1", b.answer = {}; }),
+       {"host b: it has hora 0.0.1, this host has " HORA_VERSION "; install the same version"}},
+      {other(2, [](auto& b) { b.architecture = "aarch64"; }),
+       {"host b: its processors are aarch64, those of host a are x86_64"}},
+      {other(4, [](auto& b) { b.answer.shared_memory = 32 * kMiB; }), {}},
+      {other(4, [](auto& b) { b.answer.shared_memory = 32 * kMiB - 1; }),
+       {"host b: /dev/shm has 31 MiB left, its 4 ranks need 32 MiB; remove what lies there"}},
+      {other(1, [](auto& b) { b.answer.memory = 32 * kMiB; }), {}},
+      {other(1, [](auto& b) { b.answer.memory = 32 * kMiB - 1; }),
+       {"host b: 31 MiB of memory are available, its rank needs 32 MiB; end what else"}},
+      {other(1, [](auto& b) { b.answer.memory = 0; }), {}},  // unknown
+      {other(0, [](auto& b) { b.answer.shared_memory = 0, b.answer.memory = 1; }), {}}};
+  for (const Case& each : cases) {
+    const auto found = problems({host("a"), each.b});
+    ASSERT_EQ(found.size(), each.problems.size()) << testing::PrintToString(found);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      EXPECT_THAT(found[i], HasSubstr(each.problems[i]));
+    }
+  }
 }
 
 TEST(ClockWarning, NamesTheHostsAndTheDifferences) {
-  const auto warning = clock_warning(std::vector{at("a", 0, 0, 20), at("b", 2.5, 100, 120),
-                                                 at("c", -0.7, 5, 45), at("d", 0.1, 0, 10)});
-  ASSERT_TRUE(warning);
-  EXPECT_THAT(*warning,
-              AllOf(HasSubstr("compared with host a, that of host b is 2.5 s ahead, that of host c "
-                              "is 0.7 s behind (known to within 0.03 s)"),
-                    Not(HasSubstr("host d")), HasSubstr("NTP")));
-}
-
-TEST(ClockWarning, AllowsASecond) {
-  EXPECT_FALSE(clock_warning(std::vector{at("a", 0, 0, 2), at("b", 1.0, 0, 2)}));
-  EXPECT_TRUE(clock_warning(std::vector{at("a", 0, 0, 2), at("b", 1.1, 0, 2)}));
-  EXPECT_TRUE(clock_warning(std::vector{at("a", 0, 0, 2), at("b", -1.1, 0, 2)}));
-  EXPECT_TRUE(clock_warning(std::vector{at("a", 0, 0, 2), at("b", 0.6, 0, 2), at("c", -0.6, 0, 2)}))
-      << "of two others";
-  EXPECT_FALSE(clock_warning({}));
+  EXPECT_THAT(
+      clock_warning(std::vector{at("a", 0, 0, 20), at("b", 2.5, 100, 120), at("c", -1.7, 5, 45),
+                                at("d", 0.1, 0, 10)})
+          .value_or(""),
+      AllOf(HasSubstr("compared with host a, that of host b is 2.5 s ahead (known to within 0.02 "
+                      "s), that of host c is 1.7 s behind (known to within 0.03 s)"),
+            Not(HasSubstr("host d")), HasSubstr("NTP")));
+  std::vector<PreparedHost> hosts{at("a", 0, 0, 2)};
+  for (int i = 0; i < 100; ++i) hosts.push_back(at("b" + std::to_string(i), 5 + i, 0, 2));
+  EXPECT_THAT(clock_warning(hosts).value_or(""), HasSubstr(", 92 more;"));
 }
 
 /// A clock is read at some time between the question and the answer.
-TEST(ClockWarning, AllowsForTheRoundTrip) {
-  EXPECT_FALSE(clock_warning(std::vector{at("a", 0, 0, 2), at("b", 1.5, 0, 1200)}));
-  EXPECT_TRUE(clock_warning(std::vector{at("a", 0, 0, 2), at("b", 1.5, 0, 800)}));
-  EXPECT_FALSE(clock_warning(std::vector{at("a", 0, 0, 800), at("b", 1.5, 0, 800)}));
-}
-
-TEST(ClockWarning, NamesOnlySomeOfManyHosts) {
-  std::vector<PreparedHost> hosts{at("a", 0, 0, 2)};
-  for (int i = 0; i < 100; ++i) hosts.push_back(at("b" + std::to_string(i), 5 + i, 0, 2));
-  EXPECT_THAT(clock_warning(hosts).value_or(""),
-              AllOf(HasSubstr("host b99 is 104.0 s ahead"), HasSubstr(", 92 more (")));
+TEST(ClockWarning, AllowsASecondAndTheRoundTrip) {
+  EXPECT_FALSE(clock_warning({}));
+  for (const auto& [a, b, is_warned] :
+       {std::tuple(at("a", 0, 0, 2), at("b", 1.0, 0, 2), false),
+        std::tuple(at("a", 0, 0, 2), at("b", 1.1, 0, 2), true),
+        std::tuple(at("a", 0, 0, 2), at("b", -1.1, 0, 2), true),
+        std::tuple(at("a", 0, 0, 2), at("b", 1.5, 0, 1200), false),
+        std::tuple(at("a", 0, 0, 2), at("b", 1.5, 0, 800), true),
+        std::tuple(at("a", 0, 0, 800), at("b", 1.5, 0, 800), false)}) {
+    EXPECT_EQ(clock_warning(std::vector{a, b}).has_value(), is_warned);
+  }
 }
 
 TEST(CoresLine, SaysTheSameOnce) {
@@ -155,54 +133,31 @@ const std::vector<std::string> kSsh{"ssh",    "-p", "22022", "b", "--", "/opt/my
                                     "--agent"};
 const std::vector<std::string> kSrun{"srun", "--nodelist=b", "/opt/horarun", "--agent"};
 
-/// Advice upon a command that has ended by itself.
-std::string advice(int status, const std::vector<std::string>& command = kSsh) {
-  return start_advice({.how = {}, .status = status << 8}, command);
-}
-
-TEST(MissingAgent, WhatWasTriedCanBeTyped) {
+TEST(MissingAgent, WhatWasTriedCanBeTypedAndWhatToDoFollows) {
   EXPECT_EQ(tried_text(kSsh), "; tried: ssh -p 22022 b -- '/opt/my hora/horarun' --agent");
-  EXPECT_THAT(advice(255), StartsWith(tried_text(kSsh) + "; "));
-}
-
-TEST(MissingAgent, OfAnAgentThatComesByItselfNothingWasTried) {
-  EXPECT_EQ(tried_text({}), "");
+  EXPECT_EQ(tried_text({}), "") << "it comes by itself";
   EXPECT_EQ(start_advice({}, {}), "");
-}
-
-TEST(MissingAgent, SshsOwnFailureIsOfTheWayThere) {
-  EXPECT_THAT(advice(255), AllOf(HasSubstr("ssh must log in there without a question"),
-                                 HasSubstr("--ssh-port"), Not(HasSubstr("install"))));
-}
-
-TEST(MissingAgent, WithoutHorarunThereItIsToBeInstalled) {
-  for (const int status : {126, 127}) {
-    for (const auto& command : {kSsh, kSrun}) {
-      EXPECT_THAT(advice(status, command),
-                  AllOf(HasSubstr("install hora on that host"), Not(HasSubstr("log in"))));
-    }
-  }
-}
-
-TEST(MissingAgent, OfSlurmTheNodeIsToBeLookedAt) {
-  EXPECT_THAT(advice(1, kSrun), AllOf(HasSubstr("sinfo"), Not(HasSubstr("ssh"))));
-}
-
-TEST(MissingAgent, OtherEndsAreToBeTriedByHand) {
-  EXPECT_THAT(advice(1), HasSubstr("with --version in place of --agent"));
-  EXPECT_THAT(start_advice({.how = {}, .status = SIGKILL}, kSsh),
-              HasSubstr("with --version in place of --agent"));
-}
-
-TEST(MissingAgent, WhatIsMissingHereIsNamed) {
-  EXPECT_THAT(start_advice({.how = "ssh: No such file or directory"}, kSsh),
-              HasSubstr("install ssh on this host"));
-}
-
-TEST(MissingAgent, OfThisHostsOwnThereIsNoAdvice) {
   EXPECT_EQ(
       start_advice({.how = {}, .status = 127 << 8}, std::vector<std::string>{"horarun", "--agent"}),
       "; tried: horarun --agent");
+  const std::string by_hand = "with --version in place of --agent";
+  const std::string install = "install hora on that host";
+  for (const auto& [command, status, expected] :
+       {std::tuple(kSsh, std::optional(255 << 8), std::string("ssh must log in there without")),
+        std::tuple(kSsh, std::optional(126 << 8), install),
+        std::tuple(kSsh, std::optional(127 << 8), install),
+        std::tuple(kSrun, std::optional(127 << 8), install),
+        std::tuple(kSrun, std::optional(1 << 8), std::string("sinfo")),
+        std::tuple(kSsh, std::optional(1 << 8), by_hand),
+        std::tuple(kSsh, std::optional(SIGKILL), by_hand),
+        std::tuple(kSsh, std::optional<int>(), std::string("install ssh on this host"))}) {
+    const std::string advice = start_advice({.how = {}, .status = status}, command);
+    EXPECT_THAT(advice, StartsWith(tried_text(command) + "; "));
+    EXPECT_THAT(advice, HasSubstr(expected));
+    for (const std::string& no : {by_hand, install}) {
+      EXPECT_EQ(advice.find(no) != advice.npos, no == expected) << advice;
+    }
+  }
 }
 
 }  // namespace

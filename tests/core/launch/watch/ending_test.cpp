@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
+#include <optional>
 #include <vector>
+
+#include "core/flight/record_reader.h"
 
 namespace hora::launch {
 namespace {
 
-using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -27,51 +30,58 @@ RankEnded ended(int rank, int status, std::int64_t time = 0) {
   result.lived_ms = 12345;
   return result;
 }
-TEST(EndingText, OfASignal) {
-  RankEnded rank = ended(3, SIGKILL);
-  rank.phase = "epoch 2, step 7";
-  rank.last_words = "loss 1.5\nloss 1.4";
-  EXPECT_EQ(
-      ending_text(rank, "b"),
-      "rank 3 (host b, pid 4711) was killed by signal 9 (SIGKILL), 12.3 s after its start, in "
-      "epoch 2, step 7; last words: loss 1.5 | loss 1.4");
+
+/// ended() with changes.
+template <class Change>
+RankEnded changed(int rank, int status, const Change& change) {
+  RankEnded result = ended(rank, status);
+  change(result);
+  return result;
 }
 
-TEST(EndingText, OfAnExitStatusWithItsCause) {
-  RankEnded rank = ended(0, exited(3));
-  rank.cause = "no such file: data\x1b[31m";
-  EXPECT_EQ(ending_text(rank, "a"),
-            "rank 0 (host a, pid 4711) ended with exit status 3, 12.3 s after its start; its first "
-            "error: no such file: data[31m");
-}
-
-TEST(EndingText, HasWhatMainSaidOfTheErrorThatItCaught) {
-  RankEnded rank = ended(2, exited(12));
-  rank.cause = "an exception left the scope of hora's context";
-  rank.last_words = "loss 1.5\ntrain: no data on rank 2";
-  EXPECT_THAT(ending_text(rank, "a"), HasSubstr("context; last words: train: no data on rank 2"));
-  rank.cause = "no data on rank 2";
-  EXPECT_THAT(ending_text(rank, "a"), EndsWith("its first error: no data on rank 2"));
-}
-
-TEST(EndingText, OfAKillForLackOfMemory) {
-  RankEnded rank = ended(3, SIGKILL);
-  rank.out_of_memory = true;
-  rank.last_words = "loss 1.5";
-  EXPECT_EQ(
-      ending_text(rank, "b"),
-      "rank 3 (host b, pid 4711) was killed by signal 9 (SIGKILL), 12.3 s after its start; the "
-      "kernel has killed it for lack of memory (oom_kill of its cgroup has grown): start fewer "
-      "ranks on this host, or raise the limit (docker run --memory, sbatch --mem); last words: "
-      "loss 1.5");
-}
-
-TEST(EndingText, OfAProgramThatCannotBeStarted) {
-  RankEnded rank = ended(1, exited(127));
-  rank.pid = 0;
-  rank.failure = "./train: Permission denied";
-  EXPECT_EQ(ending_text(rank, "a"),
-            "rank 1 (host a) could not be started: ./train: Permission denied");
+TEST(EndingText, SaysHowARankEndedAndWhatItHasSaid) {
+  const std::vector<std::pair<RankEnded, std::string>> cases{
+      {changed(3, SIGKILL,
+               [](auto& rank) {
+                 rank.phase = "epoch 2, step 7";
+                 rank.last_words = "loss 1.5\nloss 1.4";
+               }),
+       "rank 3 (host b, pid 4711) was killed by signal 9 (SIGKILL), 12.3 s after its start, in "
+       "epoch 2, step 7; last words: loss 1.5 | loss 1.4"},
+      {changed(0, exited(3), [](auto& rank) { rank.cause = "no such file: data\x1b[31m"; }),
+       "rank 0 (host b, pid 4711) ended with exit status 3, 12.3 s after its start; its first "
+       "error: no such file: data[31m"},
+      // main() has said more of the error that it caught.
+      {changed(2, exited(12),
+               [](auto& rank) {
+                 rank.cause = "an exception left the scope";
+                 rank.last_words = "loss 1.5\ntrain: no data on rank 2";
+               }),
+       "rank 2 (host b, pid 4711) ended with exit status 12, 12.3 s after its start; its first "
+       "error: an exception left the scope; last words: train: no data on rank 2"},
+      {changed(2, exited(12),
+               [](auto& rank) {
+                 rank.cause = "no data on rank 2";
+                 rank.last_words = "loss 1.5\ntrain: no data on rank 2";
+               }),
+       "rank 2 (host b, pid 4711) ended with exit status 12, 12.3 s after its start; its first "
+       "error: no data on rank 2"},
+      {changed(3, SIGKILL,
+               [](auto& rank) {
+                 rank.out_of_memory = true;
+                 rank.last_words = "loss 1.5";
+               }),
+       "rank 3 (host b, pid 4711) was killed by signal 9 (SIGKILL), 12.3 s after its start; the "
+       "kernel has killed it for lack of memory (oom_kill of its cgroup has grown): start fewer "
+       "ranks on this host, or raise the limit (docker run --memory, sbatch --mem); last words: "
+       "loss 1.5"},
+      {changed(1, exited(127),
+               [](auto& rank) {
+                 rank.pid = 0;
+                 rank.failure = "./train: Permission denied";
+               }),
+       "rank 1 (host b) could not be started: ./train: Permission denied"}};
+  for (const auto& [rank, text] : cases) EXPECT_EQ(ending_text(rank, "b"), text);
 }
 
 TEST(EndedWell, NeedsAShutdownWhereThereWasAnInit) {
@@ -92,11 +102,6 @@ TEST(EndedWell, NeedsAShutdownWhereThereWasAnInit) {
   EXPECT_EQ(exit_status(rank), 0);
   EXPECT_FALSE(ended_well(ended(1, exited(2))));
   EXPECT_FALSE(ended_well(ended(1, SIGSEGV)));
-}
-
-TEST(ExitStatus, IsAsAShellHasIt) {
-  EXPECT_EQ(exit_status(ended(0, exited(3))), 3);
-  EXPECT_EQ(exit_status(ended(0, SIGSEGV)), 139);
 }
 
 TEST(FirstCause, IsTheEarliestOfThoseThatFailed) {
@@ -169,21 +174,17 @@ TEST(FirstCause, AKilledGuardComesBeforeThoseThatMissItsRank) {
   EXPECT_EQ(first_cause(all), 1U);
 }
 
-TEST(FirstCause, AnErrorIsAsOldAsItsRecord) {
+TEST(FirstCause, IsTheOldestErrorButASignalComesBeforeErrors) {
   std::vector<RankEnded> all{ended(0, exited(1), 10), ended(1, exited(1), 20)};
   all[0].cause_ns = 9;
   all[1].cause_ns = 5;
+  EXPECT_EQ(first_cause(all), 1U) << "an error is as old as its record";
+  all[1].cause_ns = 10;
+  EXPECT_EQ(first_cause(all), 0U);
+  all[1].status = SIGSEGV;
   EXPECT_EQ(first_cause(all), 1U);
-}
-
-TEST(FirstCause, WhoWroteToAPeerThatIsGoneComesAfterIt) {
-  const std::vector<RankEnded> all{ended(0, SIGPIPE, 1), ended(1, exited(7), 3)};
-  EXPECT_EQ(first_cause(all), 1U);
-}
-
-TEST(FirstCause, ASignalComesBeforeTheErrorsOfItsPeers) {
-  const std::vector<RankEnded> all{ended(0, exited(1), 10), ended(1, SIGSEGV, 20)};
-  EXPECT_EQ(first_cause(all), 1U);
+  all[1].status = SIGPIPE;
+  EXPECT_EQ(first_cause(all), 0U) << "it wrote to a peer that is gone";
 }
 
 TEST(FailedMpiInit, NamesTheComponentThatIsMissing) {
@@ -203,22 +204,19 @@ TEST(RankThatLeftBeforeInit, IsInOpenMpisParagraph) {
   EXPECT_EQ(rank_that_left_before_init(""), -1);
 }
 
-RankWaits nowhere(int rank) {
-  RankWaits waits;
-  waits.rank = rank;
-  return waits;
+RankSeen seen(int rank, internal::RecordState state) {
+  RankSeen seen;
+  seen.rank = rank;
+  seen.state = static_cast<std::uint8_t>(state);
+  return seen;
 }
 
-RankWaits in_init(int rank) {
-  RankWaits waits = nowhere(rank);
-  waits.initializing = true;
-  return waits;
+RankSeen in_init(int rank) {
+  return seen(rank, internal::RecordState::starting);
 }
 
-RankWaits in_shutdown(int rank) {
-  RankWaits waits = nowhere(rank);
-  waits.in_shutdown = true;
-  return waits;
+RankSeen in_shutdown(int rank) {
+  return seen(rank, internal::RecordState::in_shutdown);
 }
 
 /// A job of two ranks on hosts a and b, which have been started.
@@ -241,6 +239,12 @@ class JobEndingTest : public testing::Test {
     ended.last_words = words;
     ended.ended_ns = now.count();
     ending_.on_rank_ended(ended, rank == 0 ? "a" : "b", now);
+  }
+
+  /// The cause that is known at that time, and not before.
+  EndCause cause_at(Moment time) const {
+    EXPECT_FALSE(ending_.cause(time - Moment(1)));
+    return ending_.cause(time).value_or(EndCause{"none", -1});
   }
 
   const EndingLimits limits_;
@@ -275,12 +279,10 @@ TEST_F(JobEndingTest, AFailureIsNoEndUntilItIsExplained) {
 
 TEST_F(JobEndingTest, AnEarlierFailureIsAwaited) {
   end(1, exited(1), Moment(100));
-  EXPECT_FALSE(ending_.cause(Moment(99) + limits_.gather));
   end(0, SIGKILL, Moment(200));
-  const auto cause = ending_.cause(Moment(100) + limits_.gather);
-  ASSERT_TRUE(cause);
-  EXPECT_THAT(cause->text, HasSubstr("rank 0 (host a, pid 100) was killed by signal 9"));
-  EXPECT_EQ(cause->status, 137);
+  const EndCause cause = cause_at(Moment(100) + limits_.gather);
+  EXPECT_THAT(cause.text, HasSubstr("rank 0 (host a, pid 100) was killed by signal 9"));
+  EXPECT_EQ(cause.status, 137);
 }
 
 TEST_F(JobEndingTest, AnMpiThatDidNotStartIsNamed) {
@@ -292,10 +294,8 @@ TEST_F(JobEndingTest, AnMpiThatDidNotStartIsNamed) {
 
 TEST_F(JobEndingTest, WhatFollowsFromAnotherEndIsAwaitedForLonger) {
   end(1, SIGTERM, Moment(100), true);
-  EXPECT_FALSE(ending_.cause(Moment(99) + limits_.gather_consequences));
-  const auto cause = ending_.cause(Moment(100) + limits_.gather_consequences);
-  ASSERT_TRUE(cause);
-  EXPECT_THAT(cause->text, HasSubstr("rank 1 (host b"));
+  const EndCause cause = cause_at(Moment(100) + limits_.gather_consequences);
+  EXPECT_THAT(cause.text, HasSubstr("rank 1 (host b"));
 }
 
 TEST_F(JobEndingTest, AnMpirunThatAsksRanksToEndWithoutAReasonWasEndedItself) {
@@ -325,11 +325,13 @@ TEST_F(JobEndingTest, AKilledDaemonIsTheCauseOfWhatFollows) {
   ending_.on_daemon_ended(SIGKILL, "b", "; its ranks: 1", Moment(100));
   ending_.on_mpirun_ended(exited(1), Moment(150));
   end(1, SIGKILL, Moment(200), true);
-  const auto cause = ending_.cause(Moment(100) + limits_.gather);
-  ASSERT_TRUE(cause);
-  EXPECT_EQ(cause->text,
+  const EndCause cause = cause_at(Moment(100) + limits_.gather);
+  EXPECT_EQ(cause.text,
             "host b: MPI's daemon there was killed by signal 9 (SIGKILL); its ranks: 1");
-  EXPECT_EQ(cause->status, 137);
+  EXPECT_EQ(cause.status, 137);
+  JobEnding other(2, limits_);
+  other.on_daemon_ended(exited(1), "b", "", Moment(100));
+  EXPECT_FALSE(other.cause(Moment(60000))) << "one that exits is no cause";
 }
 
 TEST_F(JobEndingTest, AKilledMpirunIsTheCauseOfRanksThatExitShortlyBeforeItIsKnown) {
@@ -337,10 +339,9 @@ TEST_F(JobEndingTest, AKilledMpirunIsTheCauseOfRanksThatExitShortlyBeforeItIsKno
   end(1, exited(1), Moment(101));
   EXPECT_FALSE(ending_.cause(Moment(110))) << "mpirun's end is still to come";
   ending_.on_mpirun_ended(SIGKILL, Moment(150));
-  const auto cause = ending_.cause(Moment(150) + limits_.gather);
-  ASSERT_TRUE(cause);
-  EXPECT_EQ(cause->text, "mpirun was killed by signal 9 (SIGKILL)");
-  EXPECT_EQ(cause->status, 137);
+  const EndCause cause = cause_at(Moment(150) + limits_.gather);
+  EXPECT_EQ(cause.text, "mpirun was killed by signal 9 (SIGKILL)");
+  EXPECT_EQ(cause.status, 137);
 }
 
 TEST_F(JobEndingTest, ARankThatASignalEndedBeforeMpirunWasKilledIsTheCause) {
@@ -359,46 +360,34 @@ TEST_F(JobEndingTest, ARankThatExitedLongBeforeMpirunWasKilledIsTheCause) {
   EXPECT_EQ(cause->status, 3);
 }
 
-TEST_F(JobEndingTest, ADaemonThatExitsIsNoCause) {
-  ending_.on_daemon_ended(exited(1), "b", "", Moment(100));
-  EXPECT_FALSE(ending_.cause(Moment(60000)));
-}
-
 TEST_F(JobEndingTest, AnMpirunThatEndsBeforeItsRanksHasFailed) {
   ending_.on_output("not for the user");
   ending_.on_mpirun_ended(exited(0), Moment(100));
-  EXPECT_FALSE(ending_.cause(Moment(99) + limits_.gather_consequences));
-  const auto cause = ending_.cause(Moment(100) + limits_.gather_consequences);
-  ASSERT_TRUE(cause);
-  EXPECT_EQ(cause->text, "mpirun ended with exit status 0");
-  EXPECT_EQ(cause->status, 1);
+  const EndCause cause = cause_at(Moment(100) + limits_.gather_consequences);
+  EXPECT_EQ(cause.text, "mpirun ended with exit status 0");
+  EXPECT_EQ(cause.status, 1);
 }
 
 TEST_F(JobEndingTest, WhoLeftBeforeInitIsNamedWhereOthersStayInside) {
-  ending_.on_rank_waits(in_init(0), Moment(50));
+  ending_.on_rank_seen(in_init(0), Moment(50));
   end(1, exited(0), Moment(100), false, "bye");
-  EXPECT_FALSE(ending_.cause(Moment(99) + limits_.init_alone));
-  const auto cause = ending_.cause(Moment(100) + limits_.init_alone);
-  ASSERT_TRUE(cause);
-  EXPECT_THAT(cause->text, HasSubstr("rank 1 (host b, pid 101) ended with exit status 0"));
-  EXPECT_THAT(cause->text, HasSubstr(", before it called hora::init, in which the others waited "
-                                     "for it; last words: bye"));
-  EXPECT_EQ(cause->status, 1);
-  ending_.on_rank_waits(nowhere(0), Moment(150));
+  const EndCause cause = cause_at(Moment(100) + limits_.init_alone);
+  EXPECT_THAT(cause.text, HasSubstr("rank 1 (host b, pid 101) ended with exit status 0"));
+  EXPECT_THAT(cause.text, HasSubstr(", before it called hora::init, in which the others waited "
+                                    "for it; last words: bye"));
+  EXPECT_EQ(cause.status, 1);
+  ending_.on_rank_seen(seen(0, internal::RecordState::initialised), Moment(150));
   EXPECT_FALSE(ending_.cause(Moment(60000)));
 }
 
 TEST_F(JobEndingTest, WhoIsLateForInitIsNamedAndEndsTheJobAtLast) {
-  ending_.on_rank_waits(in_init(0), Moment(100));
+  ending_.on_rank_seen(in_init(0), Moment(100));
   EXPECT_FALSE(ending_.late_for_init(Moment(99) + limits_.waits.init_warning));
   EXPECT_EQ(ending_.late_for_init(Moment(100) + limits_.waits.init_warning),
             "rank 1 (host b, pid 101) has not called hora::init, in which other ranks wait: 0");
-  const Moment end = Moment(100) + limits_.waits.init + limits_.gather_consequences;
-  EXPECT_FALSE(ending_.cause(end - Moment(1)));
-  const auto cause = ending_.cause(end);
-  ASSERT_TRUE(cause);
-  EXPECT_THAT(cause->text, HasSubstr("wait: 0; longer than HORA_INIT_TIMEOUT allows, 300 s"));
-  EXPECT_EQ(cause->status, 1);
+  const EndCause cause = cause_at(Moment(100) + limits_.waits.init + limits_.gather_consequences);
+  EXPECT_THAT(cause.text, HasSubstr("wait: 0; longer than HORA_INIT_TIMEOUT allows, 300 s"));
+  EXPECT_EQ(cause.status, 1);
 }
 
 TEST_F(JobEndingTest, WhoHasEndedIsNotLateForInit) {
@@ -407,7 +396,7 @@ TEST_F(JobEndingTest, WhoHasEndedIsNotLateForInit) {
   JobEnding ending(2, limits);
   RankStarted started;
   ending.on_rank_started(started, "a");
-  ending.on_rank_waits(in_init(0), Moment(100));
+  ending.on_rank_seen(in_init(0), Moment(100));
   RankEnded ended;
   ended.rank = 1;
   ended.pid = 101;
@@ -418,48 +407,48 @@ TEST_F(JobEndingTest, WhoHasEndedIsNotLateForInit) {
 }
 
 TEST_F(JobEndingTest, AnInitOfAllThatDoesNotEndIsSaid) {
-  for (int rank = 0; rank < 2; ++rank) ending_.on_rank_waits(in_init(rank), Moment(100));
+  for (int rank = 0; rank < 2; ++rank) ending_.on_rank_seen(in_init(rank), Moment(100));
   const auto text = ending_.late_for_init(Moment(100) + limits_.waits.init_warning);
   ASSERT_TRUE(text);
   EXPECT_THAT(*text, HasSubstr("every rank that runs is still inside hora::init"));
 }
 
-TEST_F(JobEndingTest, InitWithoutLimitsMayTakeAnyTime) {
+TEST_F(JobEndingTest, WithoutLimitsInitAndShutdownMayTakeAnyTime) {
   EndingLimits limits;
   limits.waits = {.init_warning = Moment(0), .init = Moment(0), .stopped = Moment(0)};
   JobEnding ending(1, limits);
   RankStarted started;
   ending.on_rank_started(started, "a");
-  ending.on_rank_waits(in_init(0), Moment(100));
+  ending.on_rank_seen(in_init(0), Moment(100));
   EXPECT_FALSE(ending.late_for_init(Moment(10000000)));
   EXPECT_FALSE(ending.cause(Moment(10000000)));
+  JobEnding in_the_end(2, limits);
+  in_the_end.on_rank_seen(in_shutdown(0), Moment(100));
+  in_the_end.on_rank_stopped(1, true, Moment(100));
+  EXPECT_FALSE(in_the_end.cause(Moment(10000000)));
 }
 
 TEST_F(JobEndingTest, WhoIsStoppedWhileOthersAreInShutdownEndsTheJob) {
   ending_.on_rank_stopped(1, true, Moment(100));
   EXPECT_FALSE(ending_.cause(Moment(500000))) << "nobody waits there";
-  ending_.on_rank_waits(in_shutdown(0), Moment(500000));
-  EXPECT_FALSE(ending_.cause(Moment(499999) + limits_.waits.stopped));
-  const auto cause = ending_.cause(Moment(500000) + limits_.waits.stopped);
-  ASSERT_TRUE(cause);
-  EXPECT_EQ(cause->text,
+  ending_.on_rank_seen(in_shutdown(0), Moment(500000));
+  const EndCause cause = cause_at(Moment(500000) + limits_.waits.stopped);
+  EXPECT_EQ(cause.text,
             "rank 1 (host b, pid 101) is stopped (SIGSTOP or SIGTSTP), and other ranks wait in "
             "shutdown(): 0; longer than HORA_TIMEOUT allows, 60 s");
-  EXPECT_EQ(cause->status, 1);
+  EXPECT_EQ(cause.status, 1);
 }
 
 TEST_F(JobEndingTest, WhoIsStoppedInShutdownItselfEndsTheJob) {
-  for (int rank = 0; rank < 2; ++rank) ending_.on_rank_waits(in_shutdown(rank), Moment(100));
+  for (int rank = 0; rank < 2; ++rank) ending_.on_rank_seen(in_shutdown(rank), Moment(100));
   ending_.on_rank_stopped(0, true, Moment(200));
-  EXPECT_FALSE(ending_.cause(Moment(199) + limits_.waits.stopped));
-  const auto cause = ending_.cause(Moment(200) + limits_.waits.stopped);
-  ASSERT_TRUE(cause);
-  EXPECT_THAT(cause->text, HasSubstr("rank 0 (host a, pid 100) is stopped"));
-  EXPECT_THAT(cause->text, HasSubstr("wait in shutdown(): 1;"));
+  const EndCause cause = cause_at(Moment(200) + limits_.waits.stopped);
+  EXPECT_THAT(cause.text, HasSubstr("rank 0 (host a, pid 100) is stopped"));
+  EXPECT_THAT(cause.text, HasSubstr("wait in shutdown(): 1;"));
 }
 
 TEST_F(JobEndingTest, WhoRunsOnWhileOthersAreInShutdownMayTakeAnyTime) {
-  ending_.on_rank_waits(in_shutdown(0), Moment(100));
+  ending_.on_rank_seen(in_shutdown(0), Moment(100));
   EXPECT_FALSE(ending_.cause(Moment(10000000)));
   ending_.on_rank_stopped(1, true, Moment(10000000));
   ending_.on_rank_stopped(1, false, Moment(10000100));
@@ -467,22 +456,13 @@ TEST_F(JobEndingTest, WhoRunsOnWhileOthersAreInShutdownMayTakeAnyTime) {
 }
 
 TEST_F(JobEndingTest, AJobThatWasStoppedAsAWholeGoesOn) {
-  ending_.on_rank_waits(in_shutdown(0), Moment(100));
+  ending_.on_rank_seen(in_shutdown(0), Moment(100));
   for (int rank = 0; rank < 2; ++rank) ending_.on_rank_stopped(rank, true, Moment(200));
   EXPECT_FALSE(ending_.cause(Moment(10000000)));
   ending_.on_rank_stopped(0, false, Moment(10000000));
   EXPECT_FALSE(ending_.cause(Moment(10000001))) << "the other one may run again in a moment";
   ending_.on_rank_stopped(1, false, Moment(10000002));
   EXPECT_FALSE(ending_.cause(Moment(20000000)));
-}
-
-TEST_F(JobEndingTest, ShutdownWithoutALimitMayTakeAnyTime) {
-  EndingLimits limits;
-  limits.waits.stopped = Moment(0);
-  JobEnding ending(2, limits);
-  ending.on_rank_waits(in_shutdown(0), Moment(100));
-  ending.on_rank_stopped(1, true, Moment(100));
-  EXPECT_FALSE(ending.cause(Moment(10000000)));
 }
 
 TEST_F(JobEndingTest, OnlyTheEndOfALongOutputIsKept) {
@@ -494,27 +474,20 @@ TEST_F(JobEndingTest, OnlyTheEndOfALongOutputIsKept) {
 
 using Assignments = std::vector<SettingAssignment>;
 
-TEST(WaitLimits, AreTheSettingsDefaults) {
-  const WaitLimits limits = wait_limits({}, {});
-  EXPECT_EQ(limits.init_warning, Settings().stall_warning);
-  EXPECT_EQ(limits.init, Settings().init_timeout);
-  EXPECT_EQ(limits.stopped, Settings().timeout);
-}
-
-TEST(WaitLimits, FlagsComeBeforeTheEnvironment) {
+TEST(WaitLimits, AreTheSettingsOfFlagsBeforeTheEnvironments) {
+  const WaitLimits defaults = wait_limits({}, {});
+  EXPECT_EQ(defaults.init_warning, Settings().stall_warning);
+  EXPECT_EQ(defaults.init, Settings().init_timeout);
+  EXPECT_EQ(defaults.stopped, Settings().timeout);
   const Assignments flags{{"HORA_INIT_TIMEOUT", "7s"}, {"HORA_SPIN", "1us"}, {"HORA_TIMEOUT", "0"}};
   const Assignments environment{{"HORA_INIT_TIMEOUT", "9s"}, {"HORA_STALL_WARNING", "300ms"}};
   const WaitLimits limits = wait_limits(flags, environment);
   EXPECT_EQ(limits.init_warning, Moment(300));
   EXPECT_EQ(limits.init, Moment(7000));
   EXPECT_EQ(limits.stopped, Moment(0));
-}
-
-TEST(WaitLimits, WhatIsWrongIsTheRanksError) {
-  const Assignments environment{{"HORA_INIT_TIMEOUT", "soon"}, {"HORA_STALL_WARNING", "2s"}};
-  const WaitLimits limits = wait_limits({}, environment);
-  EXPECT_EQ(limits.init_warning, Moment(2000));
-  EXPECT_EQ(limits.init, Settings().init_timeout);
+  // What is wrong is the ranks' error.
+  EXPECT_EQ(wait_limits({}, Assignments{{"HORA_INIT_TIMEOUT", "soon"}}).init,
+            Settings().init_timeout);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What is loaded where files are damaged, missing or old, on this node or another, and errors.
+// Loads where files are damaged, missing or old, on this node or another, and errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/torch.h>

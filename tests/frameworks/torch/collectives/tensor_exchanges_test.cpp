@@ -23,7 +23,7 @@ const std::vector<torch::ScalarType> all_types{
     torch::kHalf, torch::kBFloat16, torch::kFloat, torch::kDouble, torch::kInt,
     torch::kLong, torch::kByte,     torch::kChar,  torch::kShort,  torch::kBool};
 
-/// What `rank` gives: [rows, 3], each row another number.
+/// Contribution of `rank`: [rows, 3], each row another number.
 torch::Tensor rows_of(int rank, std::int64_t rows, torch::ScalarType type = torch::kFloat) {
   return (torch::arange(rows * 3).view({rows, 3}) + 10 * rank).to(type);
 }

@@ -140,7 +140,7 @@ class OptimizerState : public testing::TestWithParam<Kind> {};
 INSTANTIATE_TEST_SUITE_P(All, OptimizerState, testing::ValuesIn(kinds()),
                          [](const auto& kind) { return kind.param.name; });
 
-// What comes after the broadcast is what the root alone would have done: state and options are its.
+// Steps after the broadcast are the root's own: state and options are its.
 void expect_goes_on_as_root(const Context& world, const Kind& kind, int steps_of_root,
                             int steps_of_others) {
   const int root = world.size() - 1;

@@ -1,11 +1,10 @@
-#include "frameworks/torch/collectives/value_bytes.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <limits>
 
+#include "frameworks/torch/collectives/objects.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal::test {

@@ -23,7 +23,7 @@ struct Numbers : torch::data::datasets::BatchDataset<Numbers, std::vector<std::s
   std::size_t count;
 };
 
-/// What a pass over a loader gives.
+/// Samples of a pass over a loader.
 template <class Loader>
 std::vector<std::vector<std::size_t>> pass(Loader& loader) {
   std::vector<std::vector<std::size_t>> batches;

@@ -33,7 +33,7 @@ std::vector<DistributedSampler> on_all_ranks(std::size_t samples,
   return ranks;
 }
 
-/// What all ranks take in one step.
+/// Samples of all ranks in one step.
 Samples step_of(const std::vector<DistributedSampler>& ranks, std::size_t step) {
   Samples all;
   for (const DistributedSampler& sampler : ranks) {
@@ -44,7 +44,7 @@ Samples step_of(const std::vector<DistributedSampler>& ranks, std::size_t step) 
   return all;
 }
 
-/// What all ranks take in steps begin .. end-1.
+/// Samples of all ranks in steps begin .. end-1.
 Samples steps_of(const std::vector<DistributedSampler>& ranks, std::size_t begin, std::size_t end) {
   Samples all;
   for (std::size_t step = begin; step < end; ++step) {

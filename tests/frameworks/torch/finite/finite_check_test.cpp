@@ -324,5 +324,65 @@ TEST_F(FiniteCheckTest, ItIsMadeBeforeTheOptimizerAsWell) {
   optimizer.zero_grad();
 }
 
+/// Checks of losses, as "", "Inf" or "NaN".
+class LossCheck : public testing::TestWithParam<torch::ScalarType> {
+ protected:
+  std::string check(const torch::Tensor& loss) {
+    const auto found = finite_.check(loss);
+    return !found ? "" : found->is_nan ? "NaN" : "Inf";
+  }
+  torch::Tensor ones(torch::IntArrayRef shape) const { return torch::ones(shape, GetParam()); }
+
+  const Context world_ = init();
+  FiniteCheck finite_{world_, torch::OrderedDict<std::string, torch::Tensor>(), kSkip};
+};
+
+TEST_P(LossCheck, EveryPlaceIsLookedAt) {
+  for (const std::int64_t place : {0, 1, 63, 64, 999, 1000}) {
+    for (const double sign : {1.0, -1.0}) {
+      torch::Tensor values = ones({1001});
+      EXPECT_EQ(check(values), "");
+      values[place] = sign * kInfinity;
+      EXPECT_EQ(check(values), "Inf") << place;
+      values[(place + 500) % 1001] = -sign * kInfinity;
+      EXPECT_EQ(check(values), "Inf") << "of both signs";
+      values[1000 - place] = kNan;
+      EXPECT_EQ(check(values), "NaN") << place;
+    }
+  }
+}
+
+TEST_P(LossCheck, ASumThatOverflowsIsFinite) {
+  const double largest = GetParam() == torch::kDouble ? std::numeric_limits<double>::max()
+                         : GetParam() == torch::kHalf ? 65504.0
+                                                      : 3.3e38;
+  EXPECT_EQ(check(torch::full({1000}, largest, GetParam())), "");
+  EXPECT_EQ(check(torch::full({1000}, -largest, GetParam())), "");
+}
+
+TEST_P(LossCheck, StridesThatAreNotDense) {
+  torch::Tensor values = ones({8, 6});
+  values[3][4] = kInfinity;
+  EXPECT_EQ(check(values.t()), "Inf");
+  EXPECT_EQ(check(values.slice(1, 4, 5)), "Inf");
+  EXPECT_EQ(check(values.slice(1, 0, 4)), "");
+  EXPECT_EQ(check(values[3][4].expand({5, 5})), "Inf");
+  EXPECT_EQ(check(values.narrow(0, 0, 0)), "") << "no values";
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, LossCheck,
+                         testing::Values(torch::kFloat, torch::kDouble, torch::kHalf,
+                                         torch::kBFloat16),
+                         [](const auto& type) { return std::string(toString(type.param)); });
+
+TEST_F(FiniteCheckTest, ComplexGradientsAreLookedAt) {
+  const auto weight = torch::zeros({2}, torch::requires_grad().dtype(torch::kComplexFloat));
+  FiniteCheck finite(world_, {{"weight", weight}}, kSkip);
+  for (const double value : {1.0, kInfinity}) {
+    weight.backward(torch::complex(torch::ones({2}), torch::full({2}, value)));
+    EXPECT_EQ(finite.check({}).has_value(), value == kInfinity);
+  }
+}
+
 }  // namespace
 }  // namespace hora::internal::test

@@ -68,7 +68,7 @@ const Kind kKinds[] = {
     adamw("AdamWAmsgrad", AdamWOptions(0.013).amsgrad(true).weight_decay(0.3)),
 };
 
-/// Of all that one pass takes: types, orders in memory, lengths around the vector registers'; then
+/// All that one pass takes: types, orders in memory, lengths around the vector registers'; then
 /// what LibTorch steps.
 Tensors parameters() {
   torch::manual_seed(seed());
@@ -126,7 +126,7 @@ bool square_roots_are_right() {
   return right;
 }
 
-/// Of a few steps by a rate of .02 at most, whose updates are at most some 10 times that.
+/// For a few steps by a rate of .02 at most, whose updates are at most some 10 times that.
 void expect_close(const torch::Tensor& actual, const torch::Tensor& expected, int step) {
   const bool single = expected.scalar_type() == torch::kFloat;
   const double epsilon = single ? 0x1p-23 : 0x1p-52;

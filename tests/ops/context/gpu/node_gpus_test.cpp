@@ -5,116 +5,90 @@
 #include <hora/error.h>
 
 #include <cstdlib>
+#include <numeric>
 #include <vector>
 
 #include "ops/cuda/functions.h"
+#include "ops/mpi/environment.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
+#include "tests/support/threads/thread_bootstrap.h"
 
 namespace hora::internal {
 namespace {
 
-using testing::HasSubstr;
-using enum CudaSupport;
-
-DeviceStagingChoice choose(CudaAwareMpi setting, const std::vector<CudaSupport>& by_rank,
-                           int nodes = 2) {
-  return choose_device_staging(setting, by_rank, nodes);
-}
-
-TEST(DeviceStagingChoice, AutomaticWhereEveryRankSaysYes) {
-  const auto choice = choose(CudaAwareMpi::automatic, {yes, yes, yes});
-  EXPECT_TRUE(choice.on_device);
-  EXPECT_FALSE(choice.doubtful);
-  EXPECT_THAT(choice.reason, HasSubstr("straight into MPI"));
-}
-
-TEST(DeviceStagingChoice, AutomaticNamesTheRankThatDoesNot) {
-  const auto no_rank = choose(CudaAwareMpi::automatic, {yes, yes, no, unknown});
-  EXPECT_FALSE(no_rank.on_device);
-  EXPECT_THAT(no_rank.reason, HasSubstr("pinned host memory: MPI on rank 2 says"));
-  const auto unknown_rank = choose(CudaAwareMpi::automatic, {yes, unknown});
-  EXPECT_FALSE(unknown_rank.on_device);
-  EXPECT_THAT(unknown_rank.reason, HasSubstr("rank 1 cannot be asked"));
-}
-
-TEST(DeviceStagingChoice, OnIsBelievedButDoubtedAloud) {
-  const auto sure = choose(CudaAwareMpi::on, {yes, yes});
-  EXPECT_TRUE(sure.on_device);
-  EXPECT_FALSE(sure.doubtful);
-  const auto doubtful = choose(CudaAwareMpi::on, {yes, no});
-  EXPECT_TRUE(doubtful.on_device);
-  EXPECT_TRUE(doubtful.doubtful);
-  EXPECT_THAT(doubtful.reason, HasSubstr("though MPI on rank 1 says that it takes no GPU memory"));
-}
-
-TEST(DeviceStagingChoice, OffIsOff) {
-  const auto choice = choose(CudaAwareMpi::off, {yes, yes});
-  EXPECT_FALSE(choice.on_device);
-  EXPECT_THAT(choice.reason, HasSubstr("HORA_CUDA_AWARE_MPI=off"));
-}
-
-TEST(DeviceStagingChoice, NotForMoreNodesThanTheKernelSums) {
-  constexpr auto kMost = static_cast<int>(DeviceReduction::kMaximumInputs);
-  for (const auto setting : {CudaAwareMpi::automatic, CudaAwareMpi::on}) {
-    EXPECT_TRUE(choose(setting, {yes}, kMost).on_device);
-    EXPECT_FALSE(choose(setting, {yes}, kMost + 1).on_device);
-  }
-}
-
 using testing::AllOf;
-using enum GpuNetwork;
+using testing::ElementsAre;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
 
-const NetworkFacts kNothing{};
-const NetworkFacts kInfiniBand{
-    .net = {}, .plugin = {}, .ib_disable = {}, .active_ports = {"mlx5_0 port 1", "mlx5_1 port 1"}};
-
-NetworkFacts with(NetworkFacts facts, std::string NetworkFacts::*field, const char* value) {
-  facts.*field = value;
-  return facts;
-}
-
-TEST(NcclNetwork, IsSocketsWithoutAnActivePortOrAPlugin) {
-  EXPECT_EQ(network_of(kNothing).name, "");
-  EXPECT_THAT(network_of(kNothing).reason, HasSubstr("no port is active in /sys/class/infiniband"));
-  EXPECT_EQ(network_of(with(kNothing, &NetworkFacts::net, "IB")).name, "")
-      << "named, but not there";
-}
-
-TEST(NcclNetwork, IsInfiniBandWhereAPortIsActiveAndItIsNotDisabled) {
-  EXPECT_EQ(network_of(kInfiniBand),
-            (NcclNetwork{.name = "InfiniBand or RoCE", .reason = "mlx5_0 port 1 is active"}));
-  EXPECT_EQ(network_of(with(kInfiniBand, &NetworkFacts::ib_disable, "0")).name,
-            "InfiniBand or RoCE");
-  for (const char* value : {"1", "2"}) {
-    const auto disabled = network_of(with(kInfiniBand, &NetworkFacts::ib_disable, value));
-    EXPECT_EQ(disabled.name, "");
-    EXPECT_EQ(disabled.reason, std::string("NCCL_IB_DISABLE=") + value);
+TEST(DeviceStagingChoice, FollowsTheSettingAndMpi) {
+  using enum CudaSupport;
+  constexpr auto kMost = static_cast<int>(DeviceReduction::kMaximumInputs);
+  const struct {
+    CudaAwareMpi setting;
+    std::vector<CudaSupport> by_rank;
+    int nodes;
+    bool on_device, doubtful;
+    const char* reason;
+  } kCases[] = {
+      {CudaAwareMpi::automatic, {yes, yes, yes}, 2, true, false, "straight into MPI"},
+      {CudaAwareMpi::automatic, {yes, no, unknown}, 2, false, false, "memory: MPI on rank 1 says"},
+      {CudaAwareMpi::automatic, {yes, unknown}, 2, false, false, "rank 1 cannot be asked"},
+      {CudaAwareMpi::on, {yes, yes}, 2, true, false, ""},
+      {CudaAwareMpi::on,
+       {yes, no},
+       2,
+       true,
+       true,
+       "MPI on rank 1 says that it takes no GPU memory"},
+      {CudaAwareMpi::off, {yes, yes}, 2, false, false, "HORA_CUDA_AWARE_MPI=off"},
+      {CudaAwareMpi::automatic, {yes}, kMost, true, false, ""},
+      {CudaAwareMpi::on, {yes}, kMost, true, false, ""},
+      {CudaAwareMpi::automatic, {yes}, kMost + 1, false, false, ""},
+      {CudaAwareMpi::on, {yes}, kMost + 1, false, false, ""},
+  };
+  for (const auto& tested : kCases) {
+    const auto choice = choose_device_staging(tested.setting, tested.by_rank, tested.nodes);
+    EXPECT_EQ(choice.on_device, tested.on_device) << choice.reason;
+    EXPECT_EQ(choice.doubtful, tested.doubtful) << choice.reason;
+    EXPECT_THAT(choice.reason, HasSubstr(tested.reason));
   }
 }
 
-TEST(NcclNetwork, IsThatWhichIsNamed) {
-  for (const char* name : {"Socket", "socket"}) {
-    EXPECT_EQ(network_of(with(kInfiniBand, &NetworkFacts::net, name)).name, "") << name;
+TEST(NcclNetwork, IsThatWhichNcclTakes) {
+  const std::string fast = "InfiniBand or RoCE";
+  const struct {
+    const char *net, *plugin, *ib_disable;
+    bool has_ports;
+    std::string name;
+    const char* reason;
+  } kCases[] = {
+      {"", "", "", false, "", "no port is active in /sys/class/infiniband"},
+      {"IB", "", "", false, "", ""},
+      {"", "", "", true, fast, "mlx5_0 port 1 is active"},
+      {"", "", "0", true, fast, ""},
+      {"", "", "1", true, "", "NCCL_IB_DISABLE=1"},
+      {"", "", "2", true, "", "NCCL_IB_DISABLE=2"},
+      {"Socket", "", "", true, "", ""},
+      {"socket", "", "", true, "", ""},
+      {"ib", "", "", true, fast, ""},
+      {"AWS Libfabric", "", "", false, "AWS Libfabric", "NCCL_NET=AWS Libfabric"},
+      {"", "ofi", "1", true, "the plugin ofi", "NCCL_NET_PLUGIN=ofi"},
+      {"IB", "ofi", "", true, fast, ""},
+      {"", "none", "", true, fast, ""},
+  };
+  for (const auto& tested : kCases) {
+    NetworkFacts facts{tested.net, tested.plugin, tested.ib_disable, {}};
+    if (tested.has_ports) facts.active_ports = {"mlx5_0 port 1", "mlx5_1 port 1"};
+    const NcclNetwork network = network_of(facts);
+    EXPECT_EQ(network.name, tested.name) << &tested - kCases;
+    EXPECT_THAT(network.reason, HasSubstr(tested.reason)) << &tested - kCases;
   }
-  for (const char* name : {"IB", "ib"}) {
-    EXPECT_EQ(network_of(with(kInfiniBand, &NetworkFacts::net, name)).name, "InfiniBand or RoCE");
-  }
-  EXPECT_EQ(network_of(with(kNothing, &NetworkFacts::net, "AWS Libfabric")),
-            (NcclNetwork{.name = "AWS Libfabric", .reason = "NCCL_NET=AWS Libfabric"}));
 }
 
-TEST(NcclNetwork, IsThePluginsWhereNoneIsNamed) {
-  const NetworkFacts facts = with(kInfiniBand, &NetworkFacts::plugin, "ofi");
-  EXPECT_EQ(network_of(facts),
-            (NcclNetwork{.name = "the plugin ofi", .reason = "NCCL_NET_PLUGIN=ofi"}));
-  EXPECT_EQ(network_of(with(facts, &NetworkFacts::ib_disable, "1")).name, "the plugin ofi")
-      << "another network than NCCL's own";
-  EXPECT_EQ(network_of(with(facts, &NetworkFacts::net, "IB")).name, "InfiniBand or RoCE");
-  EXPECT_EQ(network_of(with(kInfiniBand, &NetworkFacts::plugin, "none")).name,
-            "InfiniBand or RoCE");
-}
-
-TEST(NetworkFactsOfARank, AreOfItsEnvironment) {
+TEST(NcclNetwork, FactsAreOfTheEnvironment) {
   ::setenv("NCCL_NET", "IB", 1);
   ::setenv("NCCL_NET_PLUGIN", "ofi", 1);
   ::setenv("NCCL_IB_DISABLE", "1", 1);
@@ -128,64 +102,44 @@ TEST(NetworkFactsOfARank, AreOfItsEnvironment) {
   EXPECT_EQ(network_facts().net, "");
 }
 
-const NcclNetwork kFast = network_of(kInfiniBand);
-const NcclNetwork kSockets = network_of(kNothing);
+const NcclNetwork kFast{.name = "InfiniBand or RoCE", .reason = "mlx5_0 port 1 is active"};
+const NcclNetwork kSockets{.name = {}, .reason = "no port is active"};
 
-GpuNetworkChoice choose(GpuNetwork setting, const std::vector<NcclNetwork>& by_rank,
-                        const std::string& shared = "") {
-  return choose_gpu_network(setting, by_rank, shared);
+TEST(GpuNetworkChoice, FollowsTheSettingAndTheRanksNetworks) {
+  using enum GpuNetwork;
+  const NcclNetwork other{.name = "other", .reason = "NCCL_NET=other"};
+  const struct {
+    GpuNetwork setting;
+    std::vector<NcclNetwork> by_rank;
+    const char* shared;
+    bool by_nccl;
+    const char* reason;
+  } kCases[] = {
+      {automatic, {kFast, kFast}, "", true, "InfiniBand or RoCE (mlx5_0 port 1 is active) on rank"},
+      {automatic,
+       {kFast, kFast, kSockets, kSockets},
+       "",
+       false,
+       "through MPI: on rank 2 NCCL has sockets alone (no port is active"},
+      {automatic, {kSockets, kFast}, "", false, "HORA_GPU_NETWORK=nccl overrides that"},
+      {automatic, {kFast, other}, "", false, "on rank 1 NCCL has other (NCCL_NET=other), and on"},
+      {automatic, {kFast, kFast}, "ranks share", false, "through MPI: ranks share"},
+      {mpi, {kFast, kFast}, "", false, "HORA_GPU_NETWORK=mpi"},
+      {nccl, {kSockets, kFast}, "", true, "HORA_GPU_NETWORK=nccl"},
+      {nccl, {kSockets, kFast}, "", true, "sockets alone"},
+  };
+  for (const auto& tested : kCases) {
+    const auto choice = choose_gpu_network(tested.setting, tested.by_rank, tested.shared);
+    EXPECT_EQ(choice.by_nccl, tested.by_nccl) << choice.reason;
+    EXPECT_THAT(choice.reason, HasSubstr(tested.reason));
+  }
 }
-
-TEST(GpuNetworkChoice, AutomaticWhereEveryRankHasTheSameNetwork) {
-  const auto choice = choose(automatic, {kFast, kFast, kFast});
-  EXPECT_TRUE(choice.by_nccl);
-  EXPECT_THAT(choice.reason,
-              AllOf(HasSubstr("through NCCL"),
-                    HasSubstr("InfiniBand or RoCE (mlx5_0 port 1 is active) on rank 0")));
-}
-
-TEST(GpuNetworkChoice, AutomaticNamesTheRankThatHasSockets) {
-  const auto choice = choose(automatic, {kFast, kFast, kSockets, kSockets});
-  EXPECT_FALSE(choice.by_nccl);
-  EXPECT_THAT(choice.reason,
-              AllOf(HasSubstr("through MPI: on rank 2 NCCL has sockets alone (no port is active"),
-                    HasSubstr("HORA_GPU_NETWORK=nccl overrides that")));
-  EXPECT_THAT(choose(automatic, {kSockets, kFast}).reason, HasSubstr("on rank 0 NCCL has sockets"));
-}
-
-TEST(GpuNetworkChoice, AutomaticNamesRanksThatDiffer) {
-  const NcclNetwork other = network_of(with(kNothing, &NetworkFacts::net, "other"));
-  const auto choice = choose(automatic, {kFast, other});
-  EXPECT_FALSE(choice.by_nccl);
-  EXPECT_THAT(choice.reason, HasSubstr("on rank 1 NCCL has other (NCCL_NET=other), and on rank 0 "
-                                       "InfiniBand or RoCE"));
-}
-
-TEST(GpuNetworkChoice, AutomaticSharesNoGpu) {
-  const auto choice = choose(automatic, {kFast, kFast}, "ranks 0 and 1 share the GPU");
-  EXPECT_FALSE(choice.by_nccl);
-  EXPECT_THAT(choice.reason, HasSubstr("through MPI: ranks 0 and 1 share the GPU"));
-}
-
-TEST(GpuNetworkChoice, WhatIsSetHolds) {
-  const auto by_mpi = choose(mpi, {kFast, kFast});
-  EXPECT_FALSE(by_mpi.by_nccl);
-  EXPECT_THAT(by_mpi.reason, HasSubstr("HORA_GPU_NETWORK=mpi"));
-  const auto by_nccl = choose(nccl, {kSockets, kFast});
-  EXPECT_TRUE(by_nccl.by_nccl);
-  EXPECT_THAT(by_nccl.reason,
-              AllOf(HasSubstr("HORA_GPU_NETWORK=nccl"), HasSubstr("sockets alone")));
-}
-
-using testing::Not;
 
 GpuIdentity gpu(const std::string& bus_id, const std::string& uuid,
-                const std::string& nccl_host = "") {
-  return {.host = "alpha", .nccl_host = nccl_host, .bus_id = bus_id, .uuid = uuid};
+                const std::string& nccl_host = "", bool shares = false) {
+  return {
+      .host = "alpha", .nccl_host = nccl_host, .bus_id = bus_id, .uuid = uuid, .shares = shares};
 }
-
-const Topology kOneNode{{{0, 1, 2}}};
-const Topology kNodesOfOne{{{0}, {1}, {2}}};
 
 TEST(GpuIdentity, TellsDevicesApart) {
   test::FakeNcclWorld world;
@@ -211,60 +165,38 @@ TEST(GpuIdentity, FailuresOfItsCallsAreErrors) {
 }
 
 TEST(GpuIdentity, SurvivesTheWayToOtherRanks) {
-  GpuIdentity identity = gpu("0000:17:00.0", "u", "host1");
-  EXPECT_EQ(gpu_from_lines(to_lines(identity)), identity);
-  identity.nccl_host.clear();
-  identity.shares = true;
-  EXPECT_EQ(gpu_from_lines(to_lines(identity)), identity);
+  for (const auto& identity : {gpu("0000:17:00.0", "u", "host1"), gpu("1", "u", "", true)}) {
+    EXPECT_EQ(gpu_from_lines(to_lines(identity)), identity);
+  }
 }
 
-TEST(SharedGpu, ThereIsNoneWhereEachRankHasItsOwn) {
-  EXPECT_EQ(shared_gpu({gpu("1", "a"), gpu("2", "b"), gpu("3", "c")}, kOneNode), "");
-}
-
-TEST(SharedGpu, IsNamedWithHostRanksAndWhatToDo) {
-  const std::string text = shared_gpu({gpu("1", "a"), gpu("2", "b"), gpu("1", "a")}, kOneNode);
+TEST(SharedGpu, IsWhatNcclRefuses) {
+  const Topology node{{{0, 1, 2}}};
+  const Topology nodes_of_one{{{0}, {1}, {2}}};
+  EXPECT_EQ(shared_gpu({gpu("1", "a"), gpu("2", "b"), gpu("3", "c")}, node), "");
+  const std::string text = shared_gpu({gpu("1", "a"), gpu("2", "b"), gpu("1", "a")}, node);
   EXPECT_THAT(text, AllOf(HasSubstr("ranks 0 and 2"), HasSubstr("host alpha"),
                           HasSubstr("share the GPU 1 (a)"), HasSubstr("start fewer ranks"),
                           HasSubstr("HORA_RANKS_PER_NODE=1"), HasSubstr("NCCL_HOSTID")));
-  EXPECT_THAT(shared_gpu({gpu("1", "a"), gpu("1", "a"), gpu("1", "a")}, kOneNode),
-              HasSubstr("ranks 0, 1 and 2"));
-}
-
-TEST(SharedGpu, PartsOfOneGpuAreNotOneGpuButNcclRefusesThemToo) {
-  const std::string text = shared_gpu({gpu("1", "a"), gpu("1", "b"), gpu("2", "c")}, kOneNode);
-  EXPECT_THAT(text, AllOf(HasSubstr("ranks 0 and 1"), HasSubstr("have parts (MIG) of the GPU 1"),
-                          Not(HasSubstr("share the GPU"))));
-}
-
-TEST(SharedGpu, NodesOfOneRankMayShare) {
-  EXPECT_EQ(shared_gpu({gpu("1", "a"), gpu("1", "a"), gpu("1", "a")}, kNodesOfOne), "");
-}
-
-TEST(SharedGpu, HostsThatOnlyNcclSeesMayShare) {
-  EXPECT_EQ(shared_gpu({gpu("1", "a", "h0"), gpu("1", "a", "h1"), gpu("2", "b")}, kOneNode), "");
-  EXPECT_NE(shared_gpu({gpu("1", "a", "h0"), gpu("1", "a", "h0"), gpu("2", "b")}, kOneNode), "");
-}
-
-TEST(SharedGpu, ANewerNcclMayBeToldToTakeThem) {
-  GpuIdentity sharing = gpu("1", "a");
-  sharing.shares = true;
-  EXPECT_EQ(shared_gpu({sharing, sharing, sharing}, kOneNode), "");
+  const std::vector<GpuIdentity> all(3, gpu("1", "a"));
+  EXPECT_THAT(shared_gpu(all, node), HasSubstr("ranks 0, 1 and 2"));
+  EXPECT_EQ(shared_gpu(all, nodes_of_one), "");
+  EXPECT_THAT(shared_gpu({gpu("1", "a"), gpu("1", "b"), gpu("2", "c")}, node),
+              AllOf(HasSubstr("ranks 0 and 1 on host alpha have parts (MIG) of the GPU 1"),
+                    Not(HasSubstr("share the GPU"))));
+  EXPECT_EQ(shared_gpu({gpu("1", "a", "h0"), gpu("1", "a", "h1"), gpu("2", "b")}, node), "");
+  EXPECT_NE(shared_gpu({gpu("1", "a", "h0"), gpu("1", "a", "h0"), gpu("2", "b")}, node), "");
+  EXPECT_EQ(shared_gpu(std::vector(3, gpu("1", "a", "", true)), node), "") << "a newer NCCL";
 }
 
 TEST(SharedOverNodes, IsTheSameDeviceOnOneHostOfNccls) {
   EXPECT_EQ(shared_over_nodes({gpu("1", "a"), gpu("1", "b"), gpu("2", "c")}), "")
       << "the GPUs of two hosts may have one bus id";
   EXPECT_THAT(shared_over_nodes({gpu("1", "b"), gpu("1", "a"), gpu("1", "a")}),
-              AllOf(HasSubstr("ranks 1 and 2 on host alpha"), HasSubstr("share the GPU 1 (a)")));
+              HasSubstr("ranks 1 and 2 on host alpha share the GPU 1 (a)"));
   EXPECT_EQ(shared_over_nodes({gpu("1", "a", "h0"), gpu("1", "a", "h1")}), "");
-  GpuIdentity sharing = gpu("1", "a");
-  sharing.shares = true;
-  EXPECT_EQ(shared_over_nodes({sharing, sharing}), "");
+  EXPECT_EQ(shared_over_nodes(std::vector(2, gpu("1", "a", "", true))), "");
 }
-
-using testing::ElementsAre;
-using testing::EndsWith;
 
 constexpr GpuLink kUnknown{LinkKind::unknown, 0};
 constexpr GpuLink kSame{LinkKind::same, 0};
@@ -273,9 +205,13 @@ constexpr GpuLink kPcie{LinkKind::pcie, 1};
 constexpr GpuLink kNvlink{LinkKind::nvlink, 0};
 
 /// A node whose links are the given ones, in the order 0-1, 0-2, .., 1-2, ..
-NodeGpus node_of(int gpus, const std::vector<GpuLink>& pairs) {
-  NodeGpus node{
-      .node = 1, .host = "alpha", .ranks = {}, .bus_ids = {}, .links = {}, .transports = {}};
+NodeGpus node_of(int gpus, const std::vector<GpuLink>& pairs, NcclTransports transports = {}) {
+  NodeGpus node{.node = 1,
+                .host = "alpha",
+                .ranks = {},
+                .bus_ids = {},
+                .links = {},
+                .transports = transports};
   node.links.assign(static_cast<std::size_t>(gpus),
                     std::vector<GpuLink>(static_cast<std::size_t>(gpus), kSame));
   auto next = pairs.begin();
@@ -295,69 +231,104 @@ TEST(GpuLinks, AreWhatCudaSaysOfEachPeer) {
   options.peers = {{.bus_id = "0000:81:00.0"},
                    {.bus_id = "0000:82:00.0", .performance_rank = 1, .native_atomics = false},
                    {.bus_id = "0000:83:00.0", .access = false}};
-  const test::FakeGpu gpu(world, options);
+  test::FakeGpu gpu(world, options);
   const std::vector<std::string> bus_ids = {"0000:01:00.0", "0000:81:00.0", "0000:82:00.0",
                                             "0000:83:00.0", "0000:84:00.0"};
   EXPECT_THAT(links_from(gpu.cuda(), 0, bus_ids),
               ElementsAre(kSame, kNvlink, kPcie, kNone, kUnknown));
   EXPECT_EQ(gpu.cuda().get_last_error(), cudaSuccess) << "left for the application";
-}
-
-TEST(GpuLinks, AreUnknownWhereACallFails) {
   for (const char* call :
        {"device_get_by_pci_bus_id", "device_can_access_peer", "device_get_p2p_attribute"}) {
-    test::FakeNcclWorld world;
-    test::FakeGpuOptions options;
-    options.peers = {{.bus_id = "0000:81:00.0"}};
-    test::FakeGpu gpu(world, options);
     gpu.fail(call, 1, cudaErrorUnknown);
-    const std::vector<std::string> bus_ids = {"0000:81:00.0"};
-    EXPECT_THAT(links_from(gpu.cuda(), 0, bus_ids), ElementsAre(kUnknown)) << call;
+    EXPECT_THAT(links_from(gpu.cuda(), 0, std::span(bus_ids).subspan(1, 1)), ElementsAre(kUnknown))
+        << call;
     EXPECT_EQ(gpu.cuda().get_last_error(), cudaSuccess) << call;
   }
 }
 
-TEST(GpuLinks, OneGpuHasNone) {
+TEST(GpuLinks, AreDescribedInOneLine) {
   EXPECT_EQ(describe(node_of(1, {})), "node 1 on alpha: GPUs of rank 4 0000:00:00.0");
-}
-
-TEST(GpuLinks, AllAlikeTakeOneWord) {
   EXPECT_EQ(describe(node_of(3, {kNvlink, kNvlink, kNvlink})),
             "node 1 on alpha: GPUs of rank 4 0000:00:00.0, rank 5 0000:01:00.0, rank 6 "
             "0000:02:00.0; links: all NVLink (performance rank 0); NCCL: P2P");
-}
-
-TEST(GpuLinks, TheCommonestComesLastWithoutItsPairs) {
-  const std::string text = describe(node_of(4, {kNvlink, kPcie, kPcie, kPcie, kPcie, kNvlink}));
-  EXPECT_THAT(
-      text,
-      HasSubstr(
-          "links: NVLink (performance rank 0) 4-5 6-7, all others PCIe (performance rank 1)"));
-  EXPECT_THAT(text, EndsWith("NCCL: P2P; P2P or, between far GPUs, SHM"));
-}
-
-TEST(GpuLinks, WithoutAccessNcclGoesOverSharedMemory) {
+  EXPECT_THAT(describe(node_of(4, {kNvlink, kPcie, kPcie, kPcie, kPcie, kNvlink})),
+              AllOf(HasSubstr("links: NVLink (performance rank 0) 4-5 6-7, all others PCIe "
+                              "(performance rank 1)"),
+                    EndsWith("NCCL: P2P; P2P or, between far GPUs, SHM")));
   EXPECT_THAT(describe(node_of(2, {kNone})), EndsWith("links: all no peer access; NCCL: SHM"));
-}
-
-TEST(GpuLinks, WhatOneSideKnowsCounts) {
   NodeGpus node = node_of(2, {kUnknown});
   EXPECT_THAT(describe(node),
               AllOf(HasSubstr("all unknown (not visible to each other)"), EndsWith("unknown")));
   node.links[1][0] = kNvlink;
-  EXPECT_THAT(describe(node), HasSubstr("all NVLink (performance rank 0)"));
+  EXPECT_THAT(describe(node), HasSubstr("all NVLink (performance rank 0)")) << "one side knows";
+  EXPECT_THAT(describe(node_of(2, {kNvlink}, {.p2p = false})), EndsWith("NCCL: SHM"));
+  EXPECT_THAT(describe(node_of(2, {kNvlink}, {.p2p = false, .shm = false})),
+              EndsWith("NCCL: network"));
+  EXPECT_THAT(describe(node_of(2, {kNvlink}, {.one_host = false})), EndsWith("NCCL: network"));
 }
 
-TEST(GpuLinks, TheEnvironmentForbidsTransports) {
-  NodeGpus node = node_of(2, {kNvlink});
-  node.transports.p2p = false;
-  EXPECT_THAT(describe(node), EndsWith("NCCL: SHM"));
-  node.transports.shm = false;
-  EXPECT_THAT(describe(node), EndsWith("NCCL: network"));
-  node.transports = {.p2p = true, .shm = true, .one_host = false};
-  EXPECT_THAT(describe(node), EndsWith("NCCL: network"));
+/// Ranks as threads, each with a fake GPU of its own world, so that all have the same bus id.
+class GpuAgreement : public testing::TestWithParam<int> {
+ protected:
+  template <class F>
+  void run(const F& body) const {
+    test::run_ranks(std::vector<int>(static_cast<std::size_t>(GetParam()), 0), body);
+  }
+};
+
+TEST_P(GpuAgreement, RanksOfANodeOnOneGpuAreRefusedEverywhere) {
+  Topology node;
+  Topology nodes_of_one;
+  node.ranks_of_node.emplace_back();
+  for (int rank = 0; rank < GetParam(); ++rank) {
+    node.ranks_of_node[0].push_back(rank);
+    nodes_of_one.ranks_of_node.push_back({rank});
+  }
+  run([&](Bootstrap& world) {
+    test::FakeNcclWorld nccl;
+    test::FakeGpu gpu(nccl);
+    test::expect_error(ErrorCode::invalid_use,
+                       AllOf(HasSubstr("ranks 0"), HasSubstr("share the GPU 0000:01:00.0")),
+                       [&] { check_gpus(gpu.cuda(), world, node, 0); });
+    const auto by_rank = check_gpus(gpu.cuda(), world, nodes_of_one, 0);
+    ASSERT_EQ(by_rank.size(), static_cast<std::size_t>(GetParam()));
+    EXPECT_NO_THROW(report_links(gpu.cuda(), world, nodes_of_one, 0, by_rank));
+  });
 }
+
+TEST_P(GpuAgreement, AllRanksDecideAlikeWhereDataLies) {
+  run([&](Bootstrap& world) {
+    Settings settings;
+    settings.cuda_aware_mpi = CudaAwareMpi::on;
+    EXPECT_TRUE(agree_on_device_staging(world, CudaSupport::no, settings, 2));
+    EXPECT_FALSE(agree_on_device_staging(world, CudaSupport::yes, settings, 1))
+        << "nothing travels between nodes";
+    settings.cuda_aware_mpi = CudaAwareMpi::automatic;
+    const auto own = world.rank() == world.size() - 1 ? CudaSupport::no : CudaSupport::yes;
+    EXPECT_FALSE(agree_on_device_staging(world, own, settings, 2)) << "one says no";
+  });
+}
+
+TEST_P(GpuAgreement, AllRanksDecideAlikeByWhichNetwork) {
+  run([&](Bootstrap& world) {
+    using enum GpuNetwork;
+    std::vector<GpuIdentity> gpus;
+    for (int rank = 0; rank < GetParam(); ++rank) gpus.push_back(gpu("1", std::to_string(rank)));
+    EXPECT_TRUE(agree_on_gpu_network(world, kSockets, nccl, 2, gpus));
+    EXPECT_FALSE(agree_on_gpu_network(world, kFast, nccl, 1, gpus)) << "nothing is between nodes";
+    EXPECT_TRUE(agree_on_gpu_network(world, kFast, automatic, 2, gpus));
+    const NcclNetwork& own = world.rank() == world.size() - 1 ? kSockets : kFast;
+    EXPECT_FALSE(agree_on_gpu_network(world, own, automatic, 2, gpus)) << "one has sockets";
+    gpus.back().uuid = gpus.front().uuid;
+    EXPECT_FALSE(agree_on_gpu_network(world, kFast, automatic, 2, gpus));
+    test::expect_error(
+        ErrorCode::invalid_use,
+        AllOf(HasSubstr("HORA_GPU_NETWORK=nccl: ranks 0 and"), HasSubstr("share the GPU 1 (0)")),
+        [&] { agree_on_gpu_network(world, kFast, nccl, 2, gpus); });
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(, GpuAgreement, testing::Values(2, 3));
 
 }  // namespace
-
 }  // namespace hora::internal

@@ -75,9 +75,8 @@ struct CheckpointLoadOptions {
 /// Saves what has been added to it, and loads it. docs/training.md, "Checkpoints", has the files,
 /// what survives what, and which bits and ranks a resumed training has.
 ///
-/// save() copies tensors to host memory that is kept, exchanges a message and returns; another
-/// thread computes checksums and writes. load() checks every byte before it changes anything, and
-/// holds all of the checkpoint in host memory on each rank.
+/// save() copies tensors to host memory that is kept; another thread computes checksums and writes.
+/// load() holds all of the checkpoint in host memory on each rank.
 ///
 /// Collective: construct, add the same parts in the same order, save(), load() and wait() on every
 /// rank of the world. Parts, and what they were given, must outlive it and stay where they are.
@@ -127,8 +126,7 @@ class Checkpoint {
                  CheckpointScope scope = CheckpointScope::shared);
 
   /// Copies all, then writes it in the background; between steps of all optimizers. Waits for the
-  /// save before; where that has failed on any rank, throws its error on every rank, and saves
-  /// nothing.
+  /// save before; where that has failed on any rank, throws on every rank, and saves nothing.
   void save(const CheckpointPosition& position, const CheckpointSaveOptions& options = {});
 
   /// Loads the newest complete checkpoint, and returns its position; nothing where there is none at

@@ -7,13 +7,12 @@
 ///     hora::broadcast_(world, weight, {.name = "weight", .root = 0});        // in place
 ///     torch::Tensor all = hora::allgather(world, predictions, {.name = "predictions"});
 ///
-/// Names that end in `_` work in place; others leave their argument alone. Results of allreduce and
-/// broadcast keep its memory format; others lie in hora's memory, until the last tensor on it goes.
-/// On a GPU all is ordered after the current stream, and wait() makes the current stream wait, not
-/// the host; other results than allreduce's and broadcast's are for the stream of the submission.
-///
-/// Autograd differentiates blocking calls out of place, as Horovod does; docs/training.md,
-/// "Autograd", says how. Thread rule: any thread; a handle, one thread at a time.
+/// Names that end in `_` work in place. Results of allreduce and broadcast keep the memory format;
+/// others lie in hora's memory, until the last tensor on it goes. On a GPU all is ordered after the
+/// current stream, and wait() makes the current stream wait, not the host; other results than
+/// allreduce's and broadcast's are for the stream of the submission. Autograd differentiates
+/// blocking calls out of place: docs/training.md, "Autograd". Thread rule: any thread; a handle,
+/// one thread at a time.
 #pragma once
 
 #include <hora/export.h>

@@ -41,8 +41,7 @@ enum class Sharding {
   /// its share of every bucket's elements, steps these, and gathers the others.
   state,
   /// state; with an optimizer of hora::optim (for another one a warning), on the CPU among ranks of
-  /// one node, step() averages, updates and hands out the parameters in one pass, unless something
-  /// wants the averages before: synchronize(), clip_grad_norm_(), GradScaler or a closure.
+  /// one node, step() averages, updates and hands out the parameters in one pass.
   fused,
   /// fused; hooks of backward() update a bucket as soon as all ranks have its gradients. Until
   /// step() nothing may use these parameters; calls that want averages are Error(invalid_use).
@@ -105,24 +104,17 @@ struct OptimizerStatistics {
 
 /// Averages gradients over all ranks while backward still runs, then lets the wrapped optimizer
 /// step, which stays the user's, with schedulers and groups. Its parameters must be among
-/// named_parameters; named ones that no group holds are left alone. A parameter without a gradient
-/// on this rank counts as zero; where no rank has one, `.grad` stays undefined. docs/training.md,
-/// "Rules", has more: devices, other memory, steps left out, destruction.
+/// named_parameters. docs/training.md has the rules: missing gradients, devices, other memory,
+/// steps left out, destruction.
 ///
-/// Collective: construct, backward and step on every rank of the process set; names, shapes, types,
-/// memory order and options must agree, else every rank throws the same Error(mismatch). Every rank
-/// calls zero_grad() and step() equally often, also without backward(); ranks that are in different
-/// steps all throw the same Error(mismatch), before any gradient of the step is used.
+/// Collective: construct, backward and step on every rank of the process set, zero_grad() and
+/// step() equally often; names, shapes, types, memory order and options must agree, else every rank
+/// throws the same Error(mismatch). The context and the wrapped optimizer must outlive it, and stay
+/// where they are. A parameter has one at a time. Thread rule: one thread at a time (backward()
+/// included).
 ///
-/// Destroyed after backward() without step(), it discards that step: waits for the other ranks,
-/// with a warning, for at most twice HORA_STALL_WARNING; while an exception unwinds, for nothing.
-/// The context and the wrapped optimizer must outlive it, and stay where they are. A parameter has
-/// one DistributedOptimizer at a time. Thread rule: one thread at a time (backward() included).
-///
-/// Errors: Error(invalid_argument) for duplicate or missing names, parameters unknown to
-/// named_parameters, sparse gradients, a type, device or shape changed later, devices this build
-/// has no data path for, options out of range or not for this optimizer; Error(invalid_use) out of
-/// a backward() too many before step() or synchronize(), and of one that was moved from.
+/// Errors: Error(invalid_argument) for names, parameters, gradients, devices or options that do not
+/// serve; Error(invalid_use) out of a backward() too many before step() or synchronize().
 class DistributedOptimizer {
  public:
   DistributedOptimizer(const Context& context, torch::optim::Optimizer& optimizer,
@@ -133,17 +125,16 @@ class DistributedOptimizer {
   DistributedOptimizer& operator=(DistributedOptimizer&&) noexcept;
 
   /// Makes every `.grad` undefined. After backward() without step() it discards that step, which
-  /// all ranks must do: waits like synchronize() first; a rank without backward() in it calls that.
-  /// Throws Error(invalid_use) where parameters have changed since, as by the wrapped step().
+  /// all ranks must do, also those without backward() in it: waits like synchronize() first. Throws
+  /// Error(invalid_use) where parameters have changed since, as by the wrapped step().
   void zero_grad();
   /// Waits until all gradients are averaged. step() calls it.
   void synchronize();
   /// synchronize(), unless that was done since the last backward, then the wrapped step().
   void step();
   /// The wrapped step() with a closure that calls zero_grad(), computes the loss, calls backward(),
-  /// may clip, and returns the loss, one floating-point element. Gradients and the loss, which the
-  /// optimizer gets, are averaged (op sum: summed) at each call: LBFGS decides the same on every
-  /// rank where all compute alike. Returns the average of the first losses. Empty: step().
+  /// may clip, and returns the loss, one floating-point element. Gradients and losses are averaged
+  /// (op sum: summed) at each call. Returns the average of the first losses. Empty: step().
   torch::Tensor step(const torch::optim::Optimizer::LossClosure& closure);
 
   /// Keeps its method's effect. Guards may nest, move, end in any order, and outlive the optimizer.
@@ -165,17 +156,16 @@ class DistributedOptimizer {
   void set_backward_passes_per_step(int passes);
 
   /// synchronize(), unless that was done; then multiplies all averaged gradients by
-  /// max_norm / (norm + 1e-6) where their global 2-norm is more than max_norm > 0; on a GPU the
-  /// factor is rounded to their type. Returns the norm, the same on every rank. Collective.
+  /// max_norm / (norm + 1e-6) where their global 2-norm is more than max_norm > 0. Returns the
+  /// norm, the same on every rank. Collective.
   double clip_grad_norm_(double max_norm);
 
   /// Waits until every rank's share of the parameters is here (options.overlap_parameter_gather).
   void complete_parameters();
 
-  /// Without more data on this rank: blocks until all have called it, and takes part in others'
-  /// averages with zeros meanwhile (they divide by the set's size). Then all get the parameters and
-  /// state of the rank that called it last, whose world rank it returns, for broadcast_buffers().
-  /// Throws Error(invalid_use) with sharding, buffers or hook.
+  /// Without more data on this rank: takes part in others' averages with zeros until all have
+  /// called it; then all get the parameters and state of the rank that called it last, whose world
+  /// rank it returns. Throws Error(invalid_use) with sharding, buffers or hook.
   int join();
 
   torch::optim::Optimizer& wrapped();

@@ -58,15 +58,14 @@ struct NonFinite {
 /// averaged or compressed; check() sends 8 bytes. Works beside a DistributedOptimizer with any
 /// options, or without. On a GPU check() waits for the device, as loss.item() does.
 ///
-/// zero_grad() of each optimizer, on every rank, discards a found step; nothing that step() changes
-/// has changed. BatchNorm's averages and a hook's error memory have: `skip` makes such a gradient
-/// zero on a CPU; on a GPU that memory is lost. Not found are sums of finite gradients that
-/// overflow, of passes or of ranks, and the results of hooks registered later.
+/// zero_grad() of each optimizer, on every rank, discards a found step. BatchNorm's averages have
+/// changed, and a hook's error memory on a GPU. Not found are sums of finite gradients that
+/// overflow, and the results of hooks registered later.
 ///
 /// Collective: constructed with the same options and names on every rank of the set, else all throw
 /// the same Error(mismatch). The context must outlive it and stay where it is. Parameters that
-/// become trainable are looked at after the next check(). Joined ranks count as finite. Thread
-/// rule: one thread at a time, not during backward().
+/// become trainable are looked at after the next check(). Thread rule: one thread at a time, not
+/// during backward().
 class FiniteCheck {
  public:
   FiniteCheck(const Context& context,
@@ -77,9 +76,8 @@ class FiniteCheck {
   FiniteCheck& operator=(FiniteCheck&&) noexcept;
 
   /// Between a step's last backward() and step(): returns the finding of any rank since the last
-  /// check(), if any. `loss`: floating-point, any shape, of several passes their sum; undefined:
-  /// gradients alone. Collective. Throws by `policy`, naming rank and tensor;
-  /// Error(invalid_argument) for a loss of another type; what allreduce() throws.
+  /// check(), if any. `loss`: floating-point, any shape; undefined: gradients alone. Collective.
+  /// Throws by `policy`, naming rank and tensor, and what allreduce() throws.
   std::optional<NonFinite> check(const torch::Tensor& loss);
 
  private:

@@ -27,11 +27,9 @@ struct GradScalerState {
 ///       scaler.update();
 ///     }
 ///
-/// While it lives the optimizers expect gradients of a loss that it has scaled, else an error.
 /// `.grad` holds divided averages after unscale_(), step() or synchronize(): clip between
-/// unscale_() and step(). Optimizers of one loss share one, `GradScaler scaler({&a, &b})`: all step
-/// or none. Gradients above 1e38 / ranks (float32, bfloat16) count as not finite: averaging could
-/// overflow.
+/// unscale_() and step(). Optimizers of one loss share one: all step or none. Gradients above
+/// 1e38 / ranks (float32, bfloat16) count as not finite: averaging could overflow.
 ///
 /// step() and unscale_() wait for the device. Collective: the same options on every rank, else all
 /// throw the same Error(mismatch). The optimizers must outlive it (they may be moved), and have one

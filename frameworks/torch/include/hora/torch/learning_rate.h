@@ -53,8 +53,8 @@ double learning_rate(const LearningRateOptions& options, double epoch) noexcept;
 double learning_rate(const LearningRateOptions& options, std::int64_t step,
                      std::int64_t steps_per_epoch) noexcept;
 
-/// Sets rates; keeps nothing but its options. Constructor: Error(invalid_argument) for options out
-/// of range, and steps_per_epoch below 1. Thread rule: any thread, as for the optimizer.
+/// Sets rates. Constructor: Error(invalid_argument) for options out of range, and steps_per_epoch
+/// below 1. Thread rule: any thread, as for the optimizer.
 class LearningRateSchedule {
  public:
   LearningRateSchedule(const LearningRateOptions& options, std::int64_t steps_per_epoch);

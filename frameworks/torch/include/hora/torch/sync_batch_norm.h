@@ -17,12 +17,9 @@ namespace HORA_EXPORT hora {
 
 /// As torch::nn::BatchNorm1d, 2d and 3d, [N, C] or [N, C, ...], with their options, parameters,
 /// buffers and names. In training it normalises over all ranks of the set, whose batches may differ
-/// in size or be empty; running statistics are the same bits everywhere. Evaluation sends nothing.
-/// The input's gradient is that of all ranks' losses added up; weight and bias get this rank's
-/// share, which DistributedOptimizer reduces.
-///
-/// Statistics in float32 (float64 for float64), put together in float64 after Chan, Golub and
-/// LeVeque (1979). On a GPU the host waits only where this rank has less than two values a channel.
+/// in size or be empty; running statistics are the same bits everywhere, put together in float64
+/// after Chan, Golub and LeVeque (1979). Evaluation sends nothing. The input's gradient is that of
+/// all ranks' losses added up; weight and bias get this rank's share.
 ///
 /// Collective in training: forward on every rank, backward on all or none, modules constructed in
 /// the same order. The context must outlive module and graphs, and stay where it is. Errors:

@@ -1,0 +1,658 @@
+// A single leader: the values by which it decides, and its reactions to single events.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/negotiation/leader.h"
+#include "tests/support/seed.h"
+
+namespace hora::internal {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::SizeIs;
+using testing::StartsWith;
+
+Signature shaped(std::int64_t extent, OperationKind kind = OperationKind::allreduce) {
+  return {.kind = kind, .shape = {extent}};
+}
+
+Mail mail(MailKind kind, const std::string& name = {}) {
+  return {.kind = kind, .name = name, .signature = {}, .location = {}};
+}
+Mail report(const std::string& name, std::int64_t extent) {
+  return {.kind = MailKind::report, .name = name, .signature = shaped(extent), .location = {}};
+}
+
+Up ready(Id id) {
+  return {.ready = {id}};
+}
+/// A child's report for its whole subtree.
+Up below(const std::string& name, std::int64_t extent = 8) {
+  return {.reports = {{name, {{shaped(extent), {}}}}}};
+}
+
+/// One leader beside a control block of the ready bits of one id.
+struct LeaderUnderTest : Leader {
+  LeaderUnderTest(const Topology& topology, int node, ProcessSet set = kWorld,
+                  Duration warning_interval = {})
+      : Leader(topology, node, 16,
+               {.retire = [](Id, bool) { return true; },
+                .last_run = [](Id) { return std::uint64_t{0}; },
+                .ready_ranks = [this](Id) { return ready_ranks; }},
+               set, warning_interval) {}
+
+  /// Reports `name` by every local rank and child, and gives the id that the root assigns.
+  Id assign(const std::string& name, int local_size, const std::vector<int>& children) {
+    for (int r = 0; r < local_size; ++r) on_mail(r, report(name, 8), 0s);
+    for (const int child : children) on_up(child, below(name), 0s);
+    return take(0s).decisions.at(0).assigned.at(0).id;
+  }
+
+  LocalRanks ready_ranks;
+};
+
+const Topology two_nodes_of_two{{{0, 1}, {2, 3}}};
+
+/// A full clock over `capacity` ids, and when each has run.
+struct Full {
+  explicit Full(int capacity) : clock(capacity) {
+    while (const auto id = clock.unused()) clock.assign(*id, 0);
+  }
+  std::optional<Id> next() {
+    return clock.next(
+        [&](Id id) {
+          ++steps;
+          return runs[slot_of(id)];
+        },
+        [&](Id id) { return !busy.contains(id); });
+  }
+  void run(Id id) { runs[slot_of(id)] = ++time; }
+
+  IdClock clock;
+  std::map<int, std::uint64_t> runs;  ///< by slot
+  std::set<Id> busy;
+  std::uint64_t time = 0;
+  std::size_t steps = 0;
+};
+
+TEST(IdClock, FindsTheOneThatCanBeGivenUpOrNothing) {
+  Full full(5);
+  for (Id id = 0; id < 5; ++id) full.run(id);
+  full.busy = {0, 1, 3, 4};
+  EXPECT_EQ(full.next(), Id{2});
+  full.busy.insert(2);
+  full.steps = 0;
+  EXPECT_EQ(full.next(), std::nullopt);
+  EXPECT_LE(full.steps, 10u);
+}
+
+// An id in use is not given up while there is anything else, whatever the order of the rest.
+TEST(IdClock, KeepsAWorkingSetBesideNamesThatComeAndGo) {
+  constexpr int kCapacity = 64;
+  Full full(kCapacity);
+  auto random = test::generator();
+  std::set<Id> working;
+  while (working.size() < kCapacity / 2) working.insert(static_cast<Id>(random() % kCapacity));
+  for (int round = 0; round < 1000; ++round) {
+    for (const Id id : working) full.run(id);
+    const auto given_up = full.next();
+    ASSERT_TRUE(given_up);
+    ASSERT_FALSE(working.contains(*given_up));
+    const Id again = make_id(slot_of(*given_up), generation_of(*given_up) + 1);
+    full.clock.assign(again, full.runs[slot_of(again)]);
+  }
+}
+
+/// Asks for new names of a leader of one node, and counts its checks of its ids.
+class NewNames : public testing::TestWithParam<int> {
+ protected:
+  NewNames()
+      : leader_({{{0}}}, 0, GetParam(),
+                {.retire = [this](Id, bool) { return ++questions_ > 0; },
+                 .last_run =
+                     [this](Id id) {
+                       ++questions_;
+                       return runs_[slot_of(id)];
+                     },
+                 .ready_ranks = [](Id) { return LocalRanks(); }}) {
+    for (int i = 0; i < GetParam(); ++i) add();
+    questions_ = 0;
+  }
+  Id add() {
+    leader_.on_mail(0, report("t" + std::to_string(names_++), 8), Duration{});
+    return leader_.take(Duration{}).decisions.at(0).assigned.at(0).id;
+  }
+
+  int names_ = 0;
+  std::size_t questions_ = 0;
+  std::map<int, std::uint64_t> runs_;  ///< by slot
+  Leader leader_;
+};
+INSTANTIATE_TEST_SUITE_P(Capacities, NewNames, testing::Values(16, 1024, 16384));
+
+TEST_P(NewNames, CostTheSameHoweverManyIdsThereAreAndPayForTheRunsBetweenThem) {
+  constexpr std::size_t kNames = 3000;
+  std::uint64_t time = 0;
+  auto random = test::generator();
+  for (const std::size_t runs : {0, 3}) {
+    questions_ = 0;
+    for (std::size_t i = 0; i < kNames; ++i) {
+      add();
+      for (std::size_t run = 0; run < runs; ++run) {
+        runs_[static_cast<int>(random() % static_cast<std::size_t>(GetParam()))] = ++time;
+      }
+    }
+    EXPECT_LE(questions_, (4 + runs) * kNames);
+  }
+}
+
+// Between the last arriver's bit and its announcement all bits are set: a decision then would leave
+// the announcement over, as if the ranks were ready for the next time.
+TEST(LeaderReadiness, AFullMaskCountsOnlyOnceItIsAnnounced) {
+  LeaderUnderTest root(two_nodes_of_two, 0);
+  const Id id = root.assign("g", 2, {1});
+  root.ready_ranks = 3;
+  root.on_up(1, below("g", 7), 0s);
+  root.on_watched_arrivals();
+  EXPECT_TRUE(root.take(0s).decisions.empty());
+  root.ready_ranks = 0;
+  root.on_node_ready(id);
+  const auto decisions = root.take(0s).decisions;
+  ASSERT_EQ(decisions.size(), 1u);
+  ASSERT_EQ(decisions[0].failed.size(), 1u);
+  EXPECT_TRUE(decisions[0].failed[0].has_id);
+  EXPECT_EQ(decisions[0].failed[0].text,
+            mismatch_text({"g", {{shaped(8), {0, 1}}, {shaped(7), {2, 3}}}}));
+
+  // Nothing of the failed round is left: the child alone is not enough.
+  root.on_up(1, ready(id), 0s);
+  EXPECT_TRUE(root.take(0s).decisions.empty());
+  root.on_node_ready(id);
+  ASSERT_EQ(root.take(0s).decisions.at(0).run, std::vector<Id>{id});
+}
+
+// Whoever brings other extents: a rank of the leader's node, or one below.
+TEST(LeaderReadiness, WhatIsResizedOnSomeRankIsResizedForAll) {
+  LeaderUnderTest root(two_nodes_of_two, 0);
+  const Id id = root.assign("g", 2, {1});
+  const auto resized = [&](bool here, bool below) {
+    root.on_node_ready(id, {}, here);
+    root.on_up(1, {.ready = {id}, .resized = below ? std::vector{id} : std::vector<Id>{}}, 0s);
+    const auto decisions = root.take(0s).decisions;
+    EXPECT_EQ(decisions.at(0).run, std::vector<Id>{id});
+    EXPECT_EQ(decisions.at(0).only_runs(), decisions.at(0).resized.empty());
+    return decisions.at(0).resized == std::vector<Id>{id};
+  };
+  EXPECT_TRUE(resized(true, false));
+  EXPECT_FALSE(resized(false, false)) << "that was the time before";
+  EXPECT_TRUE(resized(false, true));
+  EXPECT_TRUE(resized(true, true));
+  EXPECT_FALSE(resized(false, false));
+}
+
+// The child counted ready bits of an id that the root has given up: those ranks report again, so
+// the report is void, whichever of the two messages arrived first.
+TEST(LeaderReadiness, AReportThatCountsAnIdIsVoidOnceTheIdIsGivenUp) {
+  const Topology topology{{{0}, {1, 2}}};
+  LeaderUnderTest root(topology, 0);
+  const Id old = root.assign("g", 1, {1});
+  for (int n = 0; n < 16; ++n) root.assign("filler" + std::to_string(n), 1, {1});
+  // "g" was the least recently used of 16 ids, so the 17th name has taken its slot.
+  root.on_up(1, {.reports = {{"g", {{shaped(8), {1}}, {shaped(7), {2}}}, old}}}, 0s);
+  root.on_mail(0, report("g", 8), 0s);
+  EXPECT_TRUE(root.take(0s).decisions.empty());
+  root.on_up(1, {.reports = {{"g", {{shaped(8), {1}}, {shaped(7), {2}}}}}}, 0s);
+  EXPECT_EQ(root.take(0s).decisions.at(0).failed.at(0).text,
+            mismatch_text({"g", {{shaped(8), {0, 1}}, {shaped(7), {2}}}}));
+}
+
+TEST(LeaderReadiness, ANameAgreedOnByCountingItsIdIsDecidedOnceItsRanksHaveReported) {
+  LeaderUnderTest root(Topology{{{0, 1}}}, 0);
+  const Id id = root.assign("g", 2, {});
+  root.ready_ranks = 0b01;
+  root.on_mail(1, report("g", 8), 0s);
+  const auto first = root.take(0s).decisions;
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(first[0].retired, std::vector<Id>{id});
+  EXPECT_TRUE(first[0].assigned.empty());
+
+  root.ready_ranks = 0;
+  root.on_mail(0, report("g", 8), 0s);
+  const auto second = root.take(0s).decisions;
+  ASSERT_EQ(second.size(), 1u);
+  ASSERT_EQ(second[0].assigned.size(), 1u);
+  EXPECT_EQ(second[0].assigned[0].name, "g");
+}
+
+// No engine joins with something in flight, but messages are not trusted.
+TEST(LeaderReadiness, ANameThatNoRankReportsAgainIsNotReportedWhenAllHaveJoined) {
+  const Topology topology{{{0}, {1}, {2}, {3}}};  // 3 is below 2
+  LeaderUnderTest leader(topology, 2);
+  const Signature gathered = shaped(8, OperationKind::allgather);
+  leader.on_decision({.assigned = {{"g", 5, {}, gathered}}});
+  leader.on_up(3, ready(5), 0s);
+  leader.on_mail(0, mail(MailKind::joined), 0s);
+  const auto first = leader.take(0s).up.reports;
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(first[0].counted, Id{5});
+  leader.on_decision({.number = 1, .retired = {5}});
+  leader.on_up(3, {.joined = {3}}, 0s);
+  const auto up = leader.take(0s).up;
+  EXPECT_TRUE(up.reports.empty());
+  EXPECT_EQ(up.joined, std::vector<int>{3});
+}
+
+// A rank that answers others' ready bits may say so after all have joined.
+TEST(LeaderReadiness, ARefusalOfAJoinThatHasEndedIsNone) {
+  LeaderUnderTest leader(two_nodes_of_two, 1);
+  const Signature gathered = shaped(8, OperationKind::allgather);
+  leader.on_decision({.assigned = {{"g", 5, {}, gathered}}});
+  leader.ready_ranks = 0b01;
+  Mail refusal{.kind = MailKind::report, .name = "g", .signature = {}, .location = kNowhere};
+  refusal.signature.kind = OperationKind::join;
+  leader.on_mail(1, refusal, 0s);
+  EXPECT_TRUE(leader.take(0s).up.reports.empty());
+  leader.on_mail(1, mail(MailKind::joined), 0s);
+  leader.on_mail(1, refusal, 0s);
+  const auto reports = leader.take(0s).up.reports;
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_EQ(reports[0].values.size(), 2u) << "its node disagrees";
+}
+
+std::string long_name(int n) {
+  return std::string(1000, 'n') + std::to_string(n);
+}
+
+// A decision must fit into the node's log, however much there is to decide.
+TEST(LeaderReadiness, LongDecisionsAreCut) {
+  constexpr int kNames = 4000;
+  for (const bool agreed : {true, false}) {
+    const Topology topology{{{0, 1}}};
+    Leader root(topology, 0, kNames,
+                {.retire = [](Id, bool) { return true; },
+                 .last_run = [](Id) { return std::uint64_t{0}; },
+                 .ready_ranks = [](Id) { return LocalRanks(); }});
+    for (int n = 0; n < kNames; ++n) {
+      root.on_mail(0, report(long_name(n), 8), 0s);
+      root.on_mail(1, report(long_name(n), agreed ? 8 : 7), 0s);
+    }
+    int told = 0;
+    for (auto output = root.take(0s); !output.decisions.empty(); output = root.take(0s)) {
+      for (const Decision& decision : output.decisions) {
+        EXPECT_LT(encode(decision).size(), kDecisionBytes + kDecisionBytes / 4);
+        EXPECT_GT(encode(decision).size(), told + 1200 < kNames ? kDecisionBytes / 2 : 0);
+        for (const Assigned& assigned : decision.assigned) {
+          ASSERT_EQ(assigned.name, long_name(told++));
+        }
+        for (const Failed& failed : decision.failed) ASSERT_EQ(failed.name, long_name(told++));
+      }
+    }
+    EXPECT_EQ(told, kNames);
+  }
+}
+
+TEST(LeaderReadiness, TellsUpWhoCameLastAndTheRootSaysOfAll) {
+  LeaderUnderTest leader(Topology{{{0}, {1, 2}}}, 1);
+  leader.on_mail(0, report("g", 8), 0s);
+  leader.on_mail(1, report("g", 8), 0s);
+  leader.take(0s);
+  const Id own = make_id(3, 0);
+  leader.on_decision({.assigned = {{"g", own, {}}}});
+  leader.take(0s);
+  leader.on_node_ready(own, {2, 7ms, 3ms});
+  const Up up = leader.take(0s).up;
+  EXPECT_EQ(up.ready, std::vector<Id>{own});
+  EXPECT_EQ(up.last, (std::vector<LastReady>{{2, 3000}}));
+
+  LeaderUnderTest root(two_nodes_of_two, 0);
+  const Id id = root.assign("g", 2, {1});
+  for (int round = 0; round < 2; ++round) {
+    root.on_node_ready(id, {1, 10ms, 5ms});
+    root.on_up(1, {.ready = {id}, .last = {{2, 9000}}}, 12ms);
+    const auto arrivals = root.take(12ms).arrivals;
+    ASSERT_EQ(arrivals.size(), 1u);
+    EXPECT_EQ(arrivals[0].first, id);
+    EXPECT_EQ(arrivals[0].second, (LastArrival{2, 12ms, 2ms})) << "after rank 1, round " << round;
+  }
+}
+
+const TreePosition reporting_root(two_nodes_of_two, 0);
+
+ReportedName nothing_yet() {
+  return {.local = std::vector<std::optional<Signature>>(2), .locations = {}};
+}
+
+TEST(ReportedName, WhoHasJoinedIsNamedOnlyWhereTheOperationNeedsAll) {
+  const Signature gathered = shaped(8, OperationKind::allgather);
+  Signature join;
+  join.kind = OperationKind::join;
+  JoinedRanks joined;
+  joined.add({2, 3});
+  for (const Signature& signature : {shaped(8), gathered}) {
+    ReportedName reported = nothing_yet();
+    for (auto& local : reported.local) local = signature;
+    EXPECT_TRUE(reported.complete(nullptr, joined, reporting_root));
+    Report expected{"g", {{signature, {0, 1}}}};
+    if (signature == gathered) expected.values.push_back({join, {2, 3}});
+    EXPECT_EQ(merged_report("g", reported, nullptr, reporting_root), expected);
+  }
+}
+
+constexpr Id kFirst = make_id(3, 0);
+
+/// The second of two nodes, where "g" has an id, and all ranks have reported "h", one "i".
+class LeaderProblems : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : {"g", "h"}) {
+      for (int r = 0; r < 2; ++r) leader_.on_mail(r, report(name, 8), 0s);
+    }
+    leader_.on_decision({.assigned = {{"g", kFirst, {}}}});
+    leader_.on_mail(0, report("i", 8), 0s);
+  }
+  LeaderUnderTest leader_{two_nodes_of_two, 1};
+};
+
+TEST_F(LeaderProblems, AreDecisionsThatCannotFollowThoseBefore) {
+  const Id next = kFirst + (1 << 16);
+  const std::vector<std::pair<Decision, std::string>> cases = {
+      {{}, ""},
+      {{.run = {kFirst}}, ""},
+      {{.assigned = {{"h", 5, {}}}}, ""},
+      {{.retired = {kFirst}, .assigned = {{"h", next, {}}}}, ""},
+      {{.retired = {kFirst}, .assigned = {{"g", next, {}}}}, ""},
+      {{.failed = {{"h", "why"}}}, ""},
+      {{.run = {kFirst, 4}}, "id 4 is to run, which no name has"},
+      {{.retired = {4}}, "id 4 is given up, which no name has"},
+      {{.retired = {next}}, "id 65539 is given up, which no name has"},
+      {{.assigned = {{"g", 5, {}}}}, "id 5 for \"g\", which has id 3"},
+      {{.assigned = {{"h", kFirst, {}}}}, "id 3 for \"h\", which \"g\" has"},
+      {{.assigned = {{"i", 5, {}}}},
+       "id 5 for \"i\", which not all ranks of this node have reported"}};
+  for (const auto& [decision, problem] : cases) EXPECT_EQ(leader_.problem_in(decision), problem);
+}
+
+std::string text_with(const Signature& other) {
+  return mismatch_text({"layer1.weight", {{{.shape = {3, 4}}, {0, 1, 2}}, {other, {3}}}});
+}
+
+TEST(MismatchText, NamesTensorRanksAndBothValues) {
+  EXPECT_EQ(text_with({.shape = {3, 5}}),
+            "tensor \"layer1.weight\": ranks disagree about its shape: ranks 0-2: allreduce "
+            "float32 [3, 4] sum on cpu; rank 3: allreduce float32 [3, 5] sum on cpu. Submit the "
+            "same operation, type, shape, reduction and root under one name.");
+  EXPECT_THAT(mismatch_text({"x",
+                             {{shaped(8, OperationKind::allgather), {0, 1}},
+                              {shaped(8, OperationKind::join), {2}}}}),
+              AllOf(HasSubstr("tensor \"x\": rank 2 has called join() and nothing more to bring: "
+                              "only an allreduce goes on then, and ranks 0, 1 submitted allgather"),
+                    Not(HasSubstr("disagree"))));
+  const std::string long_name(std::size_t{1} << 20, 'n');
+  EXPECT_LT(mismatch_text({long_name, {{shaped(1), {0}}, {shaped(2), {1}}}}).size(), 2000u);
+}
+
+TEST(MismatchText, NamesEveryFieldThatDiffers) {
+  const Shape shape = {3, 4};
+  const std::vector<std::pair<Signature, std::string>> cases = {
+      {{.kind = OperationKind::broadcast, .shape = shape}, "operation"},
+      {{.type = DataType::bfloat16, .shape = shape}, "type"},
+      {{.shape = {12}}, "number of dimensions, shape"},
+      {{.op = ReduceOp::average, .shape = shape}, "reduction"},
+      {{.shape = shape, .prescale = 2}, "prescale"},
+      {{.shape = shape, .postscale = 2}, "postscale"},
+      {{.root = 1, .shape = shape}, "root"},
+      {{.device = DeviceKind::cuda, .shape = shape}, "device"},
+      {{.kind = OperationKind::broadcast,
+        .type = DataType::int64,
+        .op = ReduceOp::average,
+        .device = DeviceKind::cuda,
+        .root = 2},
+       "operation, type, number of dimensions, shape, reduction, root, device"}};
+  for (const auto& [other, fields] : cases) {
+    EXPECT_THAT(text_with(other), HasSubstr("disagree about its " + fields + ": "));
+  }
+}
+
+TEST(MismatchText, ShowsAtMostEightValues) {
+  Report report{"g", {}};
+  for (int rank = 0; rank < 8; ++rank) report.values.push_back({shaped(100 + rank), {rank}});
+  EXPECT_THAT(mismatch_text(report), HasSubstr("; rank 7: allreduce float32 [107]"));
+  for (int rank = 8; rank < 11; ++rank) report.values.push_back({shaped(100 + rank), {rank}});
+  EXPECT_THAT(mismatch_text(report), AllOf(HasSubstr("[107]"), Not(HasSubstr("[108]")),
+                                           HasSubstr("; and 3 other values")));
+}
+
+OverdueTensor tensor(const std::string& name, std::vector<int> ready, std::vector<int> missing) {
+  return {.name = name, .ready = std::move(ready), .missing = std::move(missing), .silent = {}};
+}
+
+TEST(OverdueText, NamesTensorsAndRanks) {
+  const std::vector one = {tensor("late", {0, 2, 3}, {1})};
+  EXPECT_EQ(overdue_text(kWorld, one),
+            "tensor \"late\" is waited for by ranks 0, 2, 3 and has not been submitted by ranks 1. "
+            "Do all ranks call the same collectives? Is one of them slow, stopped or gone?");
+  EXPECT_THAT(overdue_text(ProcessSet(3), one),
+              StartsWith("tensor \"late\" of process set 3 is waited for by ranks 0"));
+  // Tensors that wait for the same ranks are named together.
+  std::vector<OverdueTensor> tensors;
+  for (int i = 0; i < 7; ++i) tensors.push_back(tensor("b" + std::to_string(i), {0}, {1, 2}));
+  tensors.push_back(tensor("loss", {0, 1}, {2}));
+  EXPECT_THAT(overdue_text(kWorld, tensors),
+              StartsWith("tensors \"b0\", \"b1\", \"b2\" and 4 more are waited for by ranks 0 and "
+                         "have not been submitted by ranks 1, 2; tensor \"loss\" is waited for by "
+                         "ranks 0, 1 and has not been submitted by ranks 2. Do all"));
+  for (int i = 0; i < 50; ++i) tensors.push_back(tensor("t" + std::to_string(i), {i}, {i + 1}));
+  const std::string text = overdue_text(kWorld, tensors);
+  EXPECT_THAT(text, HasSubstr("; and 48 more tensors wait for other ranks. Do all"));
+  EXPECT_LT(text.size(), 1000u);
+  // Those who are silent, and those who wait elsewhere.
+  OverdueTensor x = tensor("x\n", {0}, {2});
+  x.silent = {1, 6};
+  x.elsewhere = {{kWorld, {2}}, {ProcessSet(7), {4}}};
+  EXPECT_THAT(
+      overdue_text(kWorld, {&x, 1}),
+      StartsWith("tensor \"x\\n\" is waited for by ranks 0 and has not been submitted by ranks "
+                 "2, by ranks 1, 6 (nothing heard from their nodes about it); ranks 2 wait "
+                 "under this name on process set 0: is it meant"));
+  x.missing = {};
+  EXPECT_THAT(overdue_text(kWorld, {&x, 1}),
+              HasSubstr("has not been submitted by ranks 1, 6 (nothing heard"));
+}
+
+Mail overdue(const std::string& name) {
+  return mail(MailKind::overdue, name);
+}
+
+Mail elsewhere(const std::string& name, ProcessSet set) {
+  Mail result = mail(MailKind::elsewhere, name);
+  result.process_set = set;
+  return result;
+}
+
+// Five nodes: 0 has the children 1, 2, 4; 3 is below 2.
+const Topology five_nodes{{{0}, {1}, {2, 3}, {4, 5}, {6}}};
+
+TEST(Overdue, NamesTheRanksThatLackANewTensor) {
+  LeaderUnderTest root(five_nodes, 0);
+  root.on_mail(0, report("late", 8), 0s);
+  root.on_mail(0, overdue("late"), 1s);
+  const LeaderOutput first = root.take(1s);
+  EXPECT_TRUE(first.warnings.empty()) << "others may be about to say what they know";
+  ASSERT_EQ(first.decisions.size(), 1u);
+  EXPECT_EQ(first.decisions[0].asked, std::vector<std::string>{"late"});
+  const auto when = root.deadline();
+  ASSERT_TRUE(when.has_value());
+  root.on_up(2, {.presence = {{"late", {3, 4}, {2, 5}}}}, 1s);
+  const auto warnings = root.take(*when).warnings;
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings[0],
+              HasSubstr("\"late\" is waited for by ranks 0, 3, 4 and has not been submitted by "
+                        "ranks 2, 5, by ranks 1, 6 (nothing heard"));
+  EXPECT_EQ(root.deadline(), std::nullopt);
+}
+
+TEST(Overdue, BetweenTwoWarningsIsTheInterval) {
+  LeaderUnderTest root(two_nodes_of_two, 0, kWorld, 10s);
+  root.on_mail(0, report("a", 8), 0s);
+  root.on_mail(0, overdue("a"), 10s);
+  const auto first = root.deadline();
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ(root.take(*first).warnings.size(), 1u);
+  // Another rank has submitted later, and reports the same tensor later.
+  root.on_up(1, {.presence = {{"a", {2}, {3}}}}, 13s);
+  EXPECT_EQ(root.deadline(), *first + 10s);
+  EXPECT_TRUE(root.take(19s).warnings.empty());
+  root.on_mail(0, overdue("a"), 20s);
+  const auto second = root.take(*first + 10s).warnings;
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_THAT(second[0], HasSubstr("waited for by ranks 0, 2 and has not"));
+}
+
+TEST(Overdue, ALeaderTellsItsParentWhatItKnowsOfItsSubtree) {
+  LeaderUnderTest leader(five_nodes, 2);
+  leader.on_mail(1, report("late", 8), 0s);
+  leader.on_up(3, below("late"), 0s);
+  leader.on_mail(1, overdue("late"), 1s);
+  const auto presence = leader.take(1s).up.presence;
+  ASSERT_EQ(presence.size(), 1u);
+  EXPECT_EQ(presence[0], (Presence{"late", {3, 4, 5}, {2}}));
+}
+
+TEST(Overdue, PresencePassesThroughALeaderWhoseRanksAreNotReady) {
+  LeaderUnderTest leader(five_nodes, 2);
+  leader.on_up(3, {.presence = {{"late", {5}, {4}}}}, 1s);
+  const auto presence = leader.take(1s).up.presence;
+  ASSERT_EQ(presence.size(), 1u);
+  EXPECT_EQ(presence[0], (Presence{"late", {5}, {2, 3, 4}}));
+}
+
+TEST(Overdue, ASubtreeThatIsReadyForAKnownNameStillComplains) {
+  LeaderUnderTest leader(two_nodes_of_two, 1);
+  for (const int r : {0, 1}) leader.on_mail(r, report("g", 8), 0s);
+  leader.on_decision({.assigned = {{"g", 5, {}}}});
+  leader.take(0s);
+  leader.on_node_ready(5);
+  EXPECT_EQ(leader.take(0s).up.ready, std::vector<Id>{5});
+  leader.on_mail(0, overdue("g"), 1s);
+  auto up = leader.take(1s).up;
+  EXPECT_TRUE(up.ready.empty()) << "told twice";
+  ASSERT_EQ(up.presence.size(), 1u) << "no other node tells the root of it";
+  EXPECT_EQ(up.presence[0], (Presence{"g", {2, 3}, {}}));
+  // Once it has run, a report that was under way means nothing.
+  leader.on_decision({.number = 1, .run = {5}});
+  leader.on_mail(0, overdue("g"), 2s);
+  EXPECT_TRUE(leader.take(2s).up.empty());
+}
+
+TEST(Overdue, NothingIsSaidOfATensorThatWasDecidedMeanwhile) {
+  LeaderUnderTest root(two_nodes_of_two, 0);
+  root.on_mail(0, report("g", 8), 0s);
+  root.on_mail(0, overdue("g"), 1s);
+  root.on_mail(1, report("g", 8), 1s);
+  root.on_up(1, below("g"), 1s);
+  EXPECT_EQ(root.take(1s).decisions.size(), 1u);
+  EXPECT_TRUE(root.take(10s).warnings.empty());
+}
+
+// Two sets wait for one another's ranks: no error, for each may still submit to the other.
+TEST(Overdue, SaysWhoWaitsUnderTheNameOnAnotherSet) {
+  LeaderUnderTest root(five_nodes, 0, ProcessSet(3));
+  root.on_mail(0, report("x", 8), 0s);
+  root.on_mail(0, overdue("x"), 1s);
+  root.take(1s);
+  root.on_up(2, {.presence = {{"x", {3}, {2, 4, 5}}}, .elsewhere = {{"x", 5, kWorld}}}, 1s);
+  root.on_up(2, {.elsewhere = {{"x", 2, kWorld}, {"x", 4, ProcessSet(7)}, {"y", 4, ProcessSet(7)}}},
+             1s);
+  const auto warnings = root.take(10s).warnings;
+  ASSERT_EQ(warnings.size(), 1u);
+  for (const char* text : {"\"x\" of process set 3 is waited for by ranks 0, 3 and has not",
+                           "; ranks 2, 5 wait under this name on process set 0",
+                           "; ranks 4 wait under this name on process set 7"}) {
+    EXPECT_THAT(warnings[0], HasSubstr(text));
+  }
+  // Whoever was reported is not reported again of the next wait.
+  root.on_mail(0, overdue("x"), 11s);
+  root.take(11s);
+  const auto later = root.take(20s).warnings;
+  ASSERT_EQ(later.size(), 1u);
+  EXPECT_THAT(later[0], Not(HasSubstr("under this name")));
+}
+
+TEST(Overdue, AnswersClimb) {
+  LeaderUnderTest leader(five_nodes, 2);
+  leader.on_decision({.asked = {"x"}});
+  EXPECT_EQ(leader.take(1s).decisions.at(0).asked, std::vector<std::string>{"x"});
+  leader.on_mail(1, elsewhere("x", ProcessSet(4)), 1s);
+  leader.on_up(3, {.elsewhere = {{"x", 5, ProcessSet(6)}}}, 1s);
+  EXPECT_EQ(leader.take(1s).up.elsewhere,
+            (std::vector<Elsewhere>{{"x", 3, ProcessSet(4)}, {"x", 5, ProcessSet(6)}}));
+}
+
+constexpr Expiry kSoon{60s, 2s, false};
+
+Mail expiring(const std::string& name) {
+  Mail result = mail(MailKind::expiring, name);
+  result.expiry = kSoon;
+  return result;
+}
+
+// Four nodes: 0 has the children 1 and 2; 3 is below 2.
+const Topology four_nodes{{{0}, {1}, {2, 3}, {4}}};
+
+TEST(Expiring, TheRootAsksAndSaysWhatItHasHeard) {
+  LeaderUnderTest root(two_nodes_of_two, 0);
+  root.on_up(1, {.expiring = {{"g", 2, kSoon}}}, 10s);
+  const LeaderOutput asks = root.take(10s);
+  ASSERT_EQ(asks.decisions.size(), 1u);
+  EXPECT_EQ(asks.decisions[0].asked, std::vector<std::string>{"g"});
+  EXPECT_EQ(root.deadline(), Duration(12s));
+  root.on_up(1, {.presence = {{"g", {2}, {3}, {"rank 3 is stopped"}, true}}}, 10s);
+  EXPECT_EQ(root.deadline(), Duration(12s)) << "an answer makes no warning";
+  EXPECT_EQ(root.presence_of("g"), (Presence{"g", {2}, {0, 1, 3}, {"", "", "rank 3 is stopped"}}));
+  const LeaderOutput ends = root.take(12s);
+  EXPECT_TRUE(ends.warnings.empty());
+  ASSERT_EQ(ends.expired.size(), 1u);
+  EXPECT_EQ(ends.expired[0].expiring.rank, 2);
+  EXPECT_EQ(ends.expired[0].presence.missing, (std::vector<int>{0, 1, 3}));
+  EXPECT_TRUE(root.take(13s).expired.empty());
+}
+
+TEST(Expiring, NothingExpiresThatWasDecidedMeanwhile) {
+  LeaderUnderTest root(two_nodes_of_two, 0);
+  for (const int r : {0, 1}) root.on_mail(r, report("g", 8), 9s);
+  root.on_mail(0, expiring("g"), 10s);
+  root.take(10s);
+  root.on_up(1, below("g"), 11s);
+  EXPECT_EQ(root.take(11s).decisions.size(), 1u);
+  EXPECT_EQ(root.deadline(), std::nullopt);
+  EXPECT_TRUE(root.take(20s).expired.empty());
+}
+
+TEST(Expiring, LeadersAnswerAndPassOn) {
+  LeaderUnderTest leader(four_nodes, 2);
+  leader.on_mail(1, report("g", 8), 0s);
+  leader.on_mail(1, expiring("g"), 10s);
+  leader.on_up(3, {.expiring = {{"g", 4, kSoon}}}, 10s);
+  EXPECT_EQ(leader.take(10s).up.expiring,
+            (std::vector<Expiring>{{"g", 3, kSoon}, {"g", 4, kSoon}}));
+  leader.on_decision({.asked = {"g", "h"}});
+  const Presence below{"g", {4}, {}, {}, true};
+  leader.on_up(3, {.presence = {below}}, 11s);
+  const Up up = leader.take(11s).up;
+  EXPECT_EQ(up.presence,
+            (std::vector<Presence>{{"g", {3}, {2}, {}, true}, {"h", {}, {2, 3}, {}, true}, below}));
+  EXPECT_EQ(leader.deadline(), std::nullopt);
+}
+
+}  // namespace
+}  // namespace hora::internal

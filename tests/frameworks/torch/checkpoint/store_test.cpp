@@ -1,0 +1,382 @@
+// Manifests, and the folders of a checkpoint when a save is killed. checkpoint_test.cpp damages
+// them.
+#include "frameworks/torch/checkpoint/store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <thread>
+
+#include "tests/support/expect_error.h"
+#include "tests/support/seed.h"
+#include "tests/support/temporary_folder.h"
+
+namespace hora::internal::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// Files of many pages that tell their step.
+struct Save {
+  explicit Save(std::int64_t step, std::size_t elements = 5000)
+      : weights(elements, step), state(elements / 3, -step) {
+    manifest.save = "save " + std::to_string(step);
+    manifest.step = step;
+    manifest.time = 1000 + step;
+    manifest.ranks_of_nodes = {1};
+  }
+  void write(CheckpointFolder& folder, bool best = false, const std::string& complete = "") const {
+    const FileImage images[] = {{"weights", std::as_bytes(std::span(weights))},
+                                {"state", std::as_bytes(std::span(state))}};
+    folder.write(manifest, images, best, complete);
+  }
+
+  Manifest manifest;
+  std::vector<std::int64_t> weights;
+  std::vector<std::int64_t> state;
+};
+
+/// The newest one whose files are all undamaged; its files hold its step.
+std::optional<FoundPart> newest(const std::string& folder) {
+  std::vector<FoundPart> parts = contents_of_folder(folder).found;
+  while (const auto set = newest_complete(parts)) {
+    const FoundPart part = set->front();
+    bool whole = true;
+    for (const ManifestFile& file : part.manifest.files) {
+      const auto bytes = read_checked(folder + "/" + part.folder, file);
+      whole = whole && bytes.has_value();
+      if (!bytes) continue;
+      std::int64_t first = 0;
+      std::memcpy(&first, bytes->data(), sizeof first);
+      EXPECT_EQ(file.name == "weights" ? first : -first, part.manifest.step);
+    }
+    if (whole) return part;
+    std::erase(parts, part);
+  }
+  return std::nullopt;
+}
+
+std::int64_t step_in(const std::string& folder, std::string_view slot) {
+  for (const auto& one : contents_of_folder(folder).found) {
+    if (one.folder == slot) return one.manifest.step;
+  }
+  return -1;
+}
+
+TEST(CheckpointFolder, KeepsTheLastTwoAndTheBest) {
+  const TemporaryFolder temporary;
+  const std::string path = temporary.file("a/b");
+  CheckpointFolder folder(path);
+  for (std::int64_t step = 1; step <= 5; ++step) Save(step).write(folder, step == 2);
+  EXPECT_EQ(step_in(path, "last"), 5);
+  EXPECT_EQ(step_in(path, "previous"), 4);
+  EXPECT_EQ(step_in(path, "best"), 2);
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(path)) names.push_back(entry.path().filename());
+  EXPECT_THAT(names, testing::UnorderedElementsAre("last", "previous", "best", ".lock"));
+  EXPECT_EQ(fs::status(path + "/last").permissions(), fs::perms::owner_all);
+}
+
+TEST(CheckpointFolder, ASaveThatAllRanksHaveStaysUntilTheNextOneIsComplete) {
+  const TemporaryFolder temporary;
+  const std::string path = temporary.path();
+  CheckpointFolder folder(path);
+  Save(1).write(folder, false, "");
+  Save(2).write(folder, false, "save 1");
+  Save(3).write(folder, false, "save 1");  // another rank's save of step 2 has failed
+  EXPECT_EQ(step_in(path, "last"), 3);
+  EXPECT_EQ(step_in(path, "previous"), 1);
+}
+
+TEST(CheckpointFolder, HasOneWriter) {
+  const TemporaryFolder temporary;
+  CheckpointFolder first(temporary.path());
+  CheckpointFolder second(temporary.path());
+  Save(1).write(first);
+  expect_error(ErrorCode::invalid_argument, HasSubstr("another writer"),
+               [&] { Save(2).write(second); });
+  EXPECT_EQ(step_in(temporary.path(), "last"), 1);
+}
+
+TEST(CheckpointFolder, AFailedSaveLeavesWhatWasThere) {
+  const TemporaryFolder temporary;
+  const std::string path = temporary.path();
+  CheckpointFolder folder(path);
+  Save(1).write(folder, true);
+  Save second(2);
+  const FileImage images[] = {{"weights", std::as_bytes(std::span(second.weights))},
+                              {"no/folder", std::as_bytes(std::span(second.state))}};
+  expect_error(ErrorCode::invalid_argument, HasSubstr("no/folder\" cannot be made"),
+               [&] { folder.write(second.manifest, images, true, ""); });
+  EXPECT_EQ(newest(path)->manifest.step, 1);
+  EXPECT_FALSE(fs::exists(path + "/.new"));
+  Save(3).write(folder);
+  EXPECT_EQ(step_in(path, "last"), 3);
+  EXPECT_EQ(step_in(path, "previous"), 1);
+}
+
+TEST(CheckpointFolder, LinksAreNotFollowed) {
+  const TemporaryFolder temporary;
+  const std::string path = temporary.path();
+  CheckpointFolder folder(path);
+  Save(1).write(folder);
+  fs::rename(path + "/last/state", path + "/state");
+  fs::create_symlink(path + "/state", path + "/last/state");
+  const FolderContents contents = contents_of_folder(path);
+  EXPECT_THAT(contents.found, IsEmpty());
+  ASSERT_EQ(contents.refused.size(), 1u);
+  EXPECT_THAT(contents.refused[0], HasSubstr("last/state\": it is no regular file"));
+}
+
+/// Saves in another process until it is killed, and tells each save that is done.
+class SavingProcess {
+ public:
+  SavingProcess(const std::string& folder, std::int64_t first_step) {
+    int ends[2];
+    if (::pipe(ends) != 0) throw std::runtime_error("no pipe");
+    process_ = ::fork();
+    if (process_ == 0) {
+      ::close(ends[0]);
+      try {
+        CheckpointFolder writer(folder);
+        for (std::int64_t step = first_step;; ++step) {
+          Save(step, 200'000).write(writer, step % 3 == 0);
+          if (::write(ends[1], &step, sizeof step) != sizeof step) break;
+        }
+      } catch (...) {
+      }
+      ::_exit(1);
+    }
+    ::close(ends[1]);
+    pipe_ = ends[0];
+  }
+  ~SavingProcess() {
+    ::close(pipe_);
+    if (process_ > 0) kill();
+  }
+  SavingProcess(const SavingProcess&) = delete;
+  SavingProcess& operator=(const SavingProcess&) = delete;
+
+  /// The last step of which it has said that it is saved; waits for the first.
+  std::int64_t first_saved() {
+    std::int64_t step = -1;
+    return ::read(pipe_, &step, sizeof step) == sizeof step ? step : -1;
+  }
+  std::int64_t kill() {
+    ::kill(process_, SIGKILL);
+    int status = 0;
+    ::waitpid(std::exchange(process_, -1), &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status)) << "it has ended by itself";
+    std::int64_t last = -1;
+    for (std::int64_t step = 0; ::read(pipe_, &step, sizeof step) == sizeof step;) last = step;
+    return last;
+  }
+
+ private:
+  pid_t process_ = -1;
+  int pipe_ = -1;
+};
+
+TEST(CheckpointFolder, KilledAtAnyMomentItHoldsTheLastCompletedSave) {
+  const TemporaryFolder temporary;
+  const std::string path = temporary.path();
+  auto random = generator();
+  std::int64_t step = 1;
+  int staged = 0;
+  for (int i = 0; i < 20; ++i) {
+    SavingProcess process(path, step);
+    const std::int64_t first = process.first_saved();
+    ASSERT_EQ(first, step);
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
+    const std::int64_t reported = std::max(first, process.kill());
+    staged += fs::exists(path + "/.new");
+    const auto found = newest(path);
+    ASSERT_TRUE(found);
+    EXPECT_GE(found->manifest.step, reported);
+    EXPECT_LE(found->manifest.step, reported + 1);
+    step = found->manifest.step + 1;
+  }
+  EXPECT_GT(staged, 0) << "no kill has met a save";
+  // The next save clears the rest.
+  CheckpointFolder folder(path);
+  Save(step).write(folder);
+  EXPECT_FALSE(fs::exists(path + "/.new"));
+  EXPECT_EQ(step_in(path, "last"), step);
+  EXPECT_EQ(step_in(path, "previous"), step - 1);
+}
+
+/// Which folders there are, after the first `moves` of a plan; all hold complete saves.
+struct Folders {
+  std::vector<std::string> names;
+
+  bool has(std::string_view name) const { return std::ranges::count(names, name) != 0; }
+  void carry_out(const Move& move) {
+    if (move.to.empty()) {
+      std::erase(names, move.from);
+    } else {
+      ASSERT_TRUE(has(move.from)) << move.from;
+      ASSERT_FALSE(has(move.to)) << move.to;
+      std::ranges::replace(names, move.from, move.to);
+    }
+  }
+  SlotsThere there(bool kept) const {
+    return {.last = has(kLast),
+            .previous = has(kPrevious),
+            .best = has(kBest),
+            .staged = has(kStaged),
+            .staged_best = has(kStagedBest),
+            .previous_is_kept = kept};
+  }
+};
+
+TEST(Rotation, NamesAreFreeAndACompleteSaveIsThereAtEachMoment) {
+  for (int cases = 0; cases < 64; ++cases) {
+    Folders folders;
+    const std::string_view optional[] = {kLast,      kPrevious,   kBest,
+                                         kDiscarded, kStagedBest, kDiscardedBest};
+    for (int i = 0; i < 6; ++i) {
+      if (cases & (1 << i)) folders.names.emplace_back(optional[i]);
+    }
+    folders.names.emplace_back(kStaged);
+    for (const bool kept : {false, true}) {
+      SCOPED_TRACE(testing::Message() << "case " << cases << ", kept " << kept);
+      Folders now = folders;
+      for (const Move& move : rotation_plan(now.there(kept))) {
+        now.carry_out(move);
+        EXPECT_TRUE(now.has(kLast) || now.has(kPrevious) || now.has(kStaged));
+        // Killed here, and begun again.
+        Folders again = now;
+        for (const Move& next : rotation_plan(again.there(kept))) again.carry_out(next);
+        EXPECT_TRUE(again.has(kLast));
+      }
+      EXPECT_TRUE(now.has(kLast));
+      EXPECT_FALSE(now.has(kStaged) || now.has(kDiscarded) || now.has(kDiscardedBest));
+      EXPECT_EQ(now.has(kBest), folders.has(kBest) || folders.has(kStagedBest));
+    }
+  }
+}
+
+Manifest example() {
+  Manifest manifest;
+  manifest.save = "c0ffee";
+  manifest.step = 12;
+  manifest.epoch = 3;
+  manifest.time = 1'700'000'000;
+  manifest.ranks_of_nodes = {2, 1};
+  manifest.shards = 3;
+  manifest.shard = 1;
+  manifest.files = {{"state.safetensors", 77, std::string(32, 'a')}, {"b", 0, ""}};
+  return manifest;
+}
+
+TEST(Checksum, IsThatOfXxh128sum) {
+  // printf '' | xxh128sum; printf 'hora' | xxh128sum
+  EXPECT_EQ(checksum_of({}), "99aa06d3014798d86001c324468d497f");
+  const std::string text = "hora";
+  EXPECT_EQ(checksum_of(std::as_bytes(std::span(text))), "83cdd6ff99123ee8d4811a98a794b9e8");
+}
+
+TEST(Manifest, ComesBack) {
+  EXPECT_EQ(parse_manifest(to_text(example())).value(), example());
+}
+
+TEST(Manifest, AnyFlippedBitIsFound) {
+  const std::string text = to_text(example());
+  for (std::size_t bit = 0; bit < 8 * text.size(); ++bit) {
+    std::string damaged = text;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+    EXPECT_FALSE(parse_manifest(damaged)) << "bit " << bit;
+  }
+}
+
+TEST(Manifest, AnyCutIsFound) {
+  const std::string text = to_text(example());
+  for (std::size_t size = 0; size < text.size(); ++size) {
+    EXPECT_FALSE(parse_manifest(text.substr(0, size))) << size;
+  }
+  EXPECT_FALSE(parse_manifest(text + "\n"));
+}
+
+std::string problem_of(const Manifest& manifest) {
+  const auto parsed = parse_manifest(to_text(manifest));
+  return parsed ? "" : parsed.error();
+}
+
+TEST(Manifest, FilesLieInItsFolder) {
+  for (const char* name : {"", "../state", "/etc/passwd", ".", "..", "a/b", "a\\b"}) {
+    Manifest manifest = example();
+    manifest.files[0].name = name;
+    EXPECT_THAT(problem_of(manifest), HasSubstr("not in its folder")) << name;
+  }
+}
+
+TEST(Manifest, RanksAndShardsAreSome) {
+  Manifest without = example();
+  without.ranks_of_nodes.clear();
+  EXPECT_THAT(problem_of(without), HasSubstr("ranks or shards"));
+  Manifest beyond = example();
+  beyond.shard = 3;
+  EXPECT_THAT(problem_of(beyond), HasSubstr("ranks or shards"));
+}
+
+FoundPart part(int rank, const std::string& folder, std::int64_t time, int shards = 0,
+               int shard = -1) {
+  FoundPart part;
+  part.rank = rank;
+  part.folder = folder;
+  part.manifest.save = "save of " + std::to_string(time);
+  part.manifest.step = time;
+  part.manifest.time = time;
+  part.manifest.shards = shards;
+  part.manifest.shard = shard;
+  return part;
+}
+
+TEST(NewestComplete, IsNoneWhereThereIsNone) {
+  EXPECT_EQ(newest_complete({}), std::nullopt);
+}
+
+TEST(NewestComplete, IsTheLatestOnAnyRank) {
+  const std::vector<FoundPart> found{part(0, "last", 5), part(1, "last", 7), part(2, "last", 7)};
+  EXPECT_THAT(*newest_complete(found), ElementsAre(found[1]));
+}
+
+TEST(NewestComplete, IsTheOneSavedLastAlsoAfterAReturnToAnEarlierStep) {
+  std::vector<FoundPart> found{part(0, "previous", 5), part(0, "last", 7)};
+  found[0].manifest.step = 900;
+  EXPECT_THAT(*newest_complete(found), ElementsAre(found[1]));
+}
+
+TEST(NewestComplete, LacksNoShard) {
+  std::vector<FoundPart> found{part(0, "last", 7, 2), part(0, "rank-0/last", 7, 2, 0),
+                               part(0, "previous", 5, 2), part(1, "rank-1/last", 5, 2, 1),
+                               part(0, "rank-0/previous", 5, 2, 0)};
+  EXPECT_THAT(*newest_complete(found), ElementsAre(found[2], found[4], found[3]));
+  EXPECT_THAT(missing_shards(found[0].manifest, found), ElementsAre(1));
+  found.push_back(part(3, "rank-1/last", 7, 2, 1));
+  EXPECT_THAT(*newest_complete(found), ElementsAre(found[0], found[1], found[5]));
+  EXPECT_THAT(missing_shards(found[0].manifest, found), IsEmpty());
+}
+
+TEST(NewestComplete, IsOfTheSlot) {
+  const std::vector<FoundPart> found{part(0, "last", 7), part(0, "best", 5), part(1, "best", 6)};
+  EXPECT_THAT(*newest_complete(found, "best"), ElementsAre(found[2]));
+  EXPECT_EQ(newest_complete(found, "previous"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace hora::internal::test

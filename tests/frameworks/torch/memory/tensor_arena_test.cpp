@@ -1,0 +1,401 @@
+// LibTorch's tensors in memory that the ranks of a node share.
+#include "frameworks/torch/memory/tensor_arena.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/torch.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/child_process.h"
+#include "tests/support/seed.h"
+
+namespace hora::internal::test {
+namespace {
+
+constexpr std::int64_t kLeast = (64 << 10) / 4;  // elements of float32
+
+Context init_with(TensorArenaUse use, std::size_t limit = 0) {
+  Settings settings;
+  settings.tensor_arena = use;
+  settings.tensor_arena_limit = limit;
+  Context world = init({.settings = settings});
+  start_tensor_arena(world);
+  return world;
+}
+
+bool is_shared(const torch::Tensor& tensor) {
+  const auto* const data = static_cast<const std::byte*>(tensor.data_ptr());
+  return in_tensor_arena(data) && in_tensor_arena(data + tensor.nbytes() - 1);
+}
+
+/// Files that are made meanwhile, and so the memory that ranks share, have at most a page.
+class NoLargeFiles {
+ public:
+  NoLargeFiles() : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &limit_);
+    const rlimit least{4096, limit_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &least);
+  }
+  NoLargeFiles(const NoLargeFiles&) = delete;
+  NoLargeFiles& operator=(const NoLargeFiles&) = delete;
+  ~NoLargeFiles() {
+    ::setrlimit(RLIMIT_FSIZE, &limit_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit limit_{};
+  void (*handler_)(int);
+};
+
+bool is_aligned(const torch::Tensor& tensor) {
+  return reinterpret_cast<std::uintptr_t>(tensor.data_ptr()) % 64 == 0;
+}
+
+TEST(CpuAllocator, LargeTensorsLieWhereTheNodeReachesThemAndSmallOnesDoNot) {
+  const Context world = init_with(TensorArenaUse::on);
+  EXPECT_TRUE(wants_tensor_arena(world));
+  const auto least = torch::ones({kLeast});
+  EXPECT_TRUE(is_shared(least));
+  EXPECT_TRUE(is_aligned(least));
+  EXPECT_FALSE(is_shared(torch::ones({kLeast - 1})));
+  const auto sum = least + torch::arange(kLeast);
+  EXPECT_TRUE(is_shared(sum));
+  EXPECT_EQ(sum[kLeast - 1].item<float>(), static_cast<float>(kLeast));
+  const auto twice = torch::cat({least, least}).resize_({3 * kLeast});
+  EXPECT_TRUE(is_shared(twice)) << "a storage that grows asks again";
+}
+
+TEST(CpuAllocator, OffLeavesTensorsWhereTheyWere) {
+  const Context world = init_with(TensorArenaUse::off);
+  EXPECT_FALSE(wants_tensor_arena(world));
+  EXPECT_FALSE(is_shared(torch::ones({4 * kLeast})));
+}
+
+TEST(CpuAllocator, AutoStartsWithTheFirstCollectiveWhereANodeHasSeveralRanks) {
+  const Context world = init();
+  hora::broadcast(world, torch::ones({1}));
+  const bool expected = world.settings().tensor_arena == TensorArenaUse::on ||
+                        (world.settings().tensor_arena == TensorArenaUse::automatic &&
+                         world.size() > world.cross_size());
+  EXPECT_EQ(wants_tensor_arena(world), expected);
+  EXPECT_EQ(is_shared(torch::ones({kLeast})), expected);
+}
+
+TEST(CpuAllocator, CollectivesOnItsTensorsGiveTheSameResults) {
+  const Context world = init_with(TensorArenaUse::on);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<torch::Tensor> tensors;
+    for (const std::int64_t size : {kLeast, 3 * kLeast + 1, 20 * kLeast}) {
+      tensors.push_back(torch::full({size}, static_cast<float>(world.rank() + round)));
+    }
+    const auto mean = static_cast<float>((world.size() - 1) / 2.0 + round);
+    auto group = grouped_allreduce_async_(world, tensors, {.name = "group"});
+    group.wait();
+    for (const auto& tensor : tensors) {
+      EXPECT_TRUE(tensor.eq(mean).all().item<bool>());
+    }
+    const auto gathered = allgather(world, torch::full({2, kLeast}, world.rank()));
+    for (int rank = 0; rank < world.size(); ++rank) {
+      EXPECT_TRUE(gathered.narrow(0, 2 * rank, 2).eq(rank).all().item<bool>());
+    }
+  }
+}
+
+/// [rows, kLeast]: large enough for the arena, each element another number.
+torch::Tensor numbered_rows(std::int64_t rows) {
+  return torch::arange(rows * kLeast).to(torch::kFloat).view({rows, kLeast});
+}
+
+TEST(CpuAllocator, AlltoallOfItsTensorsByNameGivesTheSameResults) {
+  const Context world = init_with(TensorArenaUse::on);
+  // Rank r sends 1 + i rows to rank i, so all that comes here has as many.
+  std::vector<std::int64_t> splits;
+  std::int64_t rows = 0, first = 0;
+  for (int to = 0; to < world.size(); ++to) {
+    if (to == world.rank()) first = rows;
+    splits.push_back(1 + to);
+    rows += splits.back();
+  }
+  const std::int64_t mine = 1 + world.rank();
+  for (int round = 0; round < 3; ++round) {
+    const auto own = numbered_rows(rows) + (1000 * world.rank() + round);
+    ASSERT_TRUE(is_shared(own));
+    const auto received = alltoall(world, own, {.name = "rows", .splits = splits});
+    for (int from = 0; from < world.size(); ++from) {
+      const auto expected = numbered_rows(rows).narrow(0, first, mine) + (1000 * from + round);
+      EXPECT_EQ(received.received_splits[static_cast<std::size_t>(from)], mine);
+      EXPECT_TRUE(torch::equal(received.tensor.narrow(0, from * mine, mine), expected))
+          << "round " << round << ", from rank " << from;
+    }
+    EXPECT_TRUE(torch::equal(own, numbered_rows(rows) + (1000 * world.rank() + round)));
+  }
+}
+
+TEST(CpuAllocator, ReduceScatterOfItsTensorsByNameGivesTheSameResults) {
+  const Context world = init_with(TensorArenaUse::on);
+  const std::int64_t size = world.size();
+  // Uneven: the first rank gets two rows, the others one.
+  const auto same = numbered_rows(size + 1);
+  const std::int64_t first = world.rank() == 0 ? 0 : world.rank() + 1;
+  const auto expected = same.narrow(0, first, world.rank() == 0 ? 2 : 1) * (size * (size + 1) / 2);
+  for (int round = 0; round < 3; ++round) {
+    const auto own = same * (1 + world.rank());
+    ASSERT_TRUE(is_shared(own));
+    const auto sum = reduce_scatter(world, own, {.name = "sum", .op = ReduceOp::sum});
+    EXPECT_TRUE(torch::equal(sum, expected)) << "round " << round;
+    EXPECT_TRUE(torch::equal(own, same * (1 + world.rank())));
+  }
+}
+
+TEST(CpuAllocator, BroadcastOfItsTensorsByNameGivesTheSameResults) {
+  const Context world = init_with(TensorArenaUse::on);
+  const auto of = [](int rank) { return numbered_rows(3) + 1000 * rank; };
+  for (int root = 0; root < world.size(); ++root) {
+    for (int round = 0; round < 2; ++round) {
+      const std::string name = "root " + std::to_string(root);
+      auto own = of(world.rank());
+      ASSERT_TRUE(is_shared(own));
+      EXPECT_TRUE(torch::equal(broadcast(world, own, {.name = name, .root = root}), of(root)));
+      EXPECT_TRUE(torch::equal(own, of(world.rank()))) << "out of place it stays as it is";
+      broadcast_(world, own, {.name = name + ", in place", .root = root});
+      EXPECT_TRUE(torch::equal(own, of(root)));
+    }
+  }
+}
+
+TEST(CpuAllocator, MemoryIsUsedAgainWithoutPageFaults) {
+  const Context world = init_with(TensorArenaUse::on);
+  const auto use = [] {
+    std::vector<torch::Tensor> tensors;
+    for (int i = 1; i <= 16; ++i) tensors.push_back(torch::ones({i * kLeast}));
+  };
+  const auto faults = [] {
+    rusage usage{};
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_minflt;
+  };
+  use();
+  const auto before = faults();
+  for (int round = 0; round < 10; ++round) use();
+  EXPECT_LT(faults() - before, 100) << "one round has " << 136 * 16 << " pages";
+}
+
+TEST(CpuAllocator, BeyondTheLimitTensorsLieElsewhere) {
+  const Context world = init_with(TensorArenaUse::on, 8 << 20);
+  const auto fits = torch::ones({1 << 20});
+  const auto beyond = torch::ones({1 << 21});
+  EXPECT_TRUE(is_shared(fits));
+  EXPECT_FALSE(is_shared(beyond));
+  EXPECT_EQ(beyond.sum().item<float>(), 1 << 21);
+  EXPECT_TRUE(is_shared(torch::ones({kLeast})));
+}
+
+TEST(CpuAllocator, GrowsUpToTheLimit) {
+  const Context world = init_with(TensorArenaUse::on, 160 << 20);
+  const auto first = torch::empty({15 << 20});  // 60 MiB
+  const auto second = torch::empty({15 << 20});
+  EXPECT_TRUE(is_shared(first));
+  EXPECT_TRUE(is_shared(second));
+  EXPECT_FALSE(is_shared(torch::empty({15 << 20})));
+}
+
+TEST(CpuAllocator, WithoutItsFirstSegmentTensorsAreCopied) {
+  Settings settings;
+  settings.tensor_arena = TensorArenaUse::on;
+  const Context world = init({.settings = settings});
+  const Buffer taken(world, 32 << 20);  // of what the context has made for all purposes
+  {
+    const NoLargeFiles no_large_files;
+    start_tensor_arena(world);
+  }
+  auto tensor = torch::ones({kLeast});
+  EXPECT_FALSE(is_shared(tensor));
+  allreduce_(world, tensor, {.name = "copied"});
+  EXPECT_TRUE(tensor.eq(1.0F).all().item<bool>());
+}
+
+TEST(CpuAllocator, MemoryOfADroppedHandleIsNotUsedAgain) {
+  const Context world = init_with(TensorArenaUse::on);
+  const void* data = nullptr;
+  for (const bool in_place : {true, false}) {
+    std::optional<torch::Tensor> tensor = torch::ones({kLeast});
+    data = tensor->data_ptr();
+    try {
+      const TensorHandle handle = in_place
+                                      ? allreduce_async_(world, *tensor, {.name = "in place"})
+                                      : allreduce_async(world, *tensor, {.name = "out of place"});
+      throw std::runtime_error("between submission and wait()");
+    } catch (const std::runtime_error&) {
+      tensor.reset();
+    }
+    const auto later = torch::empty({kLeast});
+    EXPECT_TRUE(is_shared(later));
+    EXPECT_EQ(later.data_ptr() == data, !in_place) << "out of place it was a copy that was in use";
+    barrier(world);  // none shuts down before all have submitted
+  }
+}
+
+TEST(CpuAllocator, TensorsOutliveTheContextAndAreFreedAfterTheNextOne) {
+  std::optional<torch::Tensor> tensor;
+  {
+    const Context world = init_with(TensorArenaUse::on);
+    tensor = torch::arange(5 * kLeast);
+  }
+  EXPECT_EQ(tensor->sum().item<std::int64_t>(), 5 * kLeast * (5 * kLeast - 1) / 2);
+  const auto later = torch::ones({kLeast});
+  {
+    const Context world = init_with(TensorArenaUse::on);
+    EXPECT_TRUE(is_shared(torch::ones({kLeast})));
+    EXPECT_FALSE(is_shared(*tensor));
+    EXPECT_FALSE(is_shared(later));
+    EXPECT_EQ(tensor->max().item<std::int64_t>(), 5 * kLeast - 1);
+    tensor.reset();
+  }
+  EXPECT_EQ(later.sum().item<float>(), static_cast<float>(kLeast));
+}
+
+TEST(CpuAllocator, ThreadsAllocateAndFreeEachOthersTensors) {
+  const Context world = init_with(TensorArenaUse::on);
+  constexpr int kThreads = 4;
+  std::vector<std::vector<torch::Tensor>> made(kThreads);
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int i = 0; i < 50; ++i) {
+        auto tensor = torch::full({kLeast * (1 + i % 5)}, thread * 100 + i);
+        if (i % 3 == 0) made[static_cast<std::size_t>(thread)].push_back(tensor);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  threads.clear();
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      auto& tensors = made[static_cast<std::size_t>((thread + 1) % kThreads)];
+      for (std::size_t k = 0; k < tensors.size(); ++k) {
+        const auto value = ((thread + 1) % kThreads) * 100 + static_cast<int>(k) * 3;
+        EXPECT_TRUE(tensors[k].eq(value).all().item<bool>());
+      }
+      tensors.clear();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+TEST(CpuAllocator, AForkedChildReadsTensorsAndWritesToNone) {
+  const Context world = init_with(TensorArenaUse::on);
+  auto tensor = torch::ones({4 * kLeast});
+  auto* const data = tensor.data_ptr<float>();
+  ChildProcess child([&] {
+    if (data[kLeast] != 1.0F) return 1;
+    for (std::int64_t i = 0; i < tensor.numel(); ++i) data[i] = 7.0F;
+    { const auto own = std::move(tensor); }
+    // Allocated elsewhere: the arena is the parent's.
+    const auto fresh = at::empty({4 * kLeast});
+    return data[3] == 7.0F && fresh.data_ptr<float>() != data ? 0 : 2;
+  });
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_TRUE(tensor.eq(1.0F).all().item<bool>());
+  EXPECT_TRUE(is_shared(tensor));
+  EXPECT_TRUE(is_shared(torch::ones({kLeast})));
+  allreduce_(world, tensor, {.name = "after"});
+  EXPECT_TRUE(tensor.eq(1.0F).all().item<bool>());
+}
+
+constexpr std::size_t kKiB = 1 << 10;
+
+TEST(ArenaClass, IsAtMostAnEighthLongerAndAMultipleOf64) {
+  EXPECT_EQ(arena_class(64 * kKiB), 64 * kKiB);
+  EXPECT_EQ(arena_class(64 * kKiB + 1), 72 * kKiB);
+  EXPECT_EQ(arena_class(72 * kKiB), 72 * kKiB);
+  EXPECT_EQ(arena_class(1), 64u);
+  std::mt19937_64 random = generator();
+  for (int i = 0; i < 1000; ++i) {
+    const std::size_t bytes = 512 + (random() >> (random() % 40 + 24));
+    const std::size_t length = arena_class(bytes);
+    EXPECT_GE(length, bytes);
+    EXPECT_LE(length - bytes, bytes / 8) << bytes;
+    EXPECT_EQ(length % 64, 0u);
+    EXPECT_EQ(arena_class(length), length) << "a class is its own";
+  }
+}
+
+TEST(ArenaBlocks, TheBlockReleasedLastServesTheNextOfItsClass) {
+  ArenaBlocks blocks;
+  EXPECT_FALSE(blocks.allocate(100));
+  blocks.add_segment(1000 * kKiB);
+  const auto a = blocks.allocate(100 * kKiB);
+  const auto b = blocks.allocate(100 * kKiB);
+  ASSERT_TRUE(a && b);
+  EXPECT_EQ(blocks.blocks_in_use(), 2u);
+  blocks.release(*a, 100 * kKiB);
+  blocks.release(*b, 100 * kKiB);
+  EXPECT_EQ(blocks.blocks_in_use(), 0u);
+  EXPECT_EQ(blocks.allocate(99 * kKiB), b) << "99 KiB are of the same class";
+  EXPECT_EQ(blocks.allocate(100 * kKiB), a);
+}
+
+TEST(ArenaBlocks, KeptBlocksAreJoinedWhereALongerOneIsWanted) {
+  ArenaBlocks blocks;
+  blocks.add_segment(256 * kKiB);
+  std::vector<ArenaBlocks::Block> taken;
+  for (int i = 0; i < 4; ++i) taken.push_back(blocks.allocate(64 * kKiB).value());
+  EXPECT_FALSE(blocks.allocate(64));
+  for (const auto& block : taken) blocks.release(block, 64 * kKiB);
+  const auto whole = blocks.allocate(256 * kKiB);
+  ASSERT_TRUE(whole);
+  EXPECT_EQ(*whole, (ArenaBlocks::Block{0, 0}));
+}
+
+TEST(ArenaBlocks, RandomBlocksNeverOverlap) {
+  std::mt19937_64 random = generator();
+  ArenaBlocks blocks;
+  blocks.add_segment(4096 * kKiB);
+  blocks.add_segment(1024 * kKiB);
+  struct Used {
+    ArenaBlocks::Block block;
+    std::size_t bytes;
+  };
+  std::vector<Used> used;
+  const auto overlap = [](const Used& a, const Used& b) {
+    return a.block.segment == b.block.segment && a.block.offset < b.block.offset + b.bytes &&
+           b.block.offset < a.block.offset + a.bytes;
+  };
+  std::size_t refused = 0;
+  for (int round = 0; round < 5000; ++round) {
+    if (used.empty() || random() % 5 < 3) {
+      const std::size_t bytes = 1 + random() % (200 * kKiB);
+      const auto block = blocks.allocate(bytes);
+      if (!block) {
+        refused += 1;
+        continue;
+      }
+      const Used now{*block, bytes};
+      EXPECT_EQ(block->offset % 64, 0u);
+      EXPECT_LE(block->offset + bytes, (block->segment == 0 ? 4096u : 1024u) * kKiB);
+      for (const Used& other : used) ASSERT_FALSE(overlap(now, other));
+      used.push_back(now);
+    } else {
+      const std::size_t which = random() % used.size();
+      blocks.release(used[which].block, used[which].bytes);
+      used.erase(used.begin() + static_cast<std::ptrdiff_t>(which));
+    }
+    ASSERT_EQ(blocks.blocks_in_use(), used.size());
+  }
+  EXPECT_GT(refused, 0u) << "it was full now and then";
+}
+
+}  // namespace
+}  // namespace hora::internal::test

@@ -1,0 +1,653 @@
+// A rank's context: what it says of the job and of the build, process sets that it begins with,
+// memory that ranks of a node share, and what is refused after shutdown(); hora on some of the
+// application's ranks; the flight record of a rank, as its guard reads it; and timelines of a real
+// job.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/hora.h>
+#include <hora/mpi.h>
+#include <mpi.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/api/internals.h"
+#include "core/flight/record_reader.h"
+#include "ops/mpi/environment.h"
+#include "tests/support/environment_variable.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/timeline.h"
+
+namespace hora::internal::test {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Context, KnowsWhereThisRankStands) {
+  const Context world = init();
+  int members = 0;
+  for (int node = 0; node < world.cross_size(); ++node) {
+    members += static_cast<int>(world.ranks_of_node(node).size());
+  }
+  EXPECT_EQ(members, world.size());
+  const auto& own = world.ranks_of_node(world.cross_rank());
+  EXPECT_EQ(own.size(), static_cast<std::size_t>(world.local_size()));
+  EXPECT_EQ(own[static_cast<std::size_t>(world.local_rank())], world.rank());
+  EXPECT_THROW((void)world.ranks_of_node(world.cross_size()), Error);
+  const char* given = std::getenv("HORA_RANKS_PER_NODE");
+  EXPECT_EQ(world.settings().ranks_per_node, given == nullptr ? 0 : std::atoi(given));
+  const int limit = world.settings().ranks_per_node;
+  EXPECT_EQ(world.cross_size(), limit == 0 ? 1 : (world.size() + limit - 1) / limit);
+  EXPECT_EQ(world.is_homogeneous(),
+            limit == 0 || world.size() % limit == 0 || world.size() < limit);
+}
+
+TEST(Facts, HoraIsInitializedFromInitToShutdown) {
+  EXPECT_FALSE(is_initialized());
+  Context world = init();
+  EXPECT_TRUE(is_initialized());
+  world.shutdown();
+  EXPECT_FALSE(is_initialized());
+  EXPECT_THROW((void)init({.process_sets = {{-1}}}), Error);
+  EXPECT_FALSE(is_initialized());
+}
+
+TEST(Facts, SettingsGivenToInitAreInForceLikeTheEnvironments) {
+  Settings settings;
+  settings.fusion_threshold = std::size_t{3} << 20;
+  const EnvironmentVariable environment("HORA_CHUNK_SIZE", "2MiB");
+  {
+    const Context world = init({.settings = settings});
+    EXPECT_EQ(world.settings().fusion_threshold, std::size_t{3} << 20);
+    EXPECT_EQ(world.settings().chunk_size, std::size_t{2} << 20);
+  }
+  settings.chunk_size = std::size_t{4} << 20;
+  expect_error(ErrorCode::invalid_argument,
+               testing::AllOf(HasSubstr("HORA_CHUNK_SIZE is 2MiB"), HasSubstr("4MiB")),
+               [&] { const Context world = init({.settings = settings}); });
+  const Context world = init();
+  EXPECT_EQ(world.settings().chunk_size, std::size_t{2} << 20);
+}
+
+TEST(Facts, TheBuildSaysWhatIsInIt) {
+  const BuildInfo info = build_info();
+  EXPECT_THAT(info.version, testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+"));
+  EXPECT_THAT(info.mpi,
+              testing::AnyOf(testing::StartsWith("Open MPI"), testing::StartsWith("MPICH")));
+  EXPECT_THAT(info.mpi, testing::Not(HasSubstr("\n")));
+#ifdef HORA_WITH_CUDA
+  EXPECT_THAT(info.cuda, testing::MatchesRegex("[0-9]+\\.[0-9]+"));
+  EXPECT_THAT(info.nccl, testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+"));
+#else
+  EXPECT_EQ(info.cuda, "");
+  EXPECT_EQ(info.nccl, "");
+#endif
+}
+
+using testing::AllOf;
+int size_of_world() {
+  const Context world = init();
+  return world.size();
+}
+
+std::vector<int> every_second(int first, int size) {
+  std::vector<int> ranks;
+  for (int rank = first; rank < size; rank += 2) ranks.push_back(rank);
+  return ranks;
+}
+
+TEST(InitialSets, AreNumberedInTheirOrderAndWork) {
+  const int size = size_of_world();
+  std::vector<std::vector<int>> sets = {every_second(0, size), {size - 1, 0}};
+  if (size == 1) sets.back() = {0};
+  if (size > 1) sets.push_back(every_second(1, size));
+  for (const bool engine_thread : {true, false}) {
+    const Context world = init({.engine_thread = engine_thread, .process_sets = sets});
+    EXPECT_EQ(ranks_of(world, ProcessSet(1)), sets.front());
+    for (std::uint32_t number = 1; number <= sets.size(); ++number) {
+      const ProcessSet set(number);
+      if (rank_in(world, set) < 0) continue;
+      std::int32_t value = world.rank() + 1;
+      allreduce(world, view(&value, 1), {.name = "x", .op = ReduceOp::sum, .process_set = set});
+      std::int32_t expected = 0;
+      for (const int rank : ranks_of(world, set)) expected += rank + 1;
+      EXPECT_EQ(value, expected) << "set " << set;
+    }
+    EXPECT_EQ(add_process_set(world, {0}).number(), sets.size() + 1)
+        << "those of later come behind";
+  }
+}
+
+/// Starts hora with these sets, which is the same error on every rank, and then without.
+void expect_refused(const std::vector<std::vector<int>>& sets, ErrorCode code,
+                    const std::string& text) {
+  expect_error(code, HasSubstr(text), [&] { const Context world = init({.process_sets = sets}); });
+  const Context world = init();
+  std::int32_t one = 1;
+  allreduce(world, view(&one, 1), {.name = "next", .op = ReduceOp::sum});
+  EXPECT_EQ(one, world.size());
+}
+
+TEST(InitialSets, ThatDoNotExistAreAnErrorEverywhere) {
+  const int size = size_of_world();
+  expect_refused({{0}, {}}, ErrorCode::invalid_argument, "at least one rank");
+  expect_refused({{0, size}}, ErrorCode::invalid_argument, "does not exist");
+  expect_refused({{0, 0}}, ErrorCode::invalid_argument, "twice");
+}
+
+TEST(InitialSets, ThatDifferAreTheSameErrorEverywhere) {
+  int size = 0;
+  int rank = 0;
+  {
+    const Context world = init();
+    size = world.size();
+    rank = world.rank();
+  }
+  if (size == 1) return;  // no rank to differ from
+  std::vector<std::vector<int>> sets = {{0, 1}};
+  if (rank == size - 1) sets.push_back({0});  // more of them: the others would wait for ever
+  const std::string last = std::to_string(size - 1);
+  expect_refused(sets, ErrorCode::mismatch, "rank " + last + " has [0 1] [0]");
+}
+
+/// A rank's location, as the others see it.
+std::vector<Location> exchange(const Context& world, Location own) {
+  const std::vector<std::int64_t> mine{own.window, static_cast<std::int64_t>(own.offset)};
+  std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(world.size()));
+  allgather_into(world, view(mine), view(all), {.name = "locations"});
+  std::vector<Location> locations;
+  for (std::size_t i = 0; i < all.size(); i += 2) {
+    locations.push_back({.window = static_cast<std::uint32_t>(all[i]),
+                         .offset = static_cast<std::uint64_t>(all[i + 1])});
+  }
+  return locations;
+}
+
+TEST(PeerMemory, RanksOfANodeReadEachOthersBuffersAlsoOfNewWindows) {
+  const Context world = init();
+  std::vector<Buffer> buffers;
+  for (const std::size_t bytes : {std::size_t{4096}, std::size_t{100} << 20}) {
+    // Ranks may have them in other windows.
+    if (world.rank() % 2 == 0) buffers.emplace_back(world, std::size_t{200} << 20);
+    const Buffer& own = buffers.emplace_back(world, bytes);
+    std::byte* const last = own.data() + bytes - sizeof(int);
+    const int rank = world.rank();
+    std::memcpy(last, &rank, sizeof(rank));
+    const auto location = location_of(world, last, sizeof(int));
+    ASSERT_TRUE(location.has_value());
+    const auto locations = exchange(world, *location);
+    for (const int peer : world.ranks_of_node(world.cross_rank())) {
+      int seen = -1;
+      std::memcpy(&seen,
+                  peer_address(world, peer, locations[static_cast<std::size_t>(peer)], sizeof(int)),
+                  sizeof(seen));
+      EXPECT_EQ(seen, peer);
+    }
+    barrier(world);
+  }
+}
+
+TEST(PeerMemory, WhatAPeerDoesNotHaveIsRefused) {
+  const Context world = init();
+  const auto& node = world.ranks_of_node(world.cross_rank());
+  const int peer = world.rank() == node.back() ? node.front() : node.back();
+  const auto refused = [&](Location location, std::size_t bytes) {
+    try {
+      peer_address(world, peer, location, bytes);
+    } catch (const Error& error) {
+      return error.code() == ErrorCode::transport;
+    }
+    return false;
+  };
+  const Location first{.window = 0, .offset = 8192};
+  EXPECT_FALSE(refused(first, 1));
+  EXPECT_TRUE(refused(first, std::size_t{1} << 47));
+  EXPECT_TRUE(refused({.window = 0, .offset = std::uint64_t{1} << 47}, 1));
+  if (peer != world.rank()) {
+    EXPECT_TRUE(refused({.window = 60, .offset = 8192}, 1));
+  }
+  EXPECT_TRUE(refused(kNowhere, 1));
+  barrier(world);
+}
+
+class AfterShutdown : public testing::TestWithParam<bool> {
+ protected:
+  static InitOptions options() {
+    InitOptions options;
+    options.engine_thread = GetParam();
+    return options;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Engines, AfterShutdown, testing::Bool(), [](const auto& engine) {
+  return std::string(engine.param ? "WithThread" : "Stepped");
+});
+
+TEST_P(AfterShutdown, WhateverBeginsSomethingThrows) {
+  Context world = init(options());
+  const ProcessSet set = add_process_set(world, {0});
+  std::vector<float> values(static_cast<std::size_t>(world.size()), 1.0F);
+  const TensorView tensor = view(values.data(), world.size());
+  const std::vector<TensorView> group{tensor, tensor};
+  allreduce(world, tensor);
+  world.shutdown();
+  const std::map<std::string, std::function<void()>> calls = {
+      {"progress", [&] { world.progress(); }},
+      {"allreduce", [&] { allreduce(world, tensor); }},
+      {"allreduce_async", [&] { (void)allreduce_async(world, tensor); }},
+      {"broadcast", [&] { broadcast(world, tensor); }},
+      {"broadcast_async", [&] { (void)broadcast_async(world, tensor); }},
+      {"allgather", [&] { (void)allgather(world, tensor); }},
+      {"allgather_async", [&] { (void)allgather_async(world, tensor); }},
+      {"alltoall", [&] { (void)alltoall(world, tensor); }},
+      {"alltoall_async", [&] { (void)alltoall_async(world, tensor); }},
+      {"reduce_scatter", [&] { (void)reduce_scatter(world, tensor); }},
+      {"reduce_scatter_async", [&] { (void)reduce_scatter_async(world, tensor); }},
+      {"grouped_allreduce", [&] { grouped_allreduce(world, group); }},
+      {"grouped_broadcast", [&] { grouped_broadcast(world, group); }},
+      {"grouped_allgather", [&] { (void)grouped_allgather(world, group); }},
+      {"grouped_alltoall", [&] { (void)grouped_alltoall(world, group); }},
+      {"grouped_reduce_scatter", [&] { (void)grouped_reduce_scatter(world, group); }},
+      {"barrier", [&] { barrier(world); }},
+      {"barrier_async", [&] { (void)barrier_async(world); }},
+      {"join", [&] { join(world); }},
+      {"broadcast_object", [&] { (void)broadcast_object(world, std::string("text")); }},
+      {"allgather_object", [&] { (void)allgather_object(world, std::string("text")); }},
+      {"add_process_set", [&] { add_process_set(world, {0}); }},
+      {"remove_process_set", [&] { remove_process_set(world, set); }},
+      {"Buffer", [&] { const Buffer buffer(world, 100); }},
+      {"note_phase", [&] { note_phase(world, "unused"); }},
+      {"start_timeline", [&] { start_timeline(world, "unused.%r.json"); }},
+  };
+  for (const auto& [name, call] : calls) {
+    SCOPED_TRACE(name);
+    expect_error(ErrorCode::shut_down, call);
+  }
+}
+
+TEST_P(AfterShutdown, WhatIsFinishedCanBeTakenAndQueriesWork) {
+  Context world = init(options());
+  const ProcessSet set = add_process_set(world, {0});
+  std::vector<float> values(100, 1.0F);
+  Buffer buffer(world, 100);
+  Handle waited = allreduce_async(world, view(values.data(), 100), {.name = "waited"});
+  ResultHandle gathered = allgather_async(world, view(values.data(), 100), {.name = "gathered"});
+  const Handle dropped = barrier_async(world);
+  world.shutdown();
+  world.shutdown();
+  EXPECT_TRUE(world.is_shut_down());
+  EXPECT_TRUE(waited.ready());
+  waited.wait();
+  EXPECT_EQ(values[99], 1.0F);
+  EXPECT_EQ(gathered.wait().shape(), Shape{100 * world.size()});
+  buffer = Buffer();
+  stop_timeline(world);
+  EXPECT_LT(world.rank(), world.size());
+  EXPECT_LT(world.local_rank(), world.local_size());
+  EXPECT_LT(world.cross_rank(), world.cross_size());
+  EXPECT_EQ(ranks_of(world, set), std::vector{0});
+  EXPECT_EQ(size_of(world, set), 1);
+  EXPECT_EQ(rank_in(world, set), world.rank() == 0 ? 0 : -1);
+  EXPECT_GT(world.statistics().operations, 0u);
+  EXPECT_FALSE(world.settings().timeline.size() > 0);
+  EXPECT_EQ(world.device().kind, DeviceKind::cpu);
+}
+
+/// MPI, as an application has it that starts it itself.
+struct World {
+  World() {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+  }
+  MpiEnvironment environment;
+  int rank = 0;
+  int size = 0;
+};
+
+/// Collectives of hora, a process set's among them, on these ranks of MPI_COMM_WORLD.
+void expect_works(const Context& context, const std::vector<int>& members, int world_rank) {
+  ASSERT_EQ(context.size(), static_cast<int>(members.size()));
+  ASSERT_EQ(members[static_cast<std::size_t>(context.rank())], world_rank);
+  const ProcessSet last = add_process_set(context, {context.size() - 1});
+  for (int round = 0; round < 3; ++round) {
+    std::int32_t sum = world_rank;
+    allreduce(context, view(&sum, 1), {.name = "sum", .op = ReduceOp::sum});
+    EXPECT_EQ(sum, std::accumulate(members.begin(), members.end(), 0));
+    std::int32_t root = world_rank;
+    broadcast(context, view(&root, 1), {.name = "root", .root = context.size() - 1});
+    EXPECT_EQ(root, members.back());
+    if (rank_in(context, last) < 0) continue;
+    std::int32_t own = world_rank;
+    allreduce(context, view(&own, 1), {.name = "own", .op = ReduceOp::sum, .process_set = last});
+    EXPECT_EQ(own, world_rank);
+  }
+}
+
+TEST(Communicators, EvenAndOddRanksEachHaveAHoraOfTheirOwn) {
+  const World world;
+  MPI_Comm half = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, world.rank % 2, world.rank, &half);
+  std::vector<int> members;
+  for (int r = world.rank % 2; r < world.size; r += 2) members.push_back(r);
+  for (int round = 0; round < 2; ++round) {
+    const Context context = init(half);
+    expect_works(context, members, world.rank);
+  }
+  int relation = MPI_UNEQUAL;
+  MPI_Comm_compare(half, half, &relation);
+  EXPECT_EQ(relation, MPI_IDENT) << "the application's own stays";
+  MPI_Comm_free(&half);
+}
+
+TEST(Communicators, AListOfRanksLeavesTheOthersAlone) {
+  const World world;
+  for (int first = 0; first < world.size; ++first) {
+    std::vector<int> members(static_cast<std::size_t>(world.size - first));
+    std::iota(members.begin(), members.end(), first);
+    if (world.rank >= first) {
+      const Context context = init({.ranks = members});
+      expect_works(context, members, world.rank);
+    }
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+void expect_refused(const InitOptions& options, const std::string& text,
+                    std::optional<MPI_Comm> communicator = std::nullopt) {
+  expect_error(ErrorCode::invalid_argument, HasSubstr(text), [&] {
+    const Context context = communicator ? init(*communicator, options) : init(options);
+  });
+}
+
+TEST(Communicators, WhatIsNoneIsRefused) {
+  const World world;
+  expect_refused({}, "MPI_COMM_NULL", MPI_COMM_NULL);
+  expect_refused({.ranks = {0}}, "one of them", MPI_COMM_WORLD);
+  expect_refused({.ranks = {0, world.size}}, "must ascend");
+  expect_refused({.ranks = {0, 0}}, "must ascend");
+  expect_refused({.ranks = {world.rank == 0 ? 1 : 0}}, world.size == 1 ? "ascend" : "not in");
+  const Context context = init();
+  EXPECT_EQ(context.size(), world.size);
+}
+
+/// Only what is an MPI_Comm is taken for one: MPICH's is an int, Open MPI's a pointer.
+template <class T>
+concept Communicates = requires(T value) {
+  init(value);
+};
+static_assert(Communicates<MPI_Comm>);
+static_assert(!Communicates<short> && !Communicates<std::nullptr_t>);
+static_assert(std::same_as<decltype(init({})), Context>, "no options at all");
+
+using testing::IsEmpty;
+
+volatile sig_atomic_t handled = 0;
+void count(int) {
+  handled = handled + 1;
+}
+
+bool is_handled_by_count(int signal) {
+  struct sigaction action {};
+  ::sigaction(signal, nullptr, &action);
+  return action.sa_handler == count;
+}
+
+/// Memory of a guard, which this process is itself.
+class Guarded {
+ public:
+  FlightRecord record() const { return read_record(memory_.layout(), record_now()).value(); }
+  const RecordedCollective* find(const FlightRecord& record, const std::string& name) const {
+    for (const RecordedCollective& one : record.collectives) {
+      if (one.name == name) return &one;
+    }
+    return nullptr;
+  }
+
+ private:
+  RecordMemory memory_ = RecordMemory::create().value();
+  EnvironmentVariable variable_{kRecordVariable, memory_.path()};
+};
+
+TEST(FlightRecord, TellsWhatTheRankIsAndDoes) {
+  const Guarded guarded;
+  Context world = init();
+  note_phase(world, "epoch 1");
+  std::vector<float> values(100, 1.0F);
+  allreduce(world, view(values), {.name = "x"});
+  FlightRecord record = guarded.record();
+  EXPECT_EQ(record.state, RecordState::initialised);
+  EXPECT_EQ(record.rank, world.rank());
+  EXPECT_EQ(record.size, world.size());
+  EXPECT_EQ(record.node, world.cross_rank());
+  EXPECT_EQ(record.local_rank, world.local_rank());
+  EXPECT_EQ(record.hora_version, build_info().version);
+  EXPECT_THAT(record.host, testing::Not(IsEmpty()));
+  EXPECT_EQ(record.pid, ::getpid());
+  EXPECT_EQ(record.phase, "epoch 1");
+  const RecordedCollective* const x = guarded.find(record, "x");
+  ASSERT_NE(x, nullptr);
+  EXPECT_EQ(x->bytes, 400u);
+  EXPECT_EQ(x->outcome, RecordOutcome::done);
+  EXPECT_EQ(x->peers, static_cast<std::uint32_t>(world.size()));
+  world.shutdown();
+  record = guarded.record();
+  EXPECT_EQ(record.state, RecordState::shut_down);
+  EXPECT_FALSE(record.cause);
+}
+
+TEST(FlightRecord, HasTheReasonWhyHoraDidNotStart) {
+  const Guarded guarded;
+  {
+    const EnvironmentVariable setting("HORA_SPIN", "fast");
+    expect_error(ErrorCode::invalid_setting, [] { const Context world = init(); });
+  }
+  const FlightRecord record = guarded.record();
+  EXPECT_EQ(record.state, RecordState::failed);
+  ASSERT_TRUE(record.cause);
+  EXPECT_THAT(record.cause->text, HasSubstr("HORA_SPIN=\"fast\""));
+}
+
+TEST(FlightRecord, OfAnotherInitIsLeftAloneByOneThatIsRefused) {
+  const Guarded guarded;
+  const Context world = init();
+  expect_error(ErrorCode::invalid_use, [] { const Context second = init(); });
+  EXPECT_EQ(guarded.record().state, RecordState::initialised);
+}
+
+TEST(FlightRecord, DisagreementsThatAProgramCatchesAreNoFailures) {
+  const Guarded guarded;
+  const Context world = init();
+  if (world.size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  std::vector<float> values(static_cast<std::size_t>(1 + world.rank()), 1.0F);
+  expect_error(ErrorCode::mismatch, [&] { allreduce(world, view(values), {.name = "odd"}); });
+  const FlightRecord record = guarded.record();
+  EXPECT_EQ(record.state, RecordState::initialised);
+  ASSERT_NE(guarded.find(record, "odd"), nullptr);
+  EXPECT_EQ(guarded.find(record, "odd")->outcome, RecordOutcome::failed);
+}
+
+TEST(FlightRecord, SignalsReachTheProgramsOwnHandlers) {
+  const Guarded guarded;
+  struct sigaction before {};
+  struct sigaction action {};
+  action.sa_handler = count;
+  ::sigaction(SIGUSR1, &action, &before);
+  {
+    const Context world = init();
+    EXPECT_FALSE(is_handled_by_count(SIGUSR1));
+    ::raise(SIGUSR1);
+    EXPECT_EQ(handled, 1);
+  }
+  EXPECT_TRUE(is_handled_by_count(SIGUSR1));
+  ::sigaction(SIGUSR1, &before, nullptr);
+}
+
+TEST(RecordDirectory, ThatOneRankCannotWriteToIsAnErrorOnAll) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.file("file")) << "";
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  std::array<char, 1024> path{};
+  folder.file("file").copy(path.data(), path.size() - 1);
+  MPI_Bcast(path.data(), static_cast<int>(path.size()), MPI_CHAR, 0, MPI_COMM_WORLD);
+  const EnvironmentVariable setting("HORA_RECORD_DIRECTORY", path.data());
+  expect_error(ErrorCode::invalid_setting,
+               testing::AllOf(HasSubstr("HORA_RECORD_DIRECTORY"), HasSubstr("is no folder")),
+               [] { const Context world = init(); });
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+using testing::SizeIs;
+
+int mpi_rank() {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  return rank;
+}
+
+/// Rank 0's, known to all; removed when all are done with it.
+class SharedFolder {
+ public:
+  SharedFolder() {
+    if (mpi_rank() == 0) folder_.emplace();
+    std::array<char, 1024> path{};
+    if (folder_) folder_->path().string().copy(path.data(), path.size() - 1);
+    MPI_Bcast(path.data(), static_cast<int>(path.size()), MPI_CHAR, 0, MPI_COMM_WORLD);
+    path_ = path.data();
+  }
+  ~SharedFolder() { MPI_Barrier(MPI_COMM_WORLD); }
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::optional<TemporaryFolder> folder_;
+  std::string path_;
+};
+
+void average(const Context& world, const std::string& name, int rounds) {
+  std::vector<float> values(3000, 1.0F);
+  for (int round = 0; round < rounds; ++round) {
+    allreduce(world, view(values.data(), 3000), {.name = name});
+  }
+}
+
+TEST(Timeline, TheSettingGivesOneFileARank) {
+  const SharedFolder folder;
+  const EnvironmentVariable setting("HORA_TIMELINE", folder.file("t.%r.json"));
+  int size = 0;
+  {
+    const Context world = init();
+    size = world.size();
+    average(world, "x", 7);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  // Each rank looks at all files.
+  for (int rank = 0; rank < size; ++rank) {
+    const Timeline timeline(folder.file("t." + std::to_string(rank) + ".json"));
+    EXPECT_EQ(timeline.pid(), rank);
+    const auto& facts = timeline.metadata("hora_timeline");
+    EXPECT_EQ(facts.at("rank"), rank);
+    EXPECT_EQ(facts.at("size"), size);
+    EXPECT_THAT(timeline.metadata("process_name").at("name").get<std::string>(),
+                HasSubstr("rank " + std::to_string(rank)));
+    EXPECT_THAT(timeline.spans("x", "allreduce"), SizeIs(7));
+    EXPECT_THAT(timeline.spans("x", "negotiate"), SizeIs(7));
+  }
+}
+
+/// The ranks of a host share the steady clock: no run begins before every rank's submission.
+TEST(Timeline, FilesOfAHostFitTogether) {
+  const SharedFolder folder;
+  const EnvironmentVariable setting("HORA_TIMELINE", folder.file("t.json"));
+  int size = 0;
+  {
+    const Context world = init();
+    size = world.size();
+    average(world, "x", 5);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  std::vector<double> last_submission(5, 0.0);
+  std::vector<double> first_run(5, 1e300);
+  for (int rank = 0; rank < size; ++rank) {
+    const Timeline timeline(folder.file("t." + std::to_string(rank) + ".json"));
+    const auto negotiations = timeline.spans("x", "negotiate");
+    const auto runs = timeline.spans("x", "allreduce");
+    ASSERT_THAT(negotiations, SizeIs(5));
+    ASSERT_THAT(runs, SizeIs(5));
+    for (std::size_t i = 0; i < 5; ++i) {
+      last_submission[i] = std::max(last_submission[i], negotiations[i].begin);
+      first_run[i] = std::min(first_run[i], runs[i].begin);
+    }
+  }
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_LE(last_submission[i], first_run[i] + kTimelineRounding);
+  }
+}
+
+TEST(Timeline, IsStartedAndStoppedOnOneRankAlone) {
+  const SharedFolder folder;
+  const Context world = init();
+  const bool own = world.rank() == world.size() - 1;
+  average(world, "before", 2);
+  for (int round = 0; round < 3; ++round) {
+    std::string file;
+    if (own) file = start_timeline(world, folder.file("a.json"));
+    average(world, "x", 4);
+    if (!own) continue;
+    stop_timeline(world);
+    EXPECT_EQ(file, folder.file("a." + std::to_string(world.rank()) + ".json"));
+    const Timeline timeline(file);
+    EXPECT_THAT(timeline.spans("x", "allreduce"), SizeIs(4));
+    EXPECT_THAT(timeline.spans("before"), SizeIs(0));
+  }
+  average(world, "after", 2);
+  stop_timeline(world);  // nothing to stop
+}
+
+TEST(Timeline, MisuseIsAnErrorAndLeavesTheJobAsItWas) {
+  const SharedFolder folder;
+  Context world = init();
+  const auto start = [&](const std::string& path) {
+    return [&world, path] { (void)start_timeline(world, path); };
+  };
+  expect_error(ErrorCode::invalid_argument, start(""));
+  expect_error(ErrorCode::invalid_argument, start(folder.file("%x")));
+  expect_error(ErrorCode::invalid_argument, start(folder.file("no/such/folder")));
+  (void)start_timeline(world, folder.file("%r"));
+  expect_error(ErrorCode::invalid_use, start(folder.file("b")));
+  average(world, "x", 2);
+  world.shutdown();
+  EXPECT_THAT(Timeline(folder.file(std::to_string(world.rank()))).spans("x", "allreduce"),
+              SizeIs(2))
+      << "shutdown() completes it";
+  expect_error(ErrorCode::shut_down, start(folder.file("c")));
+}
+
+TEST(Timeline, ASettingThatCannotBeWrittenIsTheSameErrorOnAllRanks) {
+  const SharedFolder folder;
+  expect_error(ErrorCode::invalid_setting,
+               testing::AllOf(HasSubstr("HORA_TIMELINE"), HasSubstr(folder.file("no/such/0.json"))),
+               [&] {
+                 const EnvironmentVariable setting("HORA_TIMELINE", folder.file("no/such/%r.json"));
+                 const Context world = init();
+               });
+  const Context world = init();
+  average(world, "x", 1);
+}
+
+}  // namespace
+}  // namespace hora::internal::test
