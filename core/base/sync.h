@@ -45,7 +45,7 @@ namespace hora::internal {
 // The order of locks: a thread that holds one takes only later ones. Of two on one line, no
 // thread holds both.
 //
-//   1. GradientAverager::mutex_       a step or a hook of the optimizer
+//   1. Round::mutex_                  a step or a hook of the optimizer
 //   2. ProcessSets::call_lock_        one change of the process sets at a time, to its end
 //   3. ProcessSets::progress_lock_    a round of the engine (progress.h)
 //   4. ProcessSets::sets_lock_        the list of process sets

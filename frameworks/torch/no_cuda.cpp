@@ -2,7 +2,7 @@
 #include <hora/error.h>
 
 #include "frameworks/torch/optim/optim.h"
-#include "frameworks/torch/optimizer/gradient_bucket.h"
+#include "frameworks/torch/optimizer/bucket.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora::internal {

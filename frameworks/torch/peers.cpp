@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "frameworks/torch/optimizer/parameter_list.h"
+#include "frameworks/torch/optimizer/parameters.h"
 
 namespace hora::internal {
 

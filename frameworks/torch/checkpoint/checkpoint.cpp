@@ -26,7 +26,7 @@
 #include "frameworks/torch/checkpoint/optimizer_state.h"
 #include "frameworks/torch/checkpoint/safetensors.h"
 #include "frameworks/torch/checkpoint/store.h"
-#include "frameworks/torch/optimizer/optimizer_implementation.h"
+#include "frameworks/torch/optimizer/optimizer.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora {

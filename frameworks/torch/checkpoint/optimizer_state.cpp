@@ -23,7 +23,6 @@
 #include <utility>
 
 #include "frameworks/torch/collectives/objects.h"
-#include "frameworks/torch/optimizer/state_key.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora::internal {

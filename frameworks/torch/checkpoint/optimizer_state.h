@@ -13,7 +13,7 @@
 #include <span>
 
 #include "frameworks/torch/checkpoint/safetensors.h"
-#include "frameworks/torch/optimizer/optimizer_piece.h"
+#include "frameworks/torch/optimizer/parameters.h"
 
 namespace hora::internal {
 

@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "core/base/checked.h"
-#include "frameworks/torch/optimizer/state_key.h"
+#include "frameworks/torch/optimizer/parameters.h"
 #include "frameworks/torch/peers.h"
 #include "frameworks/torch/tensor_view.h"
 

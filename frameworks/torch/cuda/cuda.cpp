@@ -13,7 +13,7 @@
 
 #include "core/api/internals.h"
 #include "frameworks/torch/optim/optim.h"
-#include "frameworks/torch/optimizer/gradient_bucket.h"
+#include "frameworks/torch/optimizer/bucket.h"
 #include "frameworks/torch/tensor_view.h"
 #include "ops/cuda/functions.h"
 

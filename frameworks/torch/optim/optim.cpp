@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "frameworks/torch/optimizer/state_key.h"
+#include "frameworks/torch/optimizer/parameters.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora::internal {

@@ -28,32 +28,6 @@ class Accumulation : public testing::Test {
   torch::optim::SGD sgd_{{weight_, other_}, 1.0};
 };
 
-TEST_F(Accumulation, SumsPassesAndThenAverages) {
-  auto optimizer = wrap({.backward_passes_per_step = 3});
-  for (int step = 0; step < 3; ++step) {
-    optimizer.zero_grad();
-    for (const double value : {1.0, 10.0, 100.0}) loss(value * own_).backward();
-    optimizer.synchronize();
-    EXPECT_DOUBLE_EQ(gradient(), 111.0 * mean([](int rank) { return rank + 1.0; }));
-    optimizer.step();
-  }
-}
-
-TEST_F(Accumulation, EqualsOnePassOverAllImages) {
-  Training whole(world_, {}, make_sgd, torch::kDouble);
-  Training parts(world_, {.backward_passes_per_step = 2}, make_sgd, torch::kDouble);
-  for (int step = 0; step < 4; ++step) {
-    const Batch batch = my_batch(world_, step, 4, torch::kDouble);
-    whole.step(batch);
-    parts.optimizer.zero_grad();
-    for (int part = 0; part < 2; ++part) {
-      (loss_of(parts.network, part_of(batch, part, 2)) / 2).backward();
-    }
-    parts.optimizer.step();
-  }
-  expect_close(parts.network->parameters(), whole.network->parameters(), 1e-12);
-}
-
 TEST_F(Accumulation, NothingTravelsBeforeTheLastPass) {
   auto optimizer = wrap({.backward_passes_per_step = 2});
   const auto before = world_.statistics().operations;
@@ -63,20 +37,6 @@ TEST_F(Accumulation, NothingTravelsBeforeTheLastPass) {
   optimizer.step();
   if (world_.size() > 1) {
     EXPECT_GT(world_.statistics().operations, before);
-  }
-}
-
-TEST_F(Accumulation, AParameterOfSomePassesOnly) {
-  auto optimizer = wrap({.backward_passes_per_step = 2});
-  for (int step = 0; step < 2; ++step) {
-    optimizer.zero_grad();
-    loss(own_).backward();
-    (loss(own_) + other_.sum() * own_).backward();
-    optimizer.synchronize();
-    const double expected = mean([](int rank) { return rank + 1.0; });
-    EXPECT_DOUBLE_EQ(gradient(), 2 * expected);
-    EXPECT_DOUBLE_EQ(other_.grad()[0].item<double>(), expected);
-    optimizer.step();
   }
 }
 
@@ -111,24 +71,6 @@ TEST_F(Accumulation, ThePassesCanBeChangedBetweenSteps) {
   loss(own_).backward();
   optimizer.step();
   EXPECT_DOUBLE_EQ(gradient(), 2 * mean([](int rank) { return rank + 1.0; }));
-}
-
-TEST_F(Accumulation, NoSyncAddsUpOnThisRankAlone) {
-  auto optimizer = wrap();
-  for (int step = 0; step < 2; ++step) {
-    optimizer.zero_grad();
-    const auto before = world_.statistics().operations;
-    {
-      const auto guard = optimizer.no_sync();
-      loss(own_).backward();
-      loss(10 * own_).backward();
-      EXPECT_DOUBLE_EQ(gradient(), 11 * own_);
-    }
-    EXPECT_EQ(world_.statistics().operations, before);
-    loss(100 * own_).backward();
-    optimizer.step();
-    EXPECT_DOUBLE_EQ(gradient(), 111 * mean([](int rank) { return rank + 1.0; }));
-  }
 }
 
 TEST_F(Accumulation, GuardsNestMoveAndEndInAnyOrder) {
@@ -171,17 +113,6 @@ TEST_F(Accumulation, AGuardMayOutliveItsOptimizer) {
   loss(own_).backward();
   optimizer.step();
   guards.clear();
-  EXPECT_DOUBLE_EQ(gradient(), mean([](int rank) { return rank + 1.0; }));
-}
-
-TEST_F(Accumulation, RanksMayAddUpDifferentNumbersOfPasses) {
-  auto optimizer = wrap();
-  {
-    const auto guard = optimizer.no_sync();
-    for (int pass = 0; pass < world_.rank(); ++pass) loss(1.0).backward();
-  }
-  loss(1.0).backward();
-  optimizer.step();
   EXPECT_DOUBLE_EQ(gradient(), mean([](int rank) { return rank + 1.0; }));
 }
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "tests/frameworks/torch/optimizer/backward_training.h"
+#include "tests/frameworks/torch/optimizer/wide_training.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/logged_lines.h"
 

@@ -1,5 +1,5 @@
-// Buckets that are updated while backward goes on: the same bits as in step(), and gradients whose
-// memory is free again.
+// Gradients that stay where autograd has put them, buckets that are updated by the pass that
+// averages, in step() or while backward goes on: the same bits, and memory that is free again.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,23 +11,33 @@
 #include <utility>
 #include <vector>
 
-#include "tests/frameworks/torch/optimizer/backward_training.h"
+#include "tests/frameworks/torch/optimizer/wide_training.h"
 
 namespace hora::internal::test {
 namespace {
 
 using torch::autograd::variable_list;
 
-void expect_bits_of_updates_in_step(const Steps& steps) {
+/// Averages of copies and LibTorch's step give these weights; so must every other way.
+void expect_bits_of_copies(const Steps& steps) {
+  std::vector<torch::Tensor> expected;
+  {
+    const Context world = init({.settings = with_arena(TensorArenaUse::off)});
+    WideTraining training(world);
+    steps(training);
+    expected = training.weights();
+  }
   const std::vector<std::pair<const char*, Settings>> arenas{
       {"none", with_arena(TensorArenaUse::off)},
       {"one for all gradients", with_arena(TensorArenaUse::on)},
       {"one for some of the gradients", with_arena(TensorArenaUse::on, 300 << 10)}};
   for (const auto& [arena, settings] : arenas) {
-    SCOPED_TRACE(arena);
-    const auto expected = weights_after(steps, settings, updates_in_step());
-    expect_same_bits(weights_after(steps, settings, updates_in_backward()), expected);
-    expect_same_bits(weights_after(steps, settings, updates_in_backward(64)), expected);
+    for (const auto& options :
+         {DistributedOptimizerOptions{.bucket_bytes = 70000}, updates_in_step(0), updates_in_step(),
+          updates_in_backward(), updates_in_backward(64)}) {
+      SCOPED_TRACE(arena + (", sharding " + std::to_string(static_cast<int>(options.sharding))));
+      expect_same_bits(weights_after(steps, settings, options), expected);
+    }
   }
 }
 
@@ -54,12 +64,12 @@ Steps steps_on(const std::function<torch::Tensor(WideTraining&, int)>& loss, int
 }
 
 TEST(BackwardUpdate, GivesTheBitsOfUpdatesInStep) {
-  expect_bits_of_updates_in_step(plain_steps);
+  expect_bits_of_copies(plain_steps);
 }
 
 // In every 16th round ranks compare learning rates.
 TEST(BackwardUpdate, GivesTheSameBitsOverRatesThatChangeBetweenSteps) {
-  expect_bits_of_updates_in_step([](WideTraining& training) {
+  expect_bits_of_copies([](WideTraining& training) {
     for (int step = 0; step < 18; ++step) {
       training.optimizer.zero_grad();
       training.loss(step).backward();
@@ -79,21 +89,17 @@ TEST(BackwardUpdate, GivesTheSameBitsWithoutAnEngineThread) {
   expect_same_bits(weights_after(plain_steps, alone, updates_in_backward()), expected);
 }
 
-TEST(BackwardUpdate, GivesTheSameBitsWhereRanksAreNotCompared) {
-  expect_bits_with(plain_steps, [](auto& options) { options.compare_ranks = false; });
-}
-
 TEST(BackwardUpdate, GivesTheSameBitsOfSumsAndPredividedAverages) {
   expect_bits_with(plain_steps, [](auto& options) { options.op = ReduceOp::sum; });
   expect_bits_with(plain_steps, [](auto& options) { options.gradient_predivide_factor = 3.0; });
 }
 
 TEST(BackwardUpdate, GivesTheSameBitsWhereSomeRanksLackGradients) {
-  expect_bits_of_updates_in_step(steps_where_some_ranks_lack_gradients);
+  expect_bits_of_copies(steps_where_some_ranks_lack_gradients);
 }
 
 TEST(BackwardUpdate, GivesTheSameBitsWhereOneRankFreezesAParameter) {
-  expect_bits_of_updates_in_step(steps_on([](WideTraining& training, int step) {
+  expect_bits_of_copies(steps_on([](WideTraining& training, int step) {
     for (const int layer : {0, 1, 2}) {
       training.weight(layer).set_requires_grad(training.world.rank() != 0 || step % 3 != layer);
     }
@@ -102,7 +108,7 @@ TEST(BackwardUpdate, GivesTheSameBitsWhereOneRankFreezesAParameter) {
 }
 
 TEST(BackwardUpdate, GivesTheSameBitsOfGradientsThatAddUp) {
-  expect_bits_of_updates_in_step([](WideTraining& training) {
+  expect_bits_of_copies([](WideTraining& training) {
     training.optimizer.set_backward_passes_per_step(2);
     for (int step = 0; step < 3; ++step) {
       training.optimizer.zero_grad();
@@ -133,22 +139,12 @@ TEST(BackwardUpdate, GivesTheSameBitsOfAGraphThatTwoPassesUse) {
 
 // Gradients of gradients: all of a parameter's uses are done before its gradient is complete.
 TEST(BackwardUpdate, GivesTheSameBitsUnderAPenaltyOnGradients) {
-  expect_bits_of_updates_in_step(steps_on([](WideTraining& training, int step) {
+  expect_bits_of_copies(steps_on([](WideTraining& training, int step) {
     torch::manual_seed(seed() + static_cast<std::uint64_t>(step));
     const auto input = torch::randn({4, 256}, torch::requires_grad());
     const auto loss = training.network->forward(input).pow(2).mean();
     const auto slopes = torch::autograd::grad({loss}, {input}, {}, {}, /*create_graph=*/true);
     return loss + slopes[0].pow(2).mean();
-  }));
-}
-
-TEST(BackwardUpdate, GivesTheSameBitsOfALayerThatIsUsedTwice) {
-  expect_bits_of_updates_in_step(steps_on([](WideTraining& training, int step) {
-    const auto middle = training.weight(1);
-    auto hidden = training.network[0]->as<torch::nn::Linear>()->forward(
-        torch::full({4, 256}, 0.01 * (step + 1 + training.world.rank())));
-    for (int use = 0; use < 3; ++use) hidden = torch::tanh(hidden.matmul(middle));
-    return training.network[4]->as<torch::nn::Linear>()->forward(hidden).pow(2).mean();
   }));
 }
 
@@ -181,7 +177,7 @@ torch::Tensor loss_of_recomputed(WideTraining& training, int step, bool twice) {
 }
 
 TEST(BackwardUpdate, GivesTheSameBitsOfASegmentThatIsComputedAgain) {
-  expect_bits_of_updates_in_step(steps_on([](WideTraining& training, int step) {
+  expect_bits_of_copies(steps_on([](WideTraining& training, int step) {
     return loss_of_recomputed(training, step, /*twice=*/false);
   }));
 }
@@ -193,7 +189,7 @@ TEST(BackwardUpdate, RefusesALayerThatIsUsedInASegmentAndElsewhere) {
 }
 
 TEST(BackwardUpdate, GivesTheSameBitsFromOtherMemoryOfParameters) {
-  expect_bits_of_updates_in_step([](WideTraining& training) {
+  expect_bits_of_copies([](WideTraining& training) {
     plain_steps(training);
     for (const int layer : {2, 1}) {
       auto weight = training.weight(layer);

@@ -89,10 +89,6 @@ TEST_P(Lbfgs, SeveralBackwardPassesInAClosure) {
   expect_plain({.bucket_bytes = 512, .backward_passes_per_step = 2}, 2);
 }
 
-TEST_P(Lbfgs, BucketsInTheOrderOfGradients) {
-  expect_plain({.static_graph = true});
-}
-
 // Each rank's own losses would end its line search at another place.
 TEST_P(Lbfgs, RanksOfDifferentLossesStayAlike) {
   const auto weight = torch::full({3}, 2.0, torch::dtype(torch::kDouble).requires_grad(true));
@@ -164,28 +160,6 @@ TEST_F(Closure, ReturnsTheAverageOrTheSumOfLosses) {
   EXPECT_FLOAT_EQ(weight_[0].item<float>(), static_cast<float>(1.0 - 0.5 * average / 3));
   const auto sum = first_step({.op = ReduceOp::sum});
   EXPECT_FLOAT_EQ(sum.item<float>(), static_cast<float>(average * world_.size()));
-}
-
-TEST_F(Closure, MayClip) {
-  DistributedOptimizer optimizer(world_, sgd_, {{"weight", weight_}});
-  optimizer.step([&] {
-    const auto mean = loss(optimizer);
-    optimizer.clip_grad_norm_(0.1);
-    return mean;
-  });
-  EXPECT_NEAR(weight_.grad().norm().item<double>(), 0.1, 1e-5);
-}
-
-TEST_F(Closure, BuffersAreTheRootsAfterIt) {
-  torch::Tensor passes = torch::zeros({});
-  DistributedOptimizer optimizer(world_, sgd_, {{"weight", weight_}}, {.buffers = {passes}});
-  for (int step = 0; step < 2; ++step) {
-    optimizer.step([&] {
-      passes += 10 * world_.rank() + 1;
-      return loss(optimizer);
-    });
-    EXPECT_FLOAT_EQ(passes.item<float>(), static_cast<float>(step + 1));
-  }
 }
 
 TEST_F(Closure, AnEmptyOneIsNone) {

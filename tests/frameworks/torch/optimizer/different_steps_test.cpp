@@ -221,18 +221,6 @@ TEST_F(SameSteps, AreEachOptimizersOwn) {
   other.step(my_batch(world_, 9));
 }
 
-TEST_F(SameSteps, AStepThatGradScalerLeavesOutIsOne) {
-  Training training(world_);
-  GradScaler scaler(training.optimizer);
-  for (int step = 0; step < 4; ++step) {
-    training.optimizer.zero_grad();
-    const torch::Tensor loss = loss_of(training.network, my_batch(world_, step));
-    scaler.scale(step == 1 && world_.rank() == 0 ? loss * INFINITY : loss).backward();
-    EXPECT_EQ(scaler.step(), step != 1);
-    scaler.update();
-  }
-}
-
 TEST_F(SameSteps, BuffersAreEqualAfterAStepThatIsLeftOut) {
   const auto buffer = torch::zeros({3});
   Training training(world_, {.buffers = {buffer}});

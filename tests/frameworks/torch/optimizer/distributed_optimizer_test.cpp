@@ -151,52 +151,6 @@ TEST(DistributedOptimizer, KeepsTheMemoryOrderOfParameters) {
   EXPECT_TRUE(torch::allclose(gradients(channels_last, row_major), expected, 1e-4, 1e-3));
 }
 
-TEST(DistributedOptimizer, LeavesGroupsAndSchedulersToTheUser) {
-  const Context world = init();
-  const auto run = [&](bool distributed) {
-    auto network = small_network(seed(), torch::kDouble);
-    const auto parameters = network->parameters();
-    torch::optim::SGD sgd({torch::optim::OptimizerParamGroup({parameters[0], parameters[1]})},
-                          torch::optim::SGDOptions(0.1));
-    sgd.add_param_group(torch::optim::OptimizerParamGroup(
-        {parameters.begin() + 2, parameters.end()},
-        std::make_unique<torch::optim::SGDOptions>(torch::optim::SGDOptions(0.02).momentum(0.5))));
-    torch::optim::StepLR scheduler(sgd, /*step_size=*/2, /*gamma=*/0.1);
-    std::unique_ptr<DistributedOptimizer> optimizer;
-    if (distributed) {
-      optimizer = std::make_unique<DistributedOptimizer>(world, sgd, network->named_parameters());
-      EXPECT_EQ(&optimizer->wrapped(), &sgd);
-    }
-    for (int step = 0; step < 5; ++step) {
-      const Batch whole = whole_batch(seed() + step, batch_per_rank * world.size(), torch::kDouble);
-      sgd.zero_grad();
-      loss_of(network, distributed ? part_of(whole, world.rank(), batch_per_rank) : whole)
-          .backward();
-      distributed ? optimizer->step() : static_cast<void>(sgd.step());
-      scheduler.step();
-    }
-    return network;
-  };
-  EXPECT_LE(largest_difference(run(true), run(false)), 1e-12);  // as in equals_one_rank
-}
-
-TEST(DistributedOptimizer, SeveralInOneProcessAreIndependent) {
-  const Context world = init();
-  const auto a = torch::ones({3}, torch::requires_grad());
-  const auto b = torch::ones({3}, torch::requires_grad());
-  torch::optim::SGD sgd_a({a}, 1.0);
-  torch::optim::SGD sgd_b({b}, 1.0);
-  DistributedOptimizer first(world, sgd_a, {{"weight", a}});
-  DistributedOptimizer second(world, sgd_b, {{"weight", b}});
-  (a.sum() * world.rank()).backward();
-  (b.sum() * (10 + world.rank())).backward();
-  second.step();
-  first.step();
-  const double mean = mean_over_ranks(world, [](int rank) { return rank; });
-  EXPECT_TRUE(torch::allclose(a, torch::full({3}, 1.0 - mean)));
-  EXPECT_TRUE(torch::allclose(b, torch::full({3}, 1.0 - 10.0 - mean)));
-}
-
 TEST(DistributedOptimizer, TypesMayBeMixed) {
   const Context world = init();
   const std::vector<torch::ScalarType> types{torch::kHalf, torch::kDouble, torch::kBFloat16,

@@ -36,16 +36,6 @@ class FusedUpdateTest : public testing::Test {
   }
 };
 
-TEST_F(FusedUpdateTest, NoGradientsGoThroughCollectives) {
-  if (!is_one_node() || world_.size() == 1) GTEST_SKIP() << "for ranks that share memory";
-  fused_.step(my_batch(world_, 0));
-  std::size_t bytes = 0;
-  for (const auto& parameter : fused_.network->parameters()) bytes += parameter.nbytes();
-  const auto before = world_.statistics().bytes;
-  fused_.step(my_batch(world_, 1));
-  EXPECT_LT(world_.statistics().bytes - before, bytes) << "presence, answers and the like alone";
-}
-
 TEST_F(FusedUpdateTest, ASwitchedOffGradScalerLeavesThemThere) {
   if (!is_one_node() || world_.size() == 1) GTEST_SKIP() << "for ranks that share memory";
   GradScaler scaler(fused_.optimizer, {.enabled = false});
@@ -71,15 +61,6 @@ TEST_F(FusedUpdateTest, AnOptimizerThatCannotIsNamedOnce) {
   training.step(my_batch(world_, 0));
   EXPECT_EQ(log.with("sharding fused does no more than state with torch::optim::SGD").size(),
             world_.rank() == 0 ? 1U : 0U);
-}
-
-TEST_F(FusedUpdateTest, ItIsOffByDefault) {
-  Training off(world_, {.sharding = Sharding::state}, make_fused);
-  for (int step = 0; step < 3; ++step) {
-    off.step(my_batch(world_, step));
-    apart_.step(my_batch(world_, step));
-  }
-  expect_same_bits(off.network->parameters(), apart_.network->parameters());
 }
 
 TEST_F(FusedUpdateTest, SomeRanksMayWantTheAverages) {
@@ -169,16 +150,6 @@ TEST_F(FusedUpdateTest, DiscardedStepsChangeNothing) {
   fused_.optimizer.zero_grad();
   fused_.backward(my_batch(world_, 9));
   fused_.optimizer.zero_grad();
-  step_both(1);
-  step_both(2);
-}
-
-TEST_F(FusedUpdateTest, ParametersWithOtherMemoryAreSteppedThere) {
-  step_both(0);
-  for (auto& parameter : fused_.network->parameters()) {
-    parameter.set_data(parameter.detach().clone());
-    if (world_.rank() == 0) break;  // ranks differ in which, too
-  }
   step_both(1);
   step_both(2);
 }

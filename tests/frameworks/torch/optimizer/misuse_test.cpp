@@ -30,17 +30,6 @@ TEST(Misuse, ParameterWithoutName) {
                });
 }
 
-TEST(Misuse, NamedParameterOfNoGroupIsLeftAlone) {
-  const Context world = init();
-  const auto a = weight();
-  const auto backbone = weight();
-  torch::optim::SGD sgd({a}, 1.0);
-  DistributedOptimizer optimizer(world, sgd, {{"backbone", backbone}, {"a", a}});
-  ((a + backbone).sum() * world.rank()).backward();
-  optimizer.step();
-  EXPECT_TRUE(torch::equal(backbone.grad(), torch::full({3}, 1.0 * world.rank())));
-}
-
 TEST(Misuse, TypesThatHaveNoGradients) {
   const Context world = init();
   const auto counts = torch::zeros({3}, torch::kLong);
@@ -59,19 +48,6 @@ TEST(Misuse, SparseGradient) {
     embedding->forward(torch::tensor({1, 2})).sum().backward();
   });
   embedding->weight.mutable_grad().reset();
-}
-
-TEST(Misuse, TypeChangedAfterConstruction) {
-  const Context world = init();
-  auto network = small_network(1);
-  torch::optim::SGD sgd(network->parameters(), 0.1);
-  DistributedOptimizer optimizer(world, sgd, network->named_parameters());
-  network->to(torch::kDouble);
-  expect_error(ErrorCode::invalid_argument,
-               AllOf(HasSubstr("Parameter '"), HasSubstr("Float"), HasSubstr("Double")), [&] {
-                 loss_of(network, whole_batch(1, 4, torch::kDouble)).backward();
-                 optimizer.step();
-               });
 }
 
 TEST(Misuse, ParameterGroupAddedAfterConstruction) {

@@ -80,17 +80,6 @@ TEST_F(OpenRound, EndsWithThoseWhoStep) {
   }
 }
 
-TEST_F(OpenRound, EndsWithThoseWhoDiscardIt) {
-  Branched training(world_);
-  training.backward();
-  if (world_.rank() == 0) {
-    training.optimizer.reset();
-  } else {
-    training.optimizer->zero_grad();
-    EXPECT_FALSE(training.trunk.grad().defined());
-  }
-}
-
 // Each informs the others that it does not step.
 TEST_F(OpenRound, MayBeAveragedAlready) {
   Branched training(world_, {.sharding = Sharding::state});

@@ -80,16 +80,6 @@ TEST_F(OptimizerOptions, ListsOfStrangersAndTwinsAreRefused) {
                });
 }
 
-TEST_F(OptimizerOptions, PredividingByAPowerOfTwoChangesNoBit) {
-  Training plain(world_);
-  Training divided(world_, {.gradient_predivide_factor = 4.0});
-  for (int step = 0; step < 3; ++step) {
-    plain.step(my_batch(world_, step));
-    divided.step(my_batch(world_, step));
-  }
-  expect_same_bits(divided.network->parameters(), plain.network->parameters());
-}
-
 TEST_F(OptimizerOptions, PredividingKeepsFloat16InRange) {
   const auto weight = torch::zeros({4}, torch::requires_grad());
   torch::optim::SGD sgd({weight}, 1.0);

@@ -62,15 +62,6 @@ TEST_P(OptimizerOfSet, StepsAreCountedInside) {
                step);
 }
 
-TEST_P(OptimizerOfSet, StateAndModelCanBeBroadcastInside) {
-  Training training(world_, {.process_set = own_.id});
-  const int last = own_.members.back();
-  if (world_.rank() == last) training.wrapped->param_groups()[0].options().set_lr(0.125);
-  broadcast_parameters(world_, *training.network, last, own_.id);
-  broadcast_optimizer_state(world_, *training.wrapped, last, own_.id);
-  EXPECT_EQ(training.wrapped->param_groups()[0].options().get_lr(), 0.125);
-}
-
 TEST_P(OptimizerOfSet, ForeignAndUnknownSetsAreRefused) {
   expect_error(ErrorCode::invalid_argument, testing::_,
                [&] { Training(world_, {.process_set = ProcessSet(4711)}); });

@@ -142,18 +142,6 @@ TEST_F(SeveralDevices, PassesAddUpOnEach) {
   });
 }
 
-TEST_F(SeveralDevices, GradientsThatAreZeroedInPlaceAreAddedToInPlace) {
-  expect_as_on_one({}, [&](ModelTraining& training) {
-    for (int step = 0; step < 3; ++step) {
-      for (const auto& item : training.model.parameters) {
-        if (item.value().grad().defined()) item.value().grad().zero_();
-      }
-      training.model.loss(my_batch(world_, step)).backward();
-      training.optimizer.step();
-    }
-  });
-}
-
 TEST_F(SeveralDevices, ARankWithoutBackwardCountsAsZero) {
   expect_as_on_one({}, [&](ModelTraining& training) {
     for (int step = 0; step < 3; ++step) {
@@ -163,22 +151,6 @@ TEST_F(SeveralDevices, ARankWithoutBackwardCountsAsZero) {
       training.optimizer.step();
     }
   });
-}
-
-TEST_F(SeveralDevices, AGradientMayBeAbsentInSomeSteps) {
-  const auto here = torch::zeros({4}).requires_grad_();
-  const auto there = torch::zeros({3}).to(other_device(0)).requires_grad_();
-  torch::optim::SGD sgd({here, there}, 1.0);
-  DistributedOptimizer optimizer(world_, sgd, {{"here", here}, {"there", there}});
-  for (int step = 0; step < 4; ++step) {
-    optimizer.zero_grad();
-    here.sum().backward();
-    if (step % 2 == 0 && world_.rank() == 0) (there * 6.0).sum().backward();
-    optimizer.step();
-    ASSERT_EQ(there.grad().defined(), step % 2 == 0) << step;
-    if (step % 2 != 0) continue;
-    EXPECT_TRUE(torch::allclose(there.grad().cpu(), torch::full({3}, 6.0 / world_.size())));
-  }
 }
 
 TEST_F(SeveralDevices, ClippingTakesAllOfThem) {

@@ -1,15 +1,18 @@
-// Two optimizers whose gradients come from one loss, or whose steps are taken in one loop.
+// Ranks whose data end at different steps; and two optimizers whose gradients come from one loss,
+// or whose steps are taken in one loop.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/torch/grad_scaler.h>
 
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "tests/frameworks/torch/network.h"
+#include "tests/frameworks/torch/optimizer/training.h"
 #include "tests/support/expect_error.h"
 
 namespace hora::internal::test {
@@ -73,23 +76,6 @@ TEST_F(SeveralOptimizers, AScalerEachUnderOneLossIsAnError) {
   expect_values(b_, 0.0);
 }
 
-TEST_F(SeveralOptimizers, AScalerEachForALossEachIsRight) {
-  GradScaler of_a(a_.optimizer, {.initial_scale = 8.0});
-  GradScaler of_b(b_.optimizer, {.initial_scale = 64.0});
-  for (int step = 1; step <= 2; ++step) {
-    a_.optimizer.zero_grad();
-    of_a.scale(loss()).backward();  // reaches b, too, as a generator's loss its discriminator
-    EXPECT_TRUE(of_a.step());
-    of_a.update();
-    b_.optimizer.zero_grad();
-    of_b.scale((b_.weight * 2.0).sum()).backward();
-    EXPECT_TRUE(of_b.step());
-    of_b.update();
-    expect_values(a_, -step);
-    expect_values(b_, -2.0 * step);
-  }
-}
-
 TEST_F(SeveralOptimizers, AScalerTakesEachOnceAndOfOneProcessSet) {
   const auto refused = [](ErrorCode code, const std::string& text,
                           const std::vector<DistributedOptimizer*>& optimizers) {
@@ -147,17 +133,6 @@ class SeveralOptimizersJoin : public SeveralOptimizers {
   }
 };
 
-TEST_F(SeveralOptimizersJoin, AtOnce) {
-  train(2 + 2 * world_.rank());
-  const auto a = a_.weight.detach().clone();
-  const auto b = b_.weight.detach().clone();
-  EXPECT_EQ(join(world_, {&a_.optimizer, &b_.optimizer}), world_.size() - 1);
-  expect_last_ones(a_, a);
-  expect_last_ones(b_, b);
-  train(2);
-  EXPECT_TRUE(equals_root(world_, b_.weight));
-}
-
 // The rank that ran out first comes last to the second one's join(), with parameters that are old.
 TEST_F(SeveralOptimizersJoin, OneAfterTheOther) {
   train(2 + 2 * world_.rank());
@@ -177,6 +152,50 @@ TEST_F(SeveralOptimizersJoin, OfOthersOnOtherRanksIsRefusedOnAll) {
       b_.optimizer.join();
     }
   });
+}
+
+class OptimizerJoin : public testing::Test {
+ protected:
+  const Context world_ = init();
+};
+
+TEST_F(OptimizerJoin, WhoHasJoinedCountsAsZero) {
+  const auto weight = torch::zeros({3}, torch::requires_grad());
+  torch::optim::SGD sgd({weight}, 1.0);
+  DistributedOptimizer optimizer(world_, sgd, {{"weight", weight}});
+  for (int step = 0; step <= world_.rank(); ++step) {
+    optimizer.zero_grad();
+    weight.sum().backward();
+    optimizer.step();
+    const double active = world_.size() - step;
+    EXPECT_DOUBLE_EQ(
+        weight.grad()[0].item<double>(),
+        static_cast<double>(static_cast<float>(active) * static_cast<float>(1.0 / world_.size())));
+  }
+  EXPECT_EQ(optimizer.join(), world_.size() - 1);
+}
+
+TEST_F(OptimizerJoin, ClippingIsThatOfTheRanksThatAreLeft) {
+  const auto weight = torch::zeros({1000}, torch::requires_grad());
+  torch::optim::SGD sgd({weight}, 1.0);
+  DistributedOptimizer optimizer(world_, sgd, {{"weight", weight}}, {.op = ReduceOp::sum});
+  for (int step = 0; step <= world_.rank(); ++step) {
+    optimizer.zero_grad();
+    (weight * 2.0).sum().backward();
+    const double active = world_.size() - step;
+    EXPECT_NEAR(optimizer.clip_grad_norm_(1.0), 2.0 * active * std::sqrt(1000.0), 1e-3);
+    optimizer.step();
+  }
+  optimizer.join();
+}
+
+TEST_F(OptimizerJoin, WhatAJoinedRankCannotDoIsRefused) {
+  const auto refused = [&](const DistributedOptimizerOptions& options, const std::string& text) {
+    Training training(world_, options);
+    expect_error(ErrorCode::invalid_use, HasSubstr(text), [&] { training.optimizer.join(); });
+  };
+  refused({.sharding = Sharding::state}, "with sharding");
+  refused({.buffers = {torch::zeros({2})}}, "with option buffers");
 }
 
 }  // namespace

@@ -100,26 +100,6 @@ TEST_P(Sharded, GivesTheBitsOfTheWholeOptimizer) {
   }
 }
 
-TEST_P(Sharded, AbsentGradientsChangeNothing) {
-  const auto train = [&](bool shard) {
-    torch::manual_seed(seed());
-    const auto a = torch::randn({37}).requires_grad_();
-    const auto b = torch::randn({5, 7}).requires_grad_();
-    const auto wrapped = GetParam().make({a, b});
-    DistributedOptimizer optimizer(world_, *wrapped, {{"a", a}, {"b", b}},
-                                   {.sharding = shard ? GetParam().sharding() : Sharding::off});
-    for (int step = 0; step < 4; ++step) {
-      optimizer.zero_grad();
-      auto loss = a.pow(2).sum() * (world_.rank() + 1);
-      if (step % 2 == 0 && world_.rank() == 0) loss = loss + b.exp().sum();
-      loss.backward();
-      optimizer.step();
-    }
-    return std::vector<torch::Tensor>{a.detach(), b.detach()};
-  };
-  expect_same_bits(train(true), train(false));
-}
-
 TEST_P(Sharded, GivesTheOptimizerItsParametersBack) {
   if (GetParam().name == "adagrad") GTEST_SKIP() << "its state is gone";
   torch::nn::Sequential network = small_network(seed());
@@ -227,30 +207,6 @@ TEST(ShardedState, LateParametersAreCompleteAfterZeroGrad) {
   late.optimizer.complete_parameters();  // nothing is left to wait for
   expect_same_bits(late.network->parameters(), whole.network->parameters());
   late.step(my_batch(world, 4));  // and dropped while under way
-}
-
-TEST(ShardedState, AccumulationAndScalingGoTogetherWithIt) {
-  const Context world = init();
-  Training whole(world, {.backward_passes_per_step = 2});
-  Training sharded(world, {.backward_passes_per_step = 2, .sharding = Sharding::state});
-  GradScaler scaler_of_whole(whole.optimizer, {.initial_scale = 1024.0});
-  GradScaler scaler_of_sharded(sharded.optimizer, {.initial_scale = 1024.0});
-  for (int step = 0; step < 3; ++step) {
-    const auto train = [&](Training& training, GradScaler& scaler) {
-      training.optimizer.zero_grad();
-      for (int pass = 0; pass < 2; ++pass) {
-        auto loss = loss_of(training.network, my_batch(world, 2 * step + pass));
-        if (step == 1 && world.rank() == 0) loss = loss * std::numeric_limits<float>::infinity();
-        scaler.scale(loss).backward();
-      }
-      const bool stepped = scaler.step();
-      scaler.update();
-      return stepped;
-    };
-    EXPECT_EQ(train(whole, scaler_of_whole), step != 1);
-    EXPECT_EQ(train(sharded, scaler_of_sharded), step != 1);
-  }
-  expect_same_bits(sharded.network->parameters(), whole.network->parameters());
 }
 
 TEST(ShardedState, AnOptimizerThatHasSteppedIsRefused) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <hora/torch.h>
+#include <hora/torch/optim.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -85,6 +86,30 @@ inline bool in_place(const torch::Tensor& parameter) {
 /// As if without virtual nodes: between nodes gradients travel in buckets.
 inline bool one_node(const Context& world) {
   return world.cross_size() == 1;
+}
+
+/// Buckets of about one weight each.
+inline DistributedOptimizerOptions updates_in_backward(std::size_t bucket_bytes = 70000) {
+  return {.bucket_bytes = bucket_bytes, .sharding = Sharding::in_backward};
+}
+inline DistributedOptimizerOptions updates_in_step(std::size_t bucket_bytes = 70000) {
+  return {.bucket_bytes = bucket_bytes, .sharding = Sharding::fused};
+}
+
+inline WideTraining training_of(const Context& world, const DistributedOptimizerOptions& options) {
+  return WideTraining(world, options, make_momentum<optim::SGD>);
+}
+
+inline std::vector<torch::Tensor> weights_after(const Steps& steps, const InitOptions& init_options,
+                                                const DistributedOptimizerOptions& options) {
+  const Context world = init(init_options);
+  WideTraining training = training_of(world, options);
+  steps(training);
+  return training.weights();
+}
+inline std::vector<torch::Tensor> weights_after(const Steps& steps, const Settings& settings,
+                                                const DistributedOptimizerOptions& options) {
+  return weights_after(steps, InitOptions{.settings = settings}, options);
 }
 
 }  // namespace hora::internal::test

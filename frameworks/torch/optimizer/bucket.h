@@ -1,0 +1,137 @@
+/// Memory of one bucket: gradients' places, their views, and which gradients there are.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <hora/buffer.h>
+#include <hora/types.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "frameworks/torch/optimizer/layout.h"
+#include "frameworks/torch/optimizer/parameters.h"
+#include "frameworks/torch/wire_type.h"
+
+namespace hora::internal {
+
+/// Views keep the memory alive, so a `.grad` may outlive the optimizer. Places are numbered as in
+/// the layout. A gradient of the bucket's type is averaged where `.grad` views it; one of another
+/// type is converted on its way into the bucket, and back into gradient memory, which `.grad`
+/// views. Thread rule: one thread at a time.
+class GradientBucket {
+ public:
+  virtual ~GradientBucket() = default;
+
+  /// Before a round's first store(). `step_lane`: see step_lanes.
+  void begin_round(const GradientPasses& passes, std::size_t step_lane);
+  /// Takes the parameter's `.grad`: leaves it where autograd has put it, as lent, where it is
+  /// averaged by itself and as it is, and peers reach it; else copies it into its place, and makes
+  /// `.grad` a view of hora's memory. Copies nothing where it is in its place already and stays as
+  /// it is; an undefined `.grad` counts as zeros. `delivered`: what autograd has added to or made
+  /// `.grad` of, if that is still held for the hook; else undefined. The parameter has the form
+  /// that it had when the bucket was made (ParameterForm). Throws Error(invalid_argument) for a
+  /// sparse gradient.
+  void store(std::size_t place, const Parameter& parameter, const at::Tensor& delivered);
+  /// Zeros, whatever `.grad` is.
+  void store_absent(std::size_t place);
+  /// All gradients are stored: after this, and in the order of the current stream on a device,
+  /// view() holds them. `name`: for profilers.
+  virtual void pack(const std::string& name) = 0;
+  /// After the sum over ranks, in the order of the current stream: what `.grad` views holds it.
+  virtual void unpack(const std::string& name) = 0;
+  /// All gradients are stored: tells peers, who read it once they know of this in another way,
+  /// where each gradient apart lies (locations_offset()). One whose memory they do not reach goes
+  /// into its place.
+  void publish_locations(const Context& context);
+  /// Copies what is lent into its place in the bucket.
+  void collect();
+  /// After the sum over ranks: whether any rank had this gradient. Nothing where the memory cannot
+  /// be read without waiting for a device.
+  virtual std::optional<bool> present_anywhere(std::size_t place) const = 0;
+  /// Likewise: whether all ranks have set one step lane.
+  virtual std::optional<bool> in_one_step() const = 0;
+  /// After unpack(): `.grad` becomes the view where any rank had a gradient, else undefined.
+  void publish(std::size_t place, const Parameter& parameter, bool present) const;
+  /// After unpack(), and on the bucket's device: bytes of which one is not 0 where a pass of any
+  /// rank has noted a bad value; undefined where no pass has checked.
+  at::Tensor flag() const;
+  /// Peers are done with what is lent, or have never begun. Returns its bytes.
+  std::size_t give_back_gradients();
+  /// Never frees the memory, nor what is lent: peers may still write to it.
+  void give_up_memory() noexcept;
+
+  /// All of it, as one tensor; its stream is the current one.
+  TensorView view() const { return range(0, layout_.bytes); }
+  /// Likewise the places with their padding; what follows them; the one place.
+  TensorView gradients_view() const { return range(0, layout_.presence_offset); }
+  TensorView lanes() const { return range(layout_.presence_offset, layout_.bytes); }
+  TensorView view(std::size_t place) const;
+  /// Parts averaged under a name each: the gradients apart, wherever they lie, then the rest.
+  std::vector<TensorView> parts() const;
+  /// The places, in the wire type, with the parameters' strides.
+  std::vector<at::Tensor> wires() const;
+  /// All places and their padding, in the wire type: one dimension.
+  at::Tensor all_gradients() const;
+  /// Only where gradients are sharded, and until the next round: this rank's slice of the averages,
+  /// in memory of its own. Written by the bucket's average.
+  at::Tensor slice;
+
+  const BucketLayout& layout() const { return layout_; }
+  std::byte* data() const { return memory_->data(); }
+
+ protected:
+  /// `parameters` in registration order, as the layout's indices count; all on one device.
+  GradientBucket(const Context& context, const BucketLayout& layout,
+                 const std::vector<Parameter>& parameters);
+
+  /// `source`: the gradient in the order of elements of its place; undefined: there is none.
+  virtual void put(std::size_t place, const at::Tensor& source) = 0;
+
+  const GradientPasses& passes() const { return passes_; }
+  std::size_t step_lane() const { return step_lane_; }
+  at::Tensor all_bytes() const;
+  /// The place in the bucket, with the parameter's strides.
+  const at::Tensor& wire(std::size_t place) const { return places_[place].wire; }
+  /// The gradient that is averaged where autograd has put it; undefined: it is in the bucket.
+  const at::Tensor& lent(std::size_t place) const { return places_[place].lent; }
+  /// The tensor that `.grad` views: wire(place), or a place in gradient memory.
+  const at::Tensor& gradient(std::size_t place) const { return places_[place].gradient; }
+  /// unpack()'s flag lies after gradient memory, in the type of what is unpacked: room for any.
+  static constexpr std::size_t unpack_flag_bytes = 8;
+  const at::Tensor& gradient_memory() const { return gradient_memory_; }
+  std::byte* unpack_flag() const;
+
+ private:
+  struct PlaceTensors {
+    at::Tensor wire;
+    at::Tensor gradient;
+    at::Tensor lent = {};
+    c10::Storage lent_memory = {};  ///< its, whatever set_data() makes of the gradient
+  };
+  /// Whether the parameter's gradient is lent from now on.
+  bool lend(std::size_t place, const Parameter& parameter, const at::Tensor& delivered);
+  /// The parameter's gradient, in the order of elements of its place; undefined where there is
+  /// none.
+  /// `.grad` becomes gradient(place).
+  at::Tensor take(std::size_t place, const Parameter& parameter) const;
+  void collect(std::size_t place);
+  void give_back(std::size_t place);
+  TensorView range(std::size_t begin, std::size_t end) const;
+
+  const BucketLayout layout_;
+  GradientPasses passes_;
+  std::size_t step_lane_ = 0;
+  std::shared_ptr<Buffer> memory_;
+  at::Tensor gradient_memory_;
+  std::vector<PlaceTensors> places_;
+};
+
+std::unique_ptr<GradientBucket> make_host_bucket(const Context& context, const BucketLayout& layout,
+                                                 const std::vector<Parameter>& parameters);
+std::unique_ptr<GradientBucket> make_cuda_bucket(const Context& context, const BucketLayout& layout,
+                                                 const std::vector<Parameter>& parameters);
+
+}  // namespace hora::internal

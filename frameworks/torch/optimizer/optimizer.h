@@ -1,0 +1,254 @@
+/// The implementation of DistributedOptimizer: hooks feed rounds of averaging, whose averages the
+/// wrapped optimizer steps with. GradScaler and checkpoints work with it, too.
+#pragma once
+
+#include <hora/torch/distributed_optimizer.h>
+#include <hora/torch/grad_scaler_options.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "frameworks/torch/optimizer/fused.h"
+#include "frameworks/torch/optimizer/round.h"
+#include "frameworks/torch/optimizer/shards.h"
+#include "frameworks/torch/peers.h"
+
+namespace hora::internal {
+
+/// LibTorch's hooks before and after the accumulation of gradients. Calls `before(i)` when autograd
+/// is about to add to parameter i's `.grad`, and `after(i, ..)` when it has, with the gradient that
+/// it has added, which it is about to drop: once a backward, also for a parameter used twice; never
+/// for one that backward does not reach, nor from autograd::grad(). What they throw comes out of
+/// backward(). The destructor takes the hooks away. A parameter has such hooks once: two would feed
+/// one gradient to two averages. Thread rule: one thread at a time, not during backward().
+class GradientHooks {
+ public:
+  using Hook = std::function<void(std::size_t)>;
+  using HookAfter = std::function<void(std::size_t, const at::Tensor& delivered)>;
+  /// Throws as refresh().
+  GradientHooks(const std::vector<Parameter>& parameters, Hook before, HookAfter after);
+  ~GradientHooks();
+  GradientHooks(const GradientHooks&) = delete;
+  GradientHooks& operator=(const GradientHooks&) = delete;
+
+  /// LibTorch takes no hook on a frozen parameter: this hooks those that require a gradient by now,
+  /// and again those whose accumulator is another, as after a change of type and back. Throws
+  /// Error(invalid_use) naming one that has another GradientHooks's; none is hooked anew then.
+  void refresh();
+
+  /// Whether some GradientHooks has its hooks on it.
+  static bool hooked(const at::Tensor& parameter);
+
+ private:
+  using Accumulator = decltype(torch::autograd::impl::grad_accumulator(at::Tensor()));
+  struct HookedParameter {
+    Parameter parameter;
+    // Nothing else keeps it alive between two forward passes, and the hook is destroyed with it.
+    Accumulator accumulator;
+    std::uintptr_t after_key = 0;
+    unsigned before_position = 0;
+  };
+  void hook_accumulator(std::size_t index);
+
+  Hook before_;
+  HookAfter after_;
+  std::vector<HookedParameter> entries_;
+};
+
+// Checks of the arguments of DistributedOptimizer's constructor, and what it makes of them.
+
+/// It calls its closure several times a step, and compares the results (LBFGS).
+bool evaluates_again(const torch::optim::Optimizer& optimizer);
+/// Throws Error(invalid_argument) for options that are not for this optimizer, and warns of one
+/// that does nothing with it.
+void check_optimizer(const Peers& peers, const torch::optim::Optimizer& optimizer,
+                     const DistributedOptimizerOptions& options);
+/// The named parameters that the optimizer's groups hold, in order of registration. Throws as
+/// DistributedOptimizer says.
+std::vector<Parameter> select_parameters(
+    const Context& context, const torch::optim::Optimizer& optimizer,
+    const torch::OrderedDict<std::string, torch::Tensor>& named);
+/// Each throws Error(invalid_argument) naming the option.
+void check_backward_passes(int passes);
+Round::Options round_options(const Peers& peers, const std::vector<Parameter>& parameters,
+                             const DistributedOptimizerOptions& options, const std::string& name);
+/// Collective: the same parameters, buffers and options on all ranks? Else the same
+/// Error(mismatch) on every rank; bucket by bucket only lengths would differ.
+void check_ranks_agree(const Peers& peers, const std::vector<Parameter>& parameters,
+                       const DistributedOptimizerOptions& options, const Round::Options& rounds);
+
+/// Scale of the loss. Pure.
+struct LossScale {
+  double scale = 1.0;
+  int finite_steps = 0;  ///< since the scale changed last
+  bool operator==(const LossScale&) const = default;
+};
+
+/// After a step whose gradients were all finite, or were not: dynamic loss scaling (Micikevicius et
+/// al., arXiv 1710.03740, section 3.2) with torch.amp's rule. A scale that float32 cannot hold is
+/// not grown to; nor does it fall below the smallest normal float32.
+LossScale next_scale(const LossScale& now, const GradScalerOptions& options, bool finite);
+/// Throws Error(invalid_argument) naming the option, its value and what is allowed.
+void check_options(const GradScalerOptions& options);
+/// All options, to the bit.
+std::string describe(const GradScalerOptions& options);
+
+class OptimizerImplementation;
+
+/// A GradScaler, as far as its optimizers need it. Thread rule: one thread at a time.
+struct LossScaling {
+  /// Between two steps: continues with this scale.
+  void take(const LossScale& next);
+
+  std::vector<OptimizerImplementation*> optimizers = {};  ///< all that share it
+  LossScale scale = {};
+  enum class Phase { scaled, unscaled, stepped } phase = Phase::scaled;  ///< in a step
+  bool scaled_a_loss = false;                                            ///< since the last update
+  bool finite = true;                                                    ///< the step's gradients
+};
+
+/// Held while a copy of its token exists: guards may nest, move, end in any order, and outlive
+/// it. Thread rule: one thread at a time.
+class GuardToken {
+ public:
+  std::shared_ptr<const void> take() const { return token_; }
+  bool held() const { return token_.use_count() > 1; }
+
+ private:
+  std::shared_ptr<const void> token_ = std::make_shared<char>();
+};
+
+/// Thread rule: one thread at a time.
+class OptimizerImplementation {
+ public:
+  /// The context and the optimizer must outlive it.
+  OptimizerImplementation(const Peers& peers, torch::optim::Optimizer& optimizer,
+                          std::vector<Parameter> parameters, const Round::Options& rounds,
+                          const DistributedOptimizerOptions& options);
+  /// Discards an open round together with the other ranks. Where they keep it waiting, it warns
+  /// after HORA_STALL_WARNING (where that is 0: its default), and abandons the round after as long
+  /// again. While an exception unwinds the stack it waits for nothing.
+  static void destroy(std::unique_ptr<OptimizerImplementation> implementation) noexcept;
+  OptimizerImplementation(const OptimizerImplementation&) = delete;
+  OptimizerImplementation& operator=(const OptimizerImplementation&) = delete;
+
+  void zero_grad();
+  /// `end`: what the caller will make of the averages, if it knows.
+  /// `updates`: the averages are for nothing but the step.
+  void synchronize(RoundEnd end = RoundEnd::undecided, bool updates = false);
+  /// Unless that was done since the last backward.
+  void synchronize_once(RoundEnd end = RoundEnd::undecided, bool updates = false);
+  void step();
+  torch::Tensor step(const torch::optim::Optimizer::LossClosure& closure);
+  /// A step whose gradients are not used.
+  void skip_step() { end_step(); }
+  double clip_grad_norm(double max_norm);
+  void complete_parameters();
+  /// The given ones at once, as together() gives them.
+  static int join(const std::vector<OptimizerImplementation*>& optimizers);
+
+  /// The implementations of optimizers of one process set. Throws Error(invalid_argument), with
+  /// `user` in front, for none, a null pointer, one given twice, and several sets or contexts.
+  static std::vector<OptimizerImplementation*> together(
+      const std::vector<DistributedOptimizer*>& optimizers, const std::string& user);
+
+  const GuardToken& no_sync() const { return no_sync_; }
+  const GuardToken& skip_synchronize() const { return skip_synchronize_; }
+  void set_backward_passes(int passes);
+
+  /// From the next backward on `.grad` gets gradients divided by the scale, and they are checked.
+  /// Throws Error(invalid_use) between backward() and the end of its averaging, and where that
+  /// was begun and not ended. `scaling` stays where it is until end_unscaling().
+  void begin_unscaling(LossScaling& scaling);
+  /// Likewise, between backward() and the end of its averaging.
+  void check_unscaling_may_change() const;
+  /// Once that was checked.
+  void change_unscaling(double factor) { round_.unscale_by(factor); }
+  void end_unscaling() noexcept;
+  /// After synchronize_once(): whether any backward() has brought gradients on this rank.
+  bool had_gradients() const { return had_gradients_; }
+  /// After synchronize_once(): whether the averages of such gradients are finite, the same on all
+  /// ranks. Waits for the device.
+  bool gradients_are_finite() const { return round_.gradients_were_finite(); }
+
+  const Peers& peers() const { return peers_; }
+  const std::string& name() const { return name_; }  ///< the prefix of its collectives
+  torch::optim::Optimizer& optimizer() { return optimizer_; }
+  /// The tensors that the optimizer steps on this rank, with their names.
+  std::vector<OptimizerPiece> pieces() const;
+  bool is_sharded() const { return shards_ != nullptr; }
+  /// Throws Error(invalid_use) from backward() on until step() or zero_grad(), which `what` is not
+  /// for.
+  void check_between_steps(const std::string& what) const;
+  OptimizerStatistics& statistics() { return statistics_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  /// Updates, behind each hook, what can be updated (Sharding::in_backward).
+  void update_in_backward();
+  /// Gradients have been averaged, and none has come since.
+  bool is_synchronized() const { return synchronized_ && !round_.has_gradients(); }
+  /// Throws an Error of this rank.
+  [[noreturn]] void fail(ErrorCode code, const std::string& text) const;
+  [[noreturn]] void refuse(const std::string& what) const;
+  /// Throws Error(invalid_use) where backward() is the step itself: `what` does not go with that.
+  void refuse_in_backward(const std::string& what) const;
+  void refuse_new_parameters() const;
+  /// Between backward() and the end of its averaging.
+  void refuse_under_way(const std::string& what) const;
+  [[noreturn]] void refuse_step_apart() const;
+  void check_can_join(const std::vector<OptimizerImplementation*>& together) const;
+  /// One call of the user's closure: its gradients and its loss are the ranks' averages then.
+  torch::Tensor evaluate(const torch::optim::Optimizer::LossClosure& closure);
+  /// Takes the parameters, the state and the loss's scale of the rank that has averaged most often:
+  /// `last`, or another one where `last` has waited in the join() of another optimizer. Gives it.
+  /// Collective.
+  int become_most_trained(int last);
+  void submit_round(RoundEnd end, bool updates);
+  Round::Cost finish_round();
+  /// synchronize_once(); then all ranks are to step, and can.
+  void synchronize_to_step(bool updates);
+  /// The wrapped optimizer has stepped.
+  void finish_step();
+  void end_step();
+  void drop_gradients();
+  /// Blocks until `reached`, which is polled; false: it has given up, see destroy().
+  bool wait_bounded(const std::function<bool()>& reached);
+  /// False: collectives are left under way.
+  bool discard_open_round();
+  bool end_open_round();
+  std::string destroyed_text(const std::string& what) const;
+
+  const Peers peers_;
+  const std::string name_;
+  const DistributedOptimizerOptions options_;
+  torch::optim::Optimizer& optimizer_;
+  Round round_;
+  GradientHooks hooks_;                      // after round_: destroyed first
+  std::unique_ptr<OptimizerShards> shards_;  ///< where the state is sharded
+  std::unique_ptr<FusedUpdate> fused_;       ///< where the pass that averages can update
+  JointBroadcast buffers_;
+  std::optional<RankComparison> comparison_;  ///< where options.compare_ranks
+  std::unordered_set<const void*> known_;     ///< in the optimizer's groups
+  bool synchronized_ = false;
+  bool had_gradients_ = false;
+  std::int64_t rounds_ = 0;  ///< since join(): equal on all ranks, whatever they call
+  std::int64_t steps_ = 0;   ///< ever; equal on all ranks but while some have joined
+  GuardToken no_sync_;
+  GuardToken skip_synchronize_;
+  LossScaling* scaling_ = nullptr;
+  OptimizerStatistics statistics_;
+  Clock::time_point destroyed_at_;
+  bool said_ = false;  ///< that it waits to be destroyed
+};
+
+}  // namespace hora::internal

@@ -1,0 +1,260 @@
+/// Successive rounds of averaging: which gradients have arrived, and what is left to do.
+#pragma once
+
+#include <hora/hora.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/sync.h"
+#include "frameworks/torch/optimizer/buckets.h"
+#include "frameworks/torch/optimizer/round_record.h"
+#include "frameworks/torch/optimizer/tuner.h"
+#include "frameworks/torch/peers.h"
+
+namespace hora::internal {
+
+/// When an optimizer's buckets are laid out anew, and how: once in the order in which the first
+/// rank's gradients have come, of the forms that BucketTuning tries. The same on all ranks, which
+/// ask once a round. Thread rule: one thread at a time.
+class LayoutChanges {
+ public:
+  /// Collective. `options`: of the buckets; outlive it. `fixed`: gradients that no rank has in the
+  /// first round have no bucket from then on (static_graph). Shards, a hook's memory and the user's
+  /// groups belong to buckets as they are: there nothing else changes.
+  LayoutChanges(const Peers& peers, const BucketOptions& options, std::size_t gradients, bool fixed,
+                const std::optional<BucketTuning::Options>& tuning);
+
+  /// Options of the next round's buckets.
+  BucketOptions options() const;
+  bool fixed() const { return fixed_; }
+  /// Once learned: see make_buckets().
+  const std::vector<std::size_t>& order() const { return order_; }
+  /// Whether the gradient has no bucket.
+  bool leaves_out(std::size_t gradient) const { return left_out_[gradient]; }
+
+  /// A gradient has come. Its first arrival counts.
+  void note(std::size_t gradient);
+  /// For the record, until the order is learned: those that have not come at the end.
+  std::vector<std::size_t> arrivals() const;
+  /// Whether the record is to have the step's time.
+  bool times_steps() const { return tuning_ && !tuning_->done(); }
+  /// All ranks have ended a round. `present`: which gradients any rank has had.
+  void end_round(const RoundAnswer& answer, const std::vector<bool>& present);
+  /// After ranks have joined: what `root` has found, where this rank was not there. Collective.
+  void take(int root);
+
+  struct Layout {
+    BucketOptions options;
+    std::vector<std::size_t> order;  ///< see make_buckets()
+  };
+  /// Before a round: what its buckets, of these parameters, are to be, where that is not what they
+  /// are.
+  std::optional<Layout> next(const std::vector<Parameter>& parameters,
+                             const std::vector<Bucket>& buckets);
+  /// Whether next() may give one.
+  bool pending() const { return pending_; }
+
+ private:
+  void adopt(std::vector<std::size_t> order);
+
+  const Peers peers_;
+  const BucketOptions& options_;
+  const bool fixed_;
+  const bool learns_;
+  std::optional<BucketTuning> tuning_;
+  bool learned_ = false;
+  std::vector<std::size_t> arrivals_;
+  std::vector<std::size_t> order_;
+  std::vector<bool> left_out_;
+  std::int64_t layouts_ = 1;  ///< that buckets have had
+  bool pending_ = false;
+  bool joined_ = false;  ///< since the last layout
+};
+
+/// A round begins with the first complete gradient and ends with finish(). Every rank's rounds
+/// average the same buckets, whichever gradients it has. A round in which ranks turn out to be in
+/// different steps is the last one. Sharded gradients can only be used by all ranks together: there
+/// ranks agree after each round whether they step.
+/// Thread rule: one thread at a time, but any threads for before_gradient() and after_gradient(),
+/// which backward() calls from threads of LibTorch's choice.
+class Round {
+ public:
+  struct Options {
+    BucketOptions buckets = {};
+    /// On which gradients are averaged; those of parameters on others travel there and back, in the
+    /// order of the current streams of both. Between one and the CPU the host waits.
+    at::Device device = at::kCPU;
+    int backward_passes_per_step = 1;
+    bool sparse_as_dense = false;
+    bool static_graph = false;
+    /// The pass that averages may update before backward() has returned.
+    bool updates_in_backward = false;
+    /// Nothing: the size of buckets stays.
+    std::optional<BucketTuning::Options> tuning = {};
+  };
+  struct Cost {
+    std::chrono::nanoseconds waited{0};
+    std::chrono::nanoseconds in_flight{0};
+    std::size_t gradient_bytes = 0;  ///< of stored gradients that were held at once, the most
+  };
+
+  /// The context must outlive it and stay where it is. Sharded parameters are all on one device.
+  Round(const Peers& peers, std::vector<Parameter> parameters, const Options& options);
+  /// Waits for what is under way, but not while an exception unwinds the stack.
+  ~Round();
+  Round(const Round&) = delete;
+  Round& operator=(const Round&) = delete;
+
+  const std::vector<Parameter>& parameters() const { return parameters_; }
+  const at::Device& device() const { return options_.device; }
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+
+  /// From the next round on gradients are multiplied by `factor` on their way into `.grad`, and
+  /// checked; nothing: neither.
+  void unscale_by(std::optional<double> factor) { unscale_ = factor; }
+  /// Whether all gradients of the last round were finite, where they have been checked: the same
+  /// on all ranks. Waits for the device.
+  bool gradients_were_finite() const;
+  /// From the next round on.
+  void set_backward_passes(int passes) { passes_.require(passes); }
+
+  /// Before autograd adds to `.grad` of parameter `index`: throws Error(invalid_use) where its
+  /// memory belongs to a collective since an earlier backward, and where static_graph has left it
+  /// out; what check_in_step() throws.
+  void before_gradient(std::size_t index);
+  /// A backward pass has added to `.grad` of parameter `index`. With the last pass of its step, and
+  /// where passes are `counted`: into its bucket with it; the last one submits.
+  /// `delivered`: see GradientBucket::store().
+  void after_gradient(std::size_t index, bool counted, const at::Tensor& delivered);
+
+  /// True from the first complete gradient on until finish().
+  bool is_open() const { return open_; }
+  /// Whether any parameter was written to since the last round began.
+  bool parameters_changed() const { return fingerprint() != fingerprint_before_; }
+  /// True from the first gradient on until finish() or forget_passes().
+  bool has_gradients() const { return passes_.any(); }
+  /// Discards what passes have added up. Not in an open round.
+  void forget_passes() { passes_.reset(); }
+  /// Gradients that no hook has brought in the open round are absent, whatever `.grad` is.
+  void leave_out_missing();
+  /// Takes what no hook has brought (a gradient that is there is stored, others are absent),
+  /// submits the remaining buckets, and sends the record. Not while a round before is unsettled().
+  /// `end`: what settle() will be called with, if that is known. `updates`: this rank can step by
+  /// the pass that averages, and will.
+  void submit(RoundEnd end, bool updates, const std::optional<Compared>& compared);
+  /// In an open round, where the pass that averages may update before backward() has returned:
+  /// sends the record now, in place of submit(). Does not wait.
+  void announce(bool updates, const std::optional<Compared>& compared);
+  bool announced() const { return record_.sent(); }
+  /// After announce(): whether all ranks step by the pass, compared alike, and have given the
+  /// bucket in one step. Its gradients are where peers find them then, and present() holds for
+  /// them. Does not wait.
+  bool ready(std::size_t bucket);
+  /// After ready(), once no rank reads them any more: gives the memory of the bucket's gradients
+  /// back.
+  void release(std::size_t bucket);
+  /// Names of the collectives under way that not all ranks have begun.
+  std::vector<std::string> awaited() const;
+  /// After submit(): waits for all buckets. Throws the first error; the round is over then, too.
+  /// Error(mismatch), the same on every rank, where ranks are in different steps.
+  Cost finish();
+  /// After finish(): what all ranks have said.
+  const RoundAnswer& answer() const { return record_.answer(); }
+  /// After finish(): the gradients are where peers find them, for the pass that averages to step
+  /// with. They stay there until end_update().
+  bool updates() const { return record_.answer().all_update; }
+  void end_update();
+  /// After finish(): whether any rank had the gradient.
+  bool present(std::size_t index) const { return present_[index]; }
+
+  /// There has been a sharded round, and no settle() since.
+  bool unsettled() const { return unsettled_.has_value(); }
+  /// Where unsettled(): sends `end` to the others, and does not wait; whether all have sent theirs.
+  bool tell_end(RoundEnd end);
+  /// Likewise, and waits until every rank has. Error(mismatch), the same on every rank, where
+  /// some step and some discard. Before step() and zero_grad() are noted. Collective.
+  void settle(RoundEnd end);
+  /// After submit(), in place of finish(): this rank does not take part in the rest of the round.
+  /// Peers that end it later lack only what hooks exchange after the averages.
+  void leave() { steps_exchange_.send(steps_.calls()); }  // for ranks that find steps to differ
+  /// Throws the error of the last round, once ranks have turned out to be in different steps.
+  void check_in_step() const;
+  /// For the step that rounds to come belong to; after restart_steps() all ranks count anew.
+  void note_step() { steps_.note_step(); }
+  void note_zero_grad() { steps_.note_zero_grad(); }
+  void restart_steps() { steps_.restart(); }
+  /// See LayoutChanges.
+  void take_layout(int root) { changes_.take(root); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  /// Where a parameter's gradient goes.
+  struct Slot {
+    std::optional<std::size_t> bucket;
+    std::size_t place = 0;
+    bool stored = false;  ///< in this round
+  };
+
+  bool on_host() const { return options_.device.is_cpu(); }
+  /// The record goes with the first complete gradient, when the round's end is open.
+  bool announces() const { return options_.updates_in_backward && options_.buckets.fused; }
+  void take_buckets(std::vector<Bucket> buckets);
+  Bucket& bucket_of(std::size_t index) { return buckets_[*slots_[index].bucket]; }
+  bool is_missing(std::size_t index) const { return slots_[index].bucket && !slots_[index].stored; }
+  void note_stored(std::size_t index);
+  std::uint64_t fingerprint() const;
+  void begin_round();
+  void lay_out_anew();
+  void store(std::size_t index, const at::Tensor& delivered = {});
+  bool has_stand_in(std::size_t index) const;
+  void give_to_stand_in(std::size_t index);
+  void take_from_stand_in(std::size_t index);
+  void send_record(RoundEnd end, bool updates, const std::optional<Compared>& compared);
+  /// Starts what waits for whether the pass that updates averages, as it does not.
+  void begin_apart();
+  void wait();
+  void check_one_step();
+  [[noreturn]] void refuse_steps(const StepCalls& calls, bool updated);
+  void publish();
+  void end_round();
+  /// Where a rank has left, the action's error says in which step this one is.
+  void naming_step(const std::function<void()>& action) const;
+
+  const Peers peers_;
+  const std::vector<Parameter> parameters_;
+  const std::vector<ParameterForm> forms_;
+  const Options options_;
+  Mutex mutex_;  ///< of the hooks
+  bool open_ = false;
+  std::size_t held_bytes_ = 0;  ///< of this round's gradients
+  std::size_t most_held_bytes_ = 0;
+  std::optional<double> unscale_;  ///< of rounds to come
+  PassCounter passes_;
+  StepCounter steps_;
+  StepsExchange steps_exchange_;
+  std::optional<Error> different_steps_;
+  std::uint64_t fingerprint_before_ = 0;  ///< of the parameters, when the round began
+  std::vector<bool> absent_;              ///< by parameter, on this rank
+  std::vector<bool> present_;             ///< by parameter, after finish()
+  LayoutChanges changes_;
+  std::chrono::nanoseconds in_flight_before_{0};
+  Clock::time_point submitted_at_;
+  std::chrono::nanoseconds step_time_{0};  ///< between the last two submit()
+  /// The parameters; one on another device is replaced by a stand-in where gradients are averaged,
+  /// of its name, type, shape and strides, and without values.
+  const std::vector<Parameter> averaged_;
+  std::vector<Bucket> buckets_;
+  std::vector<Slot> slots_;  ///< by parameter
+  RoundRecord record_;
+  RoundRecord ends_;                      ///< where some ranks' record has left their end open
+  std::optional<RoundAnswer> unsettled_;  ///< of the round whose gradients are sharded
+};
+
+}  // namespace hora::internal

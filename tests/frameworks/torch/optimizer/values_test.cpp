@@ -1,0 +1,269 @@
+// Decisions of the optimizer that are values in, values out.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <limits>
+#include <random>
+#include <set>
+
+#include "frameworks/torch/optimizer/clip.h"
+#include "frameworks/torch/optimizer/layout.h"
+#include "frameworks/torch/optimizer/optimizer.h"
+#include "tests/support/seed.h"
+
+namespace hora::internal {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class MatchParameters : public testing::Test {
+ protected:
+  /// Names of those that an optimizer of these groups averages.
+  std::vector<std::string> names(const torch::OrderedDict<std::string, torch::Tensor>& named,
+                                 const std::vector<std::vector<torch::Tensor>>& groups) {
+    std::vector<torch::optim::OptimizerParamGroup> all(groups.begin(), groups.end());
+    const torch::optim::SGD sgd(all, 0.1);
+    const auto found = match_parameters(named, sgd);
+    if (!found) return {found.error()};
+    std::vector<std::string> result;
+    for (const Parameter& parameter : *found) result.push_back(parameter.name);
+    return result;
+  }
+  const torch::Tensor a = torch::ones({1}), b = torch::ones({1}), c = torch::ones({1});
+};
+
+TEST_F(MatchParameters, TakesThoseInGroupsInRegistrationOrder) {
+  EXPECT_THAT(names({{"a", a}, {"b", b}, {"c", c}}, {{c}, {a}}), ElementsAre("a", "c"));
+  EXPECT_THAT(names({{"a", a}, {"b", b}, {"c", c}}, {{}}), IsEmpty());
+}
+
+TEST_F(MatchParameters, TiedWeightCountsOnceUnderItsFirstName) {
+  EXPECT_THAT(names({{"encoder", a}, {"other", b}, {"decoder", a}}, {{a, b, a}}),
+              ElementsAre("encoder", "other"));
+}
+
+TEST_F(MatchParameters, ParameterWithoutNameIsAnErrorThatSaysWhere) {
+  EXPECT_THAT(names({{"a", a}}, {{a}, {a, b}}),
+              ElementsAre(AllOf(HasSubstr("parameter 1"), HasSubstr("group 1"))));
+}
+
+TEST(Describe, NamesTypeShapeAndUnusualStrides) {
+  const auto of = [](at::IntArrayRef shape, at::IntArrayRef strides, at::ScalarType type) {
+    return describe("w", torch::empty_strided(shape, strides, type));
+  };
+  EXPECT_EQ(of({2, 3}, {3, 1}, torch::kFloat), "'w' float32 [2, 3]");
+  EXPECT_EQ(of({2, 3}, {1, 2}, torch::kDouble), "'w' float64 [2, 3] with strides [1, 2]");
+  EXPECT_EQ(of({}, {}, torch::kHalf), "'w' float16 []");
+  EXPECT_EQ(of({2, 1}, {1, 7}, torch::kFloat), "'w' float32 [2, 1]")
+      << "the stride of an extent of 1 means nothing";
+  EXPECT_EQ(describe("a\nb", torch::ones({})), "'a\\nb' float32 []");
+}
+
+TEST(FirstDifference, FindsLinesAndMissingOnes) {
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(first_difference(Lines{"a", "b"}, Lines{"a", "b"}), std::nullopt);
+  EXPECT_EQ(first_difference(Lines{"a", "b"}, Lines{"a", "c"}), 1U);
+  EXPECT_EQ(first_difference(Lines{"a"}, Lines{"a", "c"}), 1U);
+  EXPECT_EQ(first_difference(Lines{"a", "c"}, Lines{"a"}), 1U);
+  EXPECT_EQ(first_difference(Lines{}, Lines{}), std::nullopt);
+}
+
+TEST(Lines, JoinAndSplitAreInverse) {
+  for (const std::vector<std::string>& lines :
+       {std::vector<std::string>{}, {"one"}, {"one", "", "three"}}) {
+    EXPECT_EQ(split_lines(join_lines(lines)), lines);
+  }
+}
+
+TEST(PartOfElements, IsConsecutive) {
+  const std::int64_t counts[] = {3, 0, 5};
+  using Ranges = std::vector<ElementRange>;
+  EXPECT_EQ(part_of_elements(counts, 0, 2), (Ranges{{0, 0, 3}, {2, 0, 1}}));
+  EXPECT_EQ(part_of_elements(counts, 1, 2), (Ranges{{2, 1, 4}}));
+  EXPECT_EQ(part_of_elements({}, 0, 2), Ranges{});
+}
+
+TEST(PartOfElements, CoversEachElementOnce) {
+  std::mt19937_64 random(test::seed());
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::int64_t> counts(std::uniform_int_distribution<std::size_t>(0, 9)(random));
+    for (auto& count : counts) count = std::uniform_int_distribution(0, 40)(random);
+    const int parts = std::uniform_int_distribution(1, 11)(random);
+    std::vector<std::int64_t> found(counts.size(), 0);
+    for (int part = 0; part < parts; ++part) {
+      for (const ElementRange& range : part_of_elements(counts, part, parts)) {
+        EXPECT_EQ(range.begin, found[range.tensor]);
+        found[range.tensor] += range.count;
+      }
+    }
+    EXPECT_EQ(found, counts);
+  }
+}
+
+TEST(LossScale, GrowsAfterTheIntervalAndCountsAnew) {
+  const GradScalerOptions options{.growth_interval = 3};
+  LossScale scale{1024.0, 0};
+  for (int step = 1; step <= 2; ++step) {
+    scale = next_scale(scale, options, true);
+    EXPECT_EQ(scale, (LossScale{1024.0, step}));
+  }
+  scale = next_scale(scale, options, true);
+  EXPECT_EQ(scale, (LossScale{2048.0, 0}));
+}
+
+TEST(LossScale, BacksOffAtOnceAndForgetsWhatItHasCounted) {
+  const GradScalerOptions options{.backoff_factor = 0.25, .growth_interval = 3};
+  EXPECT_EQ(next_scale({1024.0, 2}, options, false), (LossScale{256.0, 0}));
+}
+
+TEST(LossScale, StaysWithinFloat32) {
+  const GradScalerOptions options{.growth_interval = 1};
+  const double most = std::numeric_limits<float>::max();
+  EXPECT_EQ(next_scale({most, 0}, options, true).scale, most);
+  const double least = std::numeric_limits<float>::min();
+  EXPECT_EQ(next_scale({least, 0}, options, false).scale, least);
+}
+
+TEST(LossScale, OptionsOutOfRangeAreRefusedByName) {
+  const auto text = [](const GradScalerOptions& options) {
+    try {
+      check_options(options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const auto has = [](const std::string& whole, const char* part) {
+    return whole.find(part) != std::string::npos;
+  };
+  EXPECT_EQ(text({}), "");
+  EXPECT_TRUE(has(text({.initial_scale = 0.0}), "initial_scale is 0"));
+  EXPECT_TRUE(has(text({.growth_factor = 0.9}), "growth_factor is 0.9"));
+  EXPECT_TRUE(has(text({.backoff_factor = 1.1}), "backoff_factor is 1.1"));
+  EXPECT_TRUE(has(text({.backoff_factor = 0.0}), "backoff_factor is 0"));
+  EXPECT_TRUE(has(text({.growth_interval = 0}), "growth_interval is 0"));
+  EXPECT_TRUE(has(text({.initial_scale = std::numeric_limits<double>::quiet_NaN()}), "nan"));
+}
+
+TEST(LossScale, TheDescriptionTellsOptionsApart) {
+  const std::string usual = describe({});
+  EXPECT_EQ(usual, describe({}));
+  EXPECT_NE(usual, describe({.initial_scale = 65536.00000000001}));
+  EXPECT_NE(usual, describe({.growth_factor = 2.5}));
+  EXPECT_NE(usual, describe({.backoff_factor = 0.25}));
+  EXPECT_NE(usual, describe({.growth_interval = 1999}));
+  EXPECT_NE(usual, describe({.enabled = false}));
+}
+
+StepCounter after(int steps, int zero_grads) {
+  StepCounter counter;
+  counter.begin_round();
+  for (int i = 0; i < steps; ++i) counter.note_step();
+  for (int i = 0; i < zero_grads; ++i) counter.note_zero_grad();
+  counter.begin_round();
+  return counter;
+}
+
+TEST(StepCounter, EachWayOfCallsHasALane) {
+  std::set<std::size_t> lanes;
+  for (int steps = 0; steps < 2; ++steps) {
+    for (int zero_grads = 0; zero_grads < 4; ++zero_grads) {
+      const std::size_t lane = after(steps, zero_grads).lane();
+      EXPECT_LT(lane, step_lanes);
+      EXPECT_TRUE(lanes.insert(lane).second);
+    }
+  }
+  EXPECT_EQ(after(5, 9).lane(), after(1, 3).lane()) << "more calls are not told apart";
+}
+
+TEST(StepCounter, OnlyCallsSinceTheRoundBeforeCount) {
+  StepCounter regular = after(1, 1);
+  StepCounter other = after(0, 3);
+  for (StepCounter* counter : {&regular, &other}) {
+    counter->note_step();
+    counter->note_zero_grad();
+    counter->begin_round();
+  }
+  EXPECT_EQ(regular.lane(), other.lane());
+  EXPECT_EQ(regular.calls_before(), (StepCalls{2, 2}));
+  EXPECT_EQ(other.calls_before(), (StepCalls{1, 4}));
+}
+
+TEST(DifferentStepsText, NamesRanksAndTheirSteps) {
+  const std::map<StepCalls, std::vector<int>> ranks{{{6, 7}, {1}}, {{7, 8}, {0, 2, 3, 4}}};
+  const std::string text = different_steps_text(ranks, /*updated=*/false);
+  EXPECT_THAT(text, HasSubstr("rank 1 is in step 7 after 7 calls of zero_grad(), "
+                              "ranks 0, 2-4 are in step 8 after 8 calls of zero_grad()"));
+  EXPECT_THAT(text, HasSubstr("No rank has been updated"));
+}
+
+TEST(PassCounter, TheLastPassCompletes) {
+  PassCounter passes(2, 3);
+  EXPECT_FALSE(passes.any());
+  EXPECT_FALSE(passes.add(0, true));
+  EXPECT_FALSE(passes.add(0, true));
+  EXPECT_FALSE(passes.add(1, true));
+  EXPECT_TRUE(passes.add(0, true));
+  EXPECT_TRUE(passes.any());
+}
+
+/// All ranks' answer to what they say.
+RoundAnswer answer_to(const std::vector<RoundFacts>& facts) {
+  const int size = static_cast<int>(facts.size());
+  std::vector<std::int64_t> all;
+  for (int rank = 0; rank < size; ++rank) {
+    const auto message = message_of(facts[static_cast<std::size_t>(rank)], rank, size);
+    all.resize(message.size(),
+               std::numeric_limits<std::int64_t>::min());  // as joined ranks have it
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = std::max(all[i], message[i]);
+  }
+  return answer_of(all, facts.front());
+}
+
+TEST(RoundAnswer, AgreesWhereAllSayTheSame) {
+  const RoundFacts facts{.step_lane = 5,
+                         .updates = true,
+                         .end = RoundEnd::step,
+                         .compared = {-7, 3},
+                         .step_time = std::chrono::nanoseconds(4)};
+  const RoundAnswer answer = answer_to({facts, facts, facts});
+  EXPECT_TRUE(answer.one_step && answer.all_update && answer.same_values && answer.as_many_values);
+  EXPECT_FALSE(answer.any_undecided || answer.ends_differ);
+  EXPECT_EQ(answer.step_time.count(), 4);
+}
+
+TEST(RoundAnswer, ShowsWhatOneRankAloneSays) {
+  const RoundFacts usual{.updates = true, .end = RoundEnd::step, .compared = {-7, 3}};
+  const auto with = [&](auto change) {
+    RoundFacts other = usual;
+    change(other);
+    return answer_to({usual, other, usual});
+  };
+  for (std::size_t lane = 1; lane < step_lanes; ++lane) {
+    EXPECT_FALSE(with([&](auto& facts) { facts.step_lane = lane; }).one_step) << lane;
+  }
+  EXPECT_FALSE(with([](auto& facts) { facts.updates = false; }).all_update);
+  EXPECT_TRUE(with([](auto& facts) { facts.end = RoundEnd::undecided; }).any_undecided);
+  EXPECT_TRUE(with([](auto& facts) { facts.end = RoundEnd::discard; }).ends_differ);
+  for (const std::int64_t checksum : {-8, 0, 7}) {
+    EXPECT_FALSE(with([&](auto& facts) { facts.compared.checksum = checksum; }).same_values);
+  }
+  EXPECT_FALSE(with([](auto& facts) { facts.compared.values = 4; }).as_many_values);
+  EXPECT_EQ(with([](auto& facts) { facts.step_time = std::chrono::nanoseconds(9); }).step_time,
+            std::chrono::nanoseconds(9));
+}
+
+TEST(RoundAnswer, HasWhatAnyRankHasAndTheFirstRanksOrder) {
+  const RoundAnswer answer = answer_to({{.present = {true, false, false}, .arrivals = {2, 0, 1}},
+                                        {.present = {false, false, true}, .arrivals = {0, 1, 2}}});
+  EXPECT_THAT(answer.present, ElementsAre(true, false, true));
+  EXPECT_THAT(answer.arrivals, ElementsAre(2, 0, 1));
+}
+
+}  // namespace
+}  // namespace hora::internal
