@@ -145,14 +145,30 @@ if [[ $device == cuda ]]; then
   libtorch=$(cmake/cuda_libtorch.sh)
   preset=cuda configuration=(-DCMAKE_PREFIX_PATH="$libtorch")
 else
-  hora_install_packages build torch examples
-  preset=release configuration=()
+  preset=release configuration=(-DHORA_TORCH=ON -DHORA_EXAMPLES=ON)
 fi
 build=build/$preset
-if [[ ! -e $build/build.ninja ]]; then
+
+configure() {
   echo "Configuring $build"
-  cmake --preset "$preset" -DHORA_TESTS=OFF -DHORA_BENCH=OFF "${configuration[@]}"
+  cmake --preset "$preset" -DHORA_TESTS=OFF -DHORA_BENCH=OFF "$@"
+}
+
+if [[ $device == cpu ]]; then
+  if ((EUID == 0)) && command -v apt-get > /dev/null &&
+    [[ ! -e $build/build.ninja && -n $(hora_missing_packages torch) ]]; then
+    # LibTorch takes a minute to be installed: the parts that need none are compiled meanwhile.
+    hora_install_packages build
+    hora_install_packages torch examples &
+    installation=$!
+    configure -DHORA_TORCH=OFF -DHORA_EXAMPLES=OFF
+    cmake --build "$build" --parallel "$(nproc)" --target hora_launch ops/all
+    wait "$installation"
+  else
+    hora_install_packages build torch examples
+  fi
 fi
+[[ -d $build/examples ]] || configure "${configuration[@]}"
 cmake --build "$build" --parallel "$(nproc)" --target horarun cifar10 prepare_digits
 
 publisher=https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz
