@@ -6,7 +6,6 @@
 #include "core/base/log.h"
 #include "core/engine/engine.h"
 #include "ops/context/gpu.h"
-#include "ops/context/gpu/node_gpus.h"
 #include "ops/cuda/functions.h"
 #include "ops/nccl/functions.h"
 #include "ops/nccl/nccl_group.h"
@@ -203,7 +202,6 @@ std::unique_ptr<Gpu> make_gpu(Bootstrap& world, const NodeDiscovery& node,
   report(world.rank(), index);
   const Topology& topology = node.topology;
   const auto gpus = check_gpus(cuda_runtime(), world, topology, index);
-  report_links(cuda_runtime(), world, topology, index, gpus);
   NodeLinks links;
   links.spans_nodes = agree_on_gpu_network(world, network_of(network_facts()), settings.gpu_network,
                                            topology.nodes(), gpus);

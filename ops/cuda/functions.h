@@ -103,10 +103,6 @@ struct CudaFunctions {
   std::function<cudaError_t()> device_synchronize;
   std::function<cudaError_t(cudaDeviceProp*, int device)> get_device_properties;
   std::function<cudaError_t(char* id, int length, int device)> device_get_pci_bus_id;
-  std::function<cudaError_t(int* device, const char* id)> device_get_by_pci_bus_id;
-  std::function<cudaError_t(int* can, int device, int peer)> device_can_access_peer;
-  std::function<cudaError_t(int* value, cudaDeviceP2PAttr, int device, int peer)>
-      device_get_p2p_attribute;
 
   std::function<cudaError_t(cudaStream_t*, unsigned flags, int priority)> stream_create;
   std::function<cudaError_t(cudaStream_t)> stream_destroy;

@@ -238,7 +238,7 @@ class DeviceGuardTest : public testing::Test {
 
   test::FakeNcclWorld world_;
   test::FakeGpu first_{world_};
-  test::FakeGpu gpu_{world_, {.peers = {{.bus_id = "0000:77:00.0"}}}};
+  test::FakeGpu gpu_{world_, {.peers = 1}};
   const CudaFunctions& cuda_ = gpu_.cuda();
 };
 

@@ -1,5 +1,3 @@
-#include "ops/context/gpu/node_gpus.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/error.h>
@@ -8,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "ops/context/gpu.h"
 #include "ops/cuda/functions.h"
 #include "ops/mpi/environment.h"
 #include "tests/support/expect_error.h"
@@ -18,8 +17,6 @@ namespace hora::internal {
 namespace {
 
 using testing::AllOf;
-using testing::ElementsAre;
-using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -198,75 +195,6 @@ TEST(SharedOverNodes, IsTheSameDeviceOnOneHostOfNccls) {
   EXPECT_EQ(shared_over_nodes(std::vector(2, gpu("1", "a", "", true))), "");
 }
 
-constexpr GpuLink kUnknown{LinkKind::unknown, 0};
-constexpr GpuLink kSame{LinkKind::same, 0};
-constexpr GpuLink kNone{LinkKind::no_access, 0};
-constexpr GpuLink kPcie{LinkKind::pcie, 1};
-constexpr GpuLink kNvlink{LinkKind::nvlink, 0};
-
-/// A node whose links are the given ones, in the order 0-1, 0-2, .., 1-2, ..
-NodeGpus node_of(int gpus, const std::vector<GpuLink>& pairs, NcclTransports transports = {}) {
-  NodeGpus node{.node = 1,
-                .host = "alpha",
-                .ranks = {},
-                .bus_ids = {},
-                .links = {},
-                .transports = transports};
-  node.links.assign(static_cast<std::size_t>(gpus),
-                    std::vector<GpuLink>(static_cast<std::size_t>(gpus), kSame));
-  auto next = pairs.begin();
-  for (std::size_t i = 0; i < node.links.size(); ++i) {
-    node.ranks.push_back(4 + static_cast<int>(i));
-    node.bus_ids.push_back("0000:0" + std::to_string(i) + ":00.0");
-    for (std::size_t j = i + 1; j < node.links.size(); ++j) {
-      node.links[i][j] = node.links[j][i] = *next++;
-    }
-  }
-  return node;
-}
-
-TEST(GpuLinks, AreWhatCudaSaysOfEachPeer) {
-  test::FakeNcclWorld world;
-  test::FakeGpuOptions options;
-  options.peers = {{.bus_id = "0000:81:00.0"},
-                   {.bus_id = "0000:82:00.0", .performance_rank = 1, .native_atomics = false},
-                   {.bus_id = "0000:83:00.0", .access = false}};
-  test::FakeGpu gpu(world, options);
-  const std::vector<std::string> bus_ids = {"0000:01:00.0", "0000:81:00.0", "0000:82:00.0",
-                                            "0000:83:00.0", "0000:84:00.0"};
-  EXPECT_THAT(links_from(gpu.cuda(), 0, bus_ids),
-              ElementsAre(kSame, kNvlink, kPcie, kNone, kUnknown));
-  EXPECT_EQ(gpu.cuda().get_last_error(), cudaSuccess) << "left for the application";
-  for (const char* call :
-       {"device_get_by_pci_bus_id", "device_can_access_peer", "device_get_p2p_attribute"}) {
-    gpu.fail(call, 1, cudaErrorUnknown);
-    EXPECT_THAT(links_from(gpu.cuda(), 0, std::span(bus_ids).subspan(1, 1)), ElementsAre(kUnknown))
-        << call;
-    EXPECT_EQ(gpu.cuda().get_last_error(), cudaSuccess) << call;
-  }
-}
-
-TEST(GpuLinks, AreDescribedInOneLine) {
-  EXPECT_EQ(describe(node_of(1, {})), "node 1 on alpha: GPUs of rank 4 0000:00:00.0");
-  EXPECT_EQ(describe(node_of(3, {kNvlink, kNvlink, kNvlink})),
-            "node 1 on alpha: GPUs of rank 4 0000:00:00.0, rank 5 0000:01:00.0, rank 6 "
-            "0000:02:00.0; links: all NVLink (performance rank 0); NCCL: P2P");
-  EXPECT_THAT(describe(node_of(4, {kNvlink, kPcie, kPcie, kPcie, kPcie, kNvlink})),
-              AllOf(HasSubstr("links: NVLink (performance rank 0) 4-5 6-7, all others PCIe "
-                              "(performance rank 1)"),
-                    EndsWith("NCCL: P2P; P2P or, between far GPUs, SHM")));
-  EXPECT_THAT(describe(node_of(2, {kNone})), EndsWith("links: all no peer access; NCCL: SHM"));
-  NodeGpus node = node_of(2, {kUnknown});
-  EXPECT_THAT(describe(node),
-              AllOf(HasSubstr("all unknown (not visible to each other)"), EndsWith("unknown")));
-  node.links[1][0] = kNvlink;
-  EXPECT_THAT(describe(node), HasSubstr("all NVLink (performance rank 0)")) << "one side knows";
-  EXPECT_THAT(describe(node_of(2, {kNvlink}, {.p2p = false})), EndsWith("NCCL: SHM"));
-  EXPECT_THAT(describe(node_of(2, {kNvlink}, {.p2p = false, .shm = false})),
-              EndsWith("NCCL: network"));
-  EXPECT_THAT(describe(node_of(2, {kNvlink}, {.one_host = false})), EndsWith("NCCL: network"));
-}
-
 /// Ranks as threads, each with a fake GPU of its own world, so that all have the same bus id.
 class GpuAgreement : public testing::TestWithParam<int> {
  protected:
@@ -292,7 +220,6 @@ TEST_P(GpuAgreement, RanksOfANodeOnOneGpuAreRefusedEverywhere) {
                        [&] { check_gpus(gpu.cuda(), world, node, 0); });
     const auto by_rank = check_gpus(gpu.cuda(), world, nodes_of_one, 0);
     ASSERT_EQ(by_rank.size(), static_cast<std::size_t>(GetParam()));
-    EXPECT_NO_THROW(report_links(gpu.cuda(), world, nodes_of_one, 0, by_rank));
   });
 }
 
