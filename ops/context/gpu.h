@@ -21,21 +21,12 @@
 
 namespace hora::internal {
 
-/// The groups of one process set; null without a GPU.
-struct GpuGroups {
-  LocalGroup* local = nullptr;
-  ExchangeGroup* exchange = nullptr;  ///< null in sets of several nodes, but where it spans them
-  /// For slices that stay in GPU memory; null: host memory's cross group, or none.
-  CrossGroup* cross = nullptr;
-  bool spans_nodes = false;  ///< the groups are of all ranks of the set, whatever their nodes
-};
-
 /// A process set, the world among them, on this GPU. Thread rule: the thread that holds the
 /// engine's lock.
 class GpuSet {
  public:
   virtual ~GpuSet() = default;
-  virtual GpuGroups groups() = 0;
+  virtual DeviceGroups groups() = 0;
   /// The set is removed. Collective over its groups' ranks, does not block. Throws
   /// Error(transport).
   virtual void disconnect() = 0;

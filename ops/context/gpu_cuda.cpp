@@ -84,7 +84,7 @@ class CudaGpuSet final : public GpuSet {
     set_.communicator().wait_ready(std::chrono::steady_clock::now() + kConnectLimit);
   }
 
-  GpuGroups groups() override { return groups_; }
+  DeviceGroups groups() override { return groups_; }
   void disconnect() override { set_.disconnect(); }
 
  private:
@@ -93,7 +93,7 @@ class CudaGpuSet final : public GpuSet {
   bool is_world_;
   NcclSet set_;
   std::optional<DeviceCross> cross_;
-  GpuGroups groups_;
+  DeviceGroups groups_;
 };
 
 class CudaGpu final : public Gpu {

@@ -80,15 +80,12 @@ ControlBlockShape control_block_shape(const Topology& topology, int node, const 
 /// The rank's position in the set, as options of its data path.
 PipelineOptions pipeline_options(const Topology& topology, const SetContext& context,
                                  ProcessSet set) {
-  return {.node = topology.node_of(context.rank),
-          .nodes = topology.nodes(),
-          .local_rank = topology.local_rank_of(context.rank),
-          .slices = topology.smallest_node(),
-          .memory_nodes = MemoryNodes::of(topology, context.memory_nodes),
-          .trace = context.trace.of_set(set),
-          .topology = renumbered(topology),
-          .chunk_bytes = chunk_limit(context.settings->chunk_size, topology.nodes()),
-          .job_memory = context.node_memory * static_cast<std::uint64_t>(topology.nodes())};
+  PipelineOptions options = PipelineOptions::of(topology, context.rank);
+  options.memory_nodes = MemoryNodes::of(topology, context.memory_nodes);
+  options.trace = context.trace.of_set(set);
+  options.chunk_bytes = chunk_limit(context.settings->chunk_size, topology.nodes());
+  options.job_memory = context.node_memory * static_cast<std::uint64_t>(topology.nodes());
+  return options;
 }
 
 /// Communicators first, where the set has several nodes, then a member's data path and
@@ -157,12 +154,8 @@ class MpiSet final : public SetTransport {
                                     messages_ ? &*messages_ : nullptr);
       gpu_groups_ = gpu_->groups();
     }
-    const LocalGroups locals{.memory = &*local_,
-                             .device = gpu_groups_.local,
-                             .device_exchange = gpu_groups_.exchange,
-                             .device_spans_nodes = gpu_groups_.spans_nodes};
-    const CrossGroups crosses{.memory = cross_ ? &*cross_ : nullptr, .device = gpu_groups_.cross};
-    pipeline_.emplace(options, *control_block_, memory(), locals, crosses);
+    pipeline_.emplace(options, *control_block_, memory(), *local_, cross_ ? &*cross_ : nullptr,
+                      gpu_groups_);
   }
   std::vector<int> rank_in_each_node(int local_rank) const {
     std::vector<int> ranks;
@@ -189,7 +182,7 @@ class MpiSet final : public SetTransport {
   std::optional<MessageCrossGroup> cross_;
   std::optional<MpiTreeLink> tree_;
   std::unique_ptr<GpuSet> gpu_;  ///< null where there is none; uses the messages
-  GpuGroups gpu_groups_;
+  DeviceGroups gpu_groups_;
   std::optional<Pipeline> pipeline_;
 };
 
