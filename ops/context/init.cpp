@@ -37,7 +37,6 @@
 #include "ops/local/kernels.h"
 #include "ops/mpi/communicator.h"
 #include "ops/mpi/environment.h"
-#include "ops/mpi/mpi_point_to_point.h"
 
 namespace hora::internal {
 namespace {

@@ -1,5 +1,3 @@
-#include "ops/mpi/mpi_point_to_point.h"
-
 #include <fmt/format.h>
 #include <hora/error.h>
 
@@ -9,6 +7,8 @@
 #include <new>
 #include <string>
 #include <utility>
+
+#include "ops/mpi/communicator.h"
 
 namespace hora::internal {
 
@@ -32,7 +32,13 @@ MpiPointToPoint::~MpiPointToPoint() {
   }
 }
 
-PointToPoint::Request MpiPointToPoint::take_slot(int member, std::size_t bytes, bool is_receive) {
+std::size_t MpiPointToPoint::part_length(const RequestSlot& slot, std::size_t part) const {
+  return std::min(part_bytes_, slot.bytes - part * part_bytes_);
+}
+
+template <class Call, class Byte>
+PointToPoint::Request MpiPointToPoint::start(Call call, std::string_view name, int member, int tag,
+                                             std::span<Byte> bytes, bool is_receive) {
   if (free_.empty()) {
     slots_.emplace_back();
     free_.push_back(static_cast<Request>(slots_.size() - 1));
@@ -41,42 +47,28 @@ PointToPoint::Request MpiPointToPoint::take_slot(int member, std::size_t bytes, 
   free_.pop_back();
   RequestSlot& slot = slots_[static_cast<std::size_t>(request)];
   slot.next = 0;
-  slot.bytes = bytes;
+  slot.bytes = bytes.size();
   slot.peer = ranks_.at(static_cast<std::size_t>(member));
   slot.is_receive = is_receive;
   slot.is_cancelled = false;
   // An empty message is one empty part.
-  const std::size_t parts = std::max<std::size_t>(1, (bytes + part_bytes_ - 1) / part_bytes_);
+  const std::size_t parts =
+      std::max<std::size_t>(1, (bytes.size() + part_bytes_ - 1) / part_bytes_);
   slot.parts.assign(parts, MPI_REQUEST_NULL);
+  for (std::size_t part = 0; part < parts; ++part) {
+    mpi_check(call(bytes.data() + part * part_bytes_, static_cast<int>(part_length(slot, part)),
+                   MPI_BYTE, slot.peer, tag, communicator_.get(), &slot.parts[part]),
+              name, slot.peer);
+  }
   return request;
-}
-
-std::size_t MpiPointToPoint::part_length(const RequestSlot& slot, std::size_t part) const {
-  return std::min(part_bytes_, slot.bytes - part * part_bytes_);
 }
 
 PointToPoint::Request MpiPointToPoint::send(int to, int tag, std::span<const std::byte> bytes) {
-  const Request request = take_slot(to, bytes.size(), false);
-  RequestSlot& slot = slots_[static_cast<std::size_t>(request)];
-  for (std::size_t part = 0; part < slot.parts.size(); ++part) {
-    mpi_check(
-        MPI_Isend(bytes.data() + part * part_bytes_, static_cast<int>(part_length(slot, part)),
-                  MPI_BYTE, slot.peer, tag, communicator_.get(), &slot.parts[part]),
-        "MPI_Isend to", slot.peer);
-  }
-  return request;
+  return start(MPI_Isend, "MPI_Isend to", to, tag, bytes, false);
 }
 
 PointToPoint::Request MpiPointToPoint::receive(int from, int tag, std::span<std::byte> bytes) {
-  const Request request = take_slot(from, bytes.size(), true);
-  RequestSlot& slot = slots_[static_cast<std::size_t>(request)];
-  for (std::size_t part = 0; part < slot.parts.size(); ++part) {
-    mpi_check(
-        MPI_Irecv(bytes.data() + part * part_bytes_, static_cast<int>(part_length(slot, part)),
-                  MPI_BYTE, slot.peer, tag, communicator_.get(), &slot.parts[part]),
-        "MPI_Irecv from", slot.peer);
-  }
-  return request;
+  return start(MPI_Irecv, "MPI_Irecv from", from, tag, bytes, true);
 }
 
 bool MpiPointToPoint::test(Request request) {

@@ -27,27 +27,21 @@
 
 namespace hora::internal {
 
-void BlockAllocator::insert_free(Place place, std::uint64_t bytes) {
-  free_.emplace(place, bytes);
-  by_size_.emplace(bytes, place);
-}
-
-void BlockAllocator::erase_free(std::map<Place, std::uint64_t>::iterator block) {
-  by_size_.erase({block->second, block->first});
-  free_.erase(block);
-}
-
 void BlockAllocator::add_segment(std::uint64_t begin, std::uint64_t bytes) {
-  insert_free({segments_++, begin}, bytes);
+  free_.emplace(Place{segments_++, begin}, bytes);
 }
 
 std::optional<BlockAllocator::SegmentBlock> BlockAllocator::allocate(std::size_t bytes) {
   const std::uint64_t wanted = align_up(std::max<std::size_t>(bytes, 1));
-  const auto fit = by_size_.lower_bound({wanted, Place{0, 0}});
-  if (fit == by_size_.end()) return std::nullopt;
-  const auto [length, place] = *fit;
-  erase_free(free_.find(place));
-  if (length > wanted) insert_free({place.first, place.second + wanted}, length - wanted);
+  auto fit = free_.end();
+  for (auto block = free_.begin(); block != free_.end(); ++block) {
+    const bool fits = block->second >= wanted;
+    if (fits && (fit == free_.end() || block->second < fit->second)) fit = block;
+  }
+  if (fit == free_.end()) return std::nullopt;
+  const auto [place, length] = *fit;
+  free_.erase(fit);
+  if (length > wanted) free_.emplace(Place{place.first, place.second + wanted}, length - wanted);
   used_.emplace(place, wanted);
   return SegmentBlock{place.first, place.second};
 }
@@ -61,7 +55,7 @@ void BlockAllocator::release(SegmentBlock block) {
   const auto after = free_.lower_bound(place);
   if (after != free_.end() && after->first == Place{place.first, place.second + length}) {
     length += after->second;
-    erase_free(after);
+    free_.erase(after);
   }
   const auto next = free_.lower_bound(place);
   if (next != free_.begin()) {
@@ -70,10 +64,10 @@ void BlockAllocator::release(SegmentBlock block) {
         before->first.second + before->second == place.second) {
       place = before->first;
       length += before->second;
-      erase_free(before);
+      free_.erase(before);
     }
   }
-  insert_free(place, length);
+  free_.emplace(place, length);
 }
 
 namespace {
@@ -282,12 +276,6 @@ void Window::map(std::size_t bytes) {
   data_ = static_cast<std::byte*>(address);
   size_ = bytes;
 }
-
-Window::Window(Window&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      ticket_(std::exchange(other.ticket_, {})) {}
 
 Window& Window::operator=(Window&& other) noexcept {
   std::swap(data_, other.data_);

@@ -10,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,12 +41,9 @@ class HORA_EXPORT BlockAllocator {
 
  private:
   using Place = std::pair<std::uint32_t, std::uint64_t>;  ///< segment, offset
-  void insert_free(Place place, std::uint64_t bytes);
-  void erase_free(std::map<Place, std::uint64_t>::iterator block);
 
   std::uint32_t segments_ = 0;
-  std::map<Place, std::uint64_t> free_;                ///< place -> bytes
-  std::set<std::pair<std::uint64_t, Place>> by_size_;  ///< the same, smallest first
+  std::map<Place, std::uint64_t> free_;  ///< bytes by place; no two touch
   std::map<Place, std::uint64_t> used_;
 };
 
@@ -73,7 +69,7 @@ class Window {
   explicit Window(std::size_t bytes);
   /// A peer's window. Throws Error(transport) where it cannot be opened or is not the peer's.
   explicit Window(const WindowTicket& ticket);
-  Window(Window&& other) noexcept;
+  Window(Window&& other) noexcept { *this = std::move(other); }
   Window& operator=(Window&& other) noexcept;
   ~Window();
 

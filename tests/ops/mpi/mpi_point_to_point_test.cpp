@@ -1,5 +1,3 @@
-#include "ops/mpi/mpi_point_to_point.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/error.h>
@@ -11,6 +9,7 @@
 #include <random>
 #include <string>
 
+#include "ops/mpi/communicator.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
