@@ -24,9 +24,7 @@ constexpr auto kCloseLimit = std::chrono::seconds(30);
 ncclUniqueId agreed_id(const NcclFunctions& nccl, Bootstrap& world, int first) {
   ncclUniqueId id{};
   if (world.rank() == first) nccl_check(nccl, nccl.get_unique_id(&id), "ncclGetUniqueId");
-  const auto ids = world.all_gather(std::as_bytes(std::span(&id, 1)));
-  return BoundedReader(ids[static_cast<std::size_t>(first)], {.what = "NCCL's id", .rank = first})
-      .take<ncclUniqueId>();
+  return all_gather_values(world, id)[static_cast<std::size_t>(first)];
 }
 
 /// `spans_nodes`: of all ranks of the set.
@@ -179,13 +177,7 @@ GpuBuild gpu_build() {
 std::unique_ptr<Gpu> make_gpu(Bootstrap& world, const NodeDiscovery& node,
                               const Settings& settings) {
   const int devices = settings.cuda ? visible_devices() : 0;
-  int fewest = devices;
-  const auto counts = world.all_gather(std::as_bytes(std::span(&devices, 1)));
-  for (std::size_t rank = 0; rank < counts.size(); ++rank) {
-    BoundedReader reader(counts[rank],
-                         {.what = "the number of GPUs", .rank = static_cast<int>(rank)});
-    fewest = std::min(fewest, reader.take<int>());
-  }
+  const int fewest = std::ranges::min(all_gather_values(world, devices));
   if (fewest == 0) {
     if (devices > 0) {
       log().warn("rank {} sees {} GPUs, but another rank sees none: hora works on the CPU alone",

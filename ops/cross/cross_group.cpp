@@ -18,29 +18,26 @@
 
 namespace hora::internal {
 
-std::byte* HostSpace::allocate(std::size_t bytes) {
-  return static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment}));
-}
-
-void HostSpace::release(std::byte* data) noexcept {
-  ::operator delete (data, std::align_val_t{kAlignment});
-}
-
-Completion HostSpace::reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
-                             std::byte* output, std::size_t count) {
-  internal::reduce(reduction.type, reduction.op, inputs, {&output, 1}, count,
-                   {.post = reduction.scale});
-  return {};
-}
-
-Completion HostSpace::convert(DataType source, const std::byte* input, DataType target,
-                              std::byte* output, std::size_t count) {
-  internal::convert(source, input, target, output, count);
-  return {};
-}
-
-HostSpace& host_space() noexcept {
-  static HostSpace space;
+StagingSpace& host_space() noexcept {
+  static class final : public StagingSpace {
+    std::byte* allocate(std::size_t bytes) override {
+      return static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment}));
+    }
+    void release(std::byte* data) noexcept override {
+      ::operator delete (data, std::align_val_t{kAlignment});
+    }
+    Completion reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
+                      std::byte* output, std::size_t count) override {
+      internal::reduce(reduction.type, reduction.op, inputs, {&output, 1}, count,
+                       {.post = reduction.scale});
+      return {};
+    }
+    Completion convert(DataType source, const std::byte* input, DataType target, std::byte* output,
+                       std::size_t count) override {
+      internal::convert(source, input, target, output, count);
+      return {};
+    }
+  } space;
   return space;
 }
 

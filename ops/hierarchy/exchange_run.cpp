@@ -64,7 +64,7 @@ struct ExchangeContext {
         scratch{GrowingBlock(memory), GrowingBlock(memory)} {}
 
   GrowingBlock& staging_of(std::uint64_t round) { return staging[ExchangeRounds::slot(round)]; }
-  /// What a local rank has published for the round, as seen from here.
+  /// The memory that a local rank has published for the round, as seen from here.
   const std::byte* published(int local_rank, std::uint64_t round, std::size_t bytes) const {
     return memory.address(local_rank, rounds.staging(local_rank, round), bytes);
   }

@@ -51,8 +51,14 @@ NcclCommunicator::NcclCommunicator(const NcclFunctions& functions, const ncclUni
   if (most_ctas > 0) config.maxCTAs = most_ctas;
   const ncclResult_t result =
       functions.comm_init_rank_config(comm_.get(), ranks, id, rank, &config);
+  or_abort([&] { nccl_check(functions, result, "ncclCommInitRankConfig", *comm_); });
+}
+
+/// Aborts where it throws.
+template <class F>
+void NcclCommunicator::or_abort(const F& call) {
   try {
-    nccl_check(functions, result, "ncclCommInitRankConfig", *comm_);
+    call();
   } catch (...) {
     abort();
     throw;
@@ -104,22 +110,16 @@ void NcclCommunicator::abort() noexcept {
 
 void NcclCommunicator::begin_close() {
   if (get() == nullptr) return;
-  try {
+  or_abort([&] {
     nccl_check(*functions_, functions_->comm_finalize(*comm_), "ncclCommFinalize", *comm_);
-  } catch (...) {
-    abort();
-    throw;
-  }
+  });
 }
 
 bool NcclCommunicator::closed() {
   if (get() == nullptr) return true;
-  try {
-    if (!ready()) return false;
-  } catch (...) {
-    abort();
-    throw;
-  }
+  bool is_ready = false;
+  or_abort([&] { is_ready = ready(); });
+  if (!is_ready) return false;
   nccl_check(*functions_, functions_->comm_destroy(std::exchange(*comm_, nullptr)),
              "ncclCommDestroy");
   return true;
@@ -127,14 +127,11 @@ bool NcclCommunicator::closed() {
 
 void NcclCommunicator::close(Deadline deadline) {
   if (get() == nullptr) return;
-  try {
+  or_abort([&] {
     wait_ready(deadline);
     begin_close();
     wait_until([this] { return closed(); }, deadline);
-  } catch (...) {
-    abort();
-    throw;
-  }
+  });
 }
 
 RegisteredMemory::RegisteredMemory(const NcclFunctions& functions,

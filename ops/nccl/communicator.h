@@ -108,6 +108,8 @@ class NcclCommunicator {
  private:
   friend class RegisteredMemory;
   ncclResult_t state() const;
+  template <class F>
+  void or_abort(const F& call);
 
   const NcclFunctions* functions_ = nullptr;
   std::string_view background_ = kAnyOperation;
@@ -135,7 +137,6 @@ class RegisteredMemory {
 
   std::byte* data() const noexcept { return data_; }
   std::size_t bytes() const noexcept { return bytes_; }
-  bool registered() const noexcept { return handle_ != nullptr; }
 
   /// Done when the communicator, which must be ready, is ready again; the object stays where it is
   /// until then. The others' have as many bytes. Throws Error(transport).

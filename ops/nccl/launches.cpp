@@ -1,5 +1,3 @@
-#include "ops/nccl/launches.h"
-
 #include <hora/error.h>
 
 #include <exception>
@@ -9,6 +7,8 @@
 
 #include "core/base/log.h"
 #include "ops/cuda/stream.h"
+#include "ops/nccl/communicator.h"
+#include "ops/nccl/nccl_group.h"
 
 namespace hora::internal {
 namespace {
@@ -55,9 +55,10 @@ bool DeviceWatch::check() {
   return true;
 }
 
-void DeviceWatch::check_wait(Time since) const {
-  const Time waited = clock_() - since;
-  if (!is_too_long(waited)) return;
+bool DeviceWatch::keep_waiting(std::optional<Time>& since) const {
+  if (!since) since = clock_();
+  const Time waited = clock_() - *since;
+  if (!is_too_long(waited)) return false;
   throw PeerFailure(ErrorCode::transport,
                     "a collective on the GPU has made no progress for " + milliseconds(waited) +
                         ": another rank that takes part is gone, or stuck (HORA_DEVICE_TIMEOUT)");
@@ -197,7 +198,7 @@ class NcclLaunches::Launch final : public PendingWork {
       stage_ = Stage::taken_in;
       // Once: where the communicator has to connect first, NCCL takes milliseconds.
       spin_until([this] { return launches_.communicator_.ready(); },
-                 [this] { return launches_.context_.watch.start(); });
+                 [this] { return launches_.context_.watch.time(); });
     }
     if (stage_ == Stage::taken_in) {
       if (!launches_.communicator_.ready()) return keep_waiting();
@@ -216,14 +217,8 @@ class NcclLaunches::Launch final : public PendingWork {
     if (!launches_.is_next(ticket_)) return false;
     return !takes_turn_ || launches_.ticket_lock_.has_turn() || keep_waiting();
   }
-
-  /// Polls the watch; returns false. Other ranks must reach the same point.
-  bool keep_waiting() {
-    const DeviceWatch& watch = launches_.context_.watch;
-    if (!waits_since_) waits_since_ = watch.start();
-    watch.check_wait(*waits_since_);
-    return false;
-  }
+  /// Other ranks must reach the same point. Returns false.
+  bool keep_waiting() { return launches_.context_.watch.keep_waiting(waits_since_); }
 
   NcclLaunches& launches_;
   std::uint64_t ticket_;
@@ -243,6 +238,12 @@ Completion NcclLaunches::launch(bool takes_turn, Step enqueue, LastStep enqueued
   }
   return Completion(
       std::make_unique<Launch>(*this, takes_turn, std::move(enqueue), std::move(enqueued)));
+}
+
+void NcclLaunches::copy(std::span<const CopyPiece> pieces, BatchedCopy copy) const {
+  if (pieces.empty()) return;
+  copy.pieces = pieces;
+  cuda_check(cuda(), cuda().batched_copy(copy, stream()), "the kernel batched_copy");
 }
 
 bool NcclLaunches::is_next(std::uint64_t ticket) {

@@ -268,10 +268,7 @@ DeviceStagingChoice choose_device_staging(CudaAwareMpi setting,
 bool agree_on_device_staging(Bootstrap& world, CudaSupport own, const Settings& settings,
                              int nodes) {
   if (nodes == 1) return false;
-  std::vector<CudaSupport> by_rank;
-  for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&own, 1)))) {
-    by_rank.push_back(static_cast<CudaSupport>(bytes.front()));
-  }
+  const auto by_rank = all_gather_values(world, own);
   const auto choice = choose_device_staging(settings.cuda_aware_mpi, by_rank, nodes);
   if (world.rank() == 0) {
     log().log(choice.doubtful ? spdlog::level::warn : spdlog::level::info, choice.reason);

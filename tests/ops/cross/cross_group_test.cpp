@@ -469,12 +469,11 @@ std::vector<std::vector<Bytes>> run(const std::vector<Layout>& layouts,
                                     std::uint64_t first_sequence = CrossResources::kWindow - 1) {
   const std::size_t members = stagings.front().size();
   MessageNetwork network(static_cast<int>(members), random());
-  HostSpace space;
   std::vector<std::unique_ptr<CrossResources>> resources;
   std::vector<Completion> open;
   for (std::size_t member = 0; member < members; ++member) {
     resources.push_back(
-        std::make_unique<CrossResources>(network.member(static_cast<int>(member)), space));
+        std::make_unique<CrossResources>(network.member(static_cast<int>(member)), host_space()));
     for (std::size_t number = 0; number < layouts.size(); ++number) {
       open.push_back(start_adasum(*resources.back(), layouts[number].type, stagings[number][member],
                                   layouts[number].ranges, first_sequence + number));
@@ -590,8 +589,7 @@ INSTANTIATE_TEST_SUITE_P(Members, AdasumAllreduceTest, testing::Range(1, 10));
 TEST(AdasumAllreduce, RefusesWhatCannotBeRight) {
   auto random = generator();
   MessageNetwork network(2, random());
-  HostSpace space;
-  CrossResources resources(network.member(0), space);
+  CrossResources resources(network.member(0), host_space());
   alignas(64) std::byte staging[64] = {};
   const auto start = [&](DataType type, std::vector<Range> tensors) {
     static_cast<void>(start_adasum(resources, type, staging, std::move(tensors), 0));

@@ -293,7 +293,6 @@ class RegisteredMemoryTest : public testing::Test {
 TEST_F(RegisteredMemoryTest, IsAllocatedAndRegistered) {
   RegisteredMemory first = make(1000);
   EXPECT_EQ(first.bytes(), 1000U);
-  EXPECT_TRUE(first.registered());
   EXPECT_EQ(gpu_.live(), (LiveHandles{.device = 1, .communicators = 1, .registrations = 1}));
   RegisteredMemory second = std::move(first);
   EXPECT_EQ(first.data(), nullptr);
@@ -306,7 +305,7 @@ TEST_F(RegisteredMemoryTest, WorksWithoutTheRegistration) {
   gpu_.nccl_fail("comm_register", 1, ncclInvalidUsage);
   const RegisteredMemory memory = make(1000);
   EXPECT_NE(memory.data(), nullptr);
-  EXPECT_FALSE(memory.registered());
+  EXPECT_EQ(gpu_.live().registrations, 0);
 }
 
 TEST_F(RegisteredMemoryTest, KnowsACommunicatorThatHasMoved) {
