@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -165,13 +167,8 @@ void report(int rank, int index) {
 }  // namespace
 
 GpuBuild gpu_build() {
-  const auto dotted = [](std::initializer_list<int> numbers) {
-    std::string text;
-    for (const int number : numbers) text += (text.empty() ? "" : ".") + std::to_string(number);
-    return text;
-  };
-  return {.cuda = dotted({CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100}),
-          .nccl = dotted({NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH})};
+  return {.cuda = fmt::format("{}.{}", CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100),
+          .nccl = fmt::format("{}.{}.{}", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH)};
 }
 
 std::unique_ptr<Gpu> make_gpu(Bootstrap& world, const NodeDiscovery& node,

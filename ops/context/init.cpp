@@ -93,13 +93,29 @@ PipelineOptions pipeline_options(const Topology& topology, const SetContext& con
 /// negotiation's link over them.
 class MpiSet final : public SetTransport {
  public:
-  /// `memory`: by local rank in the set; none: numbered as the node's. `control_block`: a member's.
-  MpiSet(const SetContext& context, const SetPlan& plan, std::optional<MemberMemory> memory,
-         std::optional<NodeControlBlock> control_block)
-      : context_(context),
-        plan_(plan),
-        member_memory_(std::move(memory)),
-        control_block_(std::move(control_block)) {}
+  /// `flags`: the world's, which comes first. The context outlives this.
+  MpiSet(const SetContext& context, const SetPlan& plan, std::optional<WakeupFlags>& flags)
+      : context_(context), plan_(plan) {
+    const int node = plan.topology.node_of(context.rank());
+    if (node < 0) return;
+    const bool is_world = plan.id == kWorld;
+    const ControlBlockShape shape =
+        control_block_shape(plan.topology, node, context.settings, is_world);
+    std::byte* const block = context.node.memory->address(
+        plan.control_block_owner, plan.control_block, NodeControlBlock::bytes(shape));
+    const int local_rank = plan.topology.local_rank_of(context.rank());
+    if (is_world) {
+      control_block_.emplace(block, shape, local_rank);
+      flags = control_block_->wakeup_flags();
+      return;
+    }
+    std::vector<int> members;
+    for (const int rank : plan.topology.ranks_of_node[static_cast<std::size_t>(node)]) {
+      members.push_back(context.node.topology.local_rank_of(rank));
+    }
+    control_block_.emplace(block, shape, local_rank, flags->among(members));
+    member_memory_.emplace(*context.node.memory, std::move(members));
+  }
 
   bool poll() override {
     if (plan_.topology.nodes() > 1 && !make_communicators()) return false;
@@ -169,8 +185,8 @@ class MpiSet final : public SetTransport {
 
   const SetContext& context_;
   SetPlan plan_;
-  std::optional<MemberMemory> member_memory_;
-  std::optional<NodeControlBlock> control_block_;
+  std::optional<NodeControlBlock> control_block_;  ///< a member's
+  std::optional<MemberMemory> member_memory_;      ///< likewise; of the world none: as the node's
   std::optional<PendingDuplicate> pending_;
   std::size_t made_ = 0;
   std::array<Communicator, 2> communicators_;  ///< of negotiation, of data; carry nothing else
@@ -195,29 +211,8 @@ class MpiSets final : public SetFactory {
   std::size_t control_block_bytes(const Topology& of_set, int node) const override {
     return NodeControlBlock::bytes(control_block_shape(of_set, node, context_.settings, false));
   }
-  /// The world (set 0) comes first.
   std::unique_ptr<SetTransport> begin(const SetPlan& plan) override {
-    const int node = plan.topology.node_of(context_.rank());
-    if (node < 0) return std::make_unique<MpiSet>(context_, plan, std::nullopt, std::nullopt);
-    const bool is_world = plan.id == kWorld;
-    const ControlBlockShape shape =
-        control_block_shape(plan.topology, node, context_.settings, is_world);
-    std::byte* const block = context_.node.memory->address(
-        plan.control_block_owner, plan.control_block, NodeControlBlock::bytes(shape));
-    const int local_rank = plan.topology.local_rank_of(context_.rank());
-    if (is_world) {
-      NodeControlBlock control_block(block, shape, local_rank);
-      wakeup_flags_ = control_block.wakeup_flags();
-      return std::make_unique<MpiSet>(context_, plan, std::nullopt, std::move(control_block));
-    }
-    std::vector<int> members;
-    for (const int rank : plan.topology.ranks_of_node[static_cast<std::size_t>(node)]) {
-      members.push_back(context_.node.topology.local_rank_of(rank));
-    }
-    NodeControlBlock control_block(block, shape, local_rank, wakeup_flags_->among(members));
-    return std::make_unique<MpiSet>(context_, plan,
-                                    MemberMemory(*context_.node.memory, std::move(members)),
-                                    std::move(control_block));
+    return std::make_unique<MpiSet>(context_, plan, wakeup_flags_);
   }
 
  private:

@@ -132,7 +132,7 @@ std::vector<std::optional<Window>> open_windows(const std::vector<WindowTicket>&
   for (std::size_t i = 0; i < tickets.size(); ++i) {
     if (static_cast<int>(i) == own_rank) continue;
     try {
-      windows[i] = SharedMemory::open_first(tickets[i]);
+      windows[i].emplace(tickets[i]);
     } catch (const Error& error) {
       if (reason.empty()) reason = error.what();
     }

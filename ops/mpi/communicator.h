@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -231,7 +232,6 @@ class MpiTreeLink : public TreeLink {
     MPI_Request rest = MPI_REQUEST_NULL;
   };
 
-  std::size_t take_free_slot();
   bool sent(Outgoing& outgoing);
   void take_heads();
   Arriving take_head(int source, std::size_t bytes);
@@ -241,10 +241,7 @@ class MpiTreeLink : public TreeLink {
   std::vector<int> node_of_rank_;  // -1: no leader
   int node_;
 
-  // A deque, because MPI knows the addresses of the buffers and of nothing else; slots are reused.
-  std::deque<Outgoing> outgoing_;
-  std::vector<std::size_t> in_flight_;  // indices in outgoing_
-  std::vector<std::size_t> free_;
+  std::list<Outgoing> in_flight_, free_;  // lists, because MPI knows the addresses of the buffers
 
   std::vector<std::byte> head_;
   MPI_Request head_request_ = MPI_REQUEST_NULL;  // persistent

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <string>
 #include <utility>
@@ -171,9 +172,9 @@ MpiTreeLink::~MpiTreeLink() {
   if (mpi_is_finalized()) return;
   abandon(head_request_, head_, true);
   for (Arriving& arriving : arriving_) abandon(arriving.rest, arriving.message.bytes, true);
-  for (const std::size_t slot : in_flight_) {
-    abandon(outgoing_[slot].head, outgoing_[slot].bytes, false);
-    abandon(outgoing_[slot].rest, outgoing_[slot].bytes, false);
+  for (Outgoing& outgoing : in_flight_) {
+    abandon(outgoing.head, outgoing.bytes, false);
+    abandon(outgoing.rest, outgoing.bytes, false);
   }
 }
 
@@ -189,14 +190,14 @@ void MpiTreeLink::send(int node, std::span<const std::byte> message) {
                             node_, node, message.size(), kMaximumBytes));
   }
   const int peer = leaders_[static_cast<std::size_t>(node)];
-  const std::size_t slot = take_free_slot();
-  Outgoing& outgoing = outgoing_[slot];
+  if (free_.empty()) flushed();
+  if (free_.empty()) free_.emplace_back();
+  in_flight_.splice(in_flight_.end(), free_, free_.begin());
+  Outgoing& outgoing = in_flight_.back();
   const std::uint64_t length = message.size();
   outgoing.bytes.resize(kPrefixBytes + message.size());
   std::memcpy(outgoing.bytes.data(), &length, kPrefixBytes);
   std::copy(message.begin(), message.end(), outgoing.bytes.begin() + kPrefixBytes);
-
-  in_flight_.push_back(slot);
   const std::size_t head_bytes = std::min(outgoing.bytes.size(), kHeadBytes);
   mpi_check(MPI_Isend(outgoing.bytes.data(), static_cast<int>(head_bytes), MPI_BYTE, peer, kHeadTag,
                       communicator_.get(), &outgoing.head),
@@ -209,17 +210,6 @@ void MpiTreeLink::send(int node, std::span<const std::byte> message) {
   }
 }
 
-std::size_t MpiTreeLink::take_free_slot() {
-  if (free_.empty()) flushed();
-  if (free_.empty()) {
-    outgoing_.emplace_back();
-    return outgoing_.size() - 1;
-  }
-  const std::size_t slot = free_.back();
-  free_.pop_back();
-  return slot;
-}
-
 bool MpiTreeLink::sent(Outgoing& outgoing) {
   int done = 0;
   mpi_check(MPI_Test(&outgoing.head, &done, MPI_STATUS_IGNORE), "MPI_Test of a sent message");
@@ -230,13 +220,14 @@ bool MpiTreeLink::sent(Outgoing& outgoing) {
 }
 
 bool MpiTreeLink::flushed() {
-  std::erase_if(in_flight_, [this](std::size_t slot) {
-    Outgoing& outgoing = outgoing_[slot];
-    if (!sent(outgoing)) return false;
-    if (outgoing.bytes.capacity() > kKeptBytes) std::vector<std::byte>().swap(outgoing.bytes);
-    free_.push_back(slot);
-    return true;
-  });
+  for (auto outgoing = in_flight_.begin(); outgoing != in_flight_.end();) {
+    const auto next = std::next(outgoing);
+    if (sent(*outgoing)) {
+      if (outgoing->bytes.capacity() > kKeptBytes) std::vector<std::byte>().swap(outgoing->bytes);
+      free_.splice(free_.end(), in_flight_, outgoing);
+    }
+    outgoing = next;
+  }
   return in_flight_.empty();
 }
 

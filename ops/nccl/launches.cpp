@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <hora/error.h>
 
 #include <exception>
@@ -18,9 +19,12 @@ constexpr auto kLookInterval = std::chrono::milliseconds(1);
 /// Until the communicator has accepted its last call.
 constexpr auto kRegistrationLimit = std::chrono::seconds(60);
 
-std::string milliseconds(DeviceWatch::Time time) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count()) +
-         " ms";
+[[noreturn]] void throw_late(DeviceWatch::Time waited, std::string_view who) {
+  throw PeerFailure(
+      ErrorCode::transport,
+      fmt::format(
+          "a collective on the GPU has made no progress for {} ms: {} (HORA_DEVICE_TIMEOUT)",
+          std::chrono::duration_cast<std::chrono::milliseconds>(waited).count(), who));
 }
 
 [[noreturn]] void throw_failed() {
@@ -47,10 +51,7 @@ bool DeviceWatch::check() {
   if (pending_.empty()) return false;
   const Time waited = time - pending_.front().since;
   if (is_too_long(waited)) {
-    throw PeerFailure(ErrorCode::transport, "a collective on the GPU has made no progress for " +
-                                                milliseconds(waited) +
-                                                ": a peer is gone, or its GPU is stuck; it is "
-                                                "aborted (HORA_DEVICE_TIMEOUT)");
+    throw_late(waited, "a peer is gone, or its GPU is stuck; it is aborted");
   }
   return true;
 }
@@ -58,10 +59,8 @@ bool DeviceWatch::check() {
 bool DeviceWatch::keep_waiting(std::optional<Time>& since) const {
   if (!since) since = clock_();
   const Time waited = clock_() - *since;
-  if (!is_too_long(waited)) return false;
-  throw PeerFailure(ErrorCode::transport,
-                    "a collective on the GPU has made no progress for " + milliseconds(waited) +
-                        ": another rank that takes part is gone, or stuck (HORA_DEVICE_TIMEOUT)");
+  if (is_too_long(waited)) throw_late(waited, "another rank that takes part is gone, or stuck");
+  return false;
 }
 
 NcclDevice::~NcclDevice() {
@@ -92,12 +91,9 @@ void NcclDevice::abort() noexcept {
 }
 
 void NcclDevice::end() noexcept {
+  // Where CUDA has failed NCCL is to end its part all the same.
   std::optional<DeviceGuard> device;
-  try {
-    device.emplace(cuda_, index_);
-  } catch (const Error&) {
-    // CUDA has failed; NCCL is to end its part all the same.
-  }
+  DeviceGuard::try_emplace(device, cuda_, index_);
   communicators_.abort();
 }
 

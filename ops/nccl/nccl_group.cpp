@@ -1,5 +1,6 @@
 #include "ops/nccl/nccl_group.h"
 
+#include <fmt/format.h>
 #include <hora/error.h>
 
 #include <algorithm>
@@ -526,11 +527,10 @@ void NcclExchange::refuse(const Work& work, const ExchangeExtents& extents, int 
   const ExchangeMap map(topology_, extents);
   work.unit.exchange.result->refuse(
       Error(ErrorCode::out_of_memory,
-            "the GPU of rank " + std::to_string(lacking) +
-                " of the set has no memory for its result of " +
-                std::to_string(map.result_bytes(lacking)) +
-                " bytes: free some there, or exchange less at a time; nothing was exchanged, and "
-                "collectives go on"));
+            fmt::format("the GPU of rank {} of the set has no memory for its result of {} bytes: "
+                        "free some there, or exchange less at a time; nothing was exchanged, and "
+                        "collectives go on",
+                        lacking, map.result_bytes(lacking))));
 }
 
 Completion NcclExchange::launch(const std::shared_ptr<Work>& work) {
@@ -659,11 +659,7 @@ NcclSet::NcclSet(NcclContext& context, NcclGroupOptions options, LaunchTicketLoc
 NcclSet::~NcclSet() {
   // The thread keeps the device where it has none: what the members free is there.
   std::optional<DeviceGuard> device;
-  try {
-    device.emplace(context_.cuda, context_.device);
-  } catch (const Error&) {
-    // CUDA has failed; NCCL is to end its part all the same.
-  }
+  DeviceGuard::try_emplace(device, context_.cuda, context_.device);
   communicator_.abort();
 }
 
@@ -725,11 +721,7 @@ std::byte* DeviceSpace::allocate(std::size_t bytes) {
 
 void DeviceSpace::release(std::byte* data) noexcept {
   std::optional<DeviceGuard> device;
-  try {
-    device.emplace(cuda_, device_);
-  } catch (const Error&) {
-    // CUDA has failed; its memory cannot be freed.
-  }
+  DeviceGuard::try_emplace(device, cuda_, device_);
   blocks_.erase(data);
 }
 

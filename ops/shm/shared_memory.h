@@ -1,5 +1,5 @@
-/// Memory that several processes map: windows, which of their bytes are in use, what a child that a
-/// rank forks sees of them, and NodeMemory in windows that the node's ranks map.
+/// Memory that several processes map: windows, which of their bytes are in use, and NodeMemory in
+/// windows that the node's ranks map.
 #pragma once
 
 #include <hora/export.h>
@@ -58,10 +58,16 @@ struct WindowTicket {
 
 /// A memfd and its mapping. Nothing of it has a name in a file system, so nothing is left behind.
 /// Move-only; the destructor unmaps and closes.
+///
+/// fork() gives the child a process's own windows as a copy: it reads what the rank has written,
+/// and what it writes itself reaches no rank. Pages that the child has not written to go on showing
+/// what ranks write. A child made by clone() or vfork() is not covered.
 class Window {
  public:
   /// Bytes at the beginning that belong to the window itself.
   static constexpr std::size_t kHeaderBytes = 4096;
+  /// Data begins here; in a rank's first window a directory of the others lies before it.
+  static constexpr std::size_t kDataOffset = 2 * kHeaderBytes;
 
   Window() noexcept = default;
   /// A new window, all zero. Throws Error(out_of_memory) where `bytes` is more than this machine or
@@ -86,25 +92,6 @@ class Window {
   WindowTicket ticket_;
 };
 
-/// While it lives, fork() gives the child these pages as a copy of its own: it reads what the rank
-/// has written, and what it writes itself reaches no rank. Pages that the child has not written to
-/// go on showing what ranks write. A child made by clone() or vfork() is not covered. Move-only.
-/// Thread rule: any thread.
-class ForkShield {
- public:
-  /// [data, data + bytes) maps the beginning of file `descriptor`, shared; both outlive it.
-  ForkShield(std::byte* data, std::size_t bytes, int descriptor);
-  ForkShield(ForkShield&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
-  ForkShield& operator=(ForkShield&& other) noexcept {
-    std::swap(data_, other.data_);
-    return *this;
-  }
-  ~ForkShield();
-
- private:
-  std::byte* data_;
-};
-
 /// Bytes that are still available: the smaller of MemAvailable and what the control group has left.
 std::uint64_t available_memory();
 /// All bytes of memory, used or not, swap included: at most 2^48.
@@ -124,8 +111,6 @@ class SharedMemory final : public NodeMemory {
 
   /// Ticket of this rank's first window, for the peers.
   WindowTicket ticket() const;
-  /// Opens a peer's first window; throws Error(transport) where that cannot be done.
-  static Window open_first(const WindowTicket& ticket);
   /// The node's ranks and their first windows, by local rank (this rank's may be empty).
   void connect(int local_rank, std::vector<Window> first_windows);
 
@@ -148,7 +133,6 @@ class SharedMemory final : public NodeMemory {
 
   mutable SharedMutex mutex_;
   std::vector<Window> windows_ HORA_GUARDED_BY(mutex_);
-  std::vector<ForkShield> shields_ HORA_GUARDED_BY(mutex_);  ///< of windows_
   BlockAllocator allocator_ HORA_GUARDED_BY(mutex_);
   int local_rank_ = 0;
   Mutex peers_mutex_;  ///< held to map a peer's window; what is mapped is read without

@@ -116,8 +116,8 @@ GpuIdentity gpu_identity(const CudaFunctions& cuda, int device) {
 }
 
 std::string to_lines(const GpuIdentity& gpu) {
-  return gpu.host + "\n" + gpu.nccl_host + "\n" + gpu.bus_id + "\n" + gpu.uuid + "\n" +
-         (gpu.shares ? "1" : "0");
+  return fmt::format("{}\n{}\n{}\n{}\n{:d}", gpu.host, gpu.nccl_host, gpu.bus_id, gpu.uuid,
+                     gpu.shares);
 }
 
 GpuIdentity gpu_from_lines(const std::string& lines) {
@@ -151,8 +151,10 @@ std::string shared_over_nodes(const std::vector<GpuIdentity>& by_rank) {
       }
     }
     if (ranks.size() > 1) {
-      return "ranks " + names(ranks) + " on host " + gpu.host + " share the GPU " + gpu.bus_id +
-             " (" + gpu.uuid + "), and NCCL takes one rank of a communicator on each GPU";
+      return fmt::format(
+          "ranks {} on host {} share the GPU {} ({}), and NCCL takes one rank of a "
+          "communicator on each GPU",
+          names(ranks), gpu.host, gpu.bus_id, gpu.uuid);
     }
   }
   return {};
@@ -196,25 +198,23 @@ NcclNetwork network_of(const NetworkFacts& facts) {
 
 GpuNetworkChoice choose_gpu_network(GpuNetwork setting, std::span<const NcclNetwork> by_rank,
                                     const std::string& shared) {
-  switch (setting) {
-    case GpuNetwork::mpi:
-      return {.by_nccl = false, .reason = std::string(kByMpi) + ": HORA_GPU_NETWORK=mpi"};
-    case GpuNetwork::nccl:
-      return {.by_nccl = true,
-              .reason = std::string(kByNccl) + ": HORA_GPU_NETWORK=nccl; on rank 0 it has " +
-                        text_of(by_rank.front())};
-    case GpuNetwork::automatic:
-      break;
+  const bool is_set = setting == GpuNetwork::nccl;
+  if (setting == GpuNetwork::mpi) {
+    return {.by_nccl = false, .reason = fmt::format("{}: HORA_GPU_NETWORK=mpi", kByMpi)};
   }
-  const std::string why_not = objection(by_rank, shared);
+  const std::string why_not = is_set ? "" : objection(by_rank, shared);
   if (!why_not.empty()) {
     return {
         .by_nccl = false,
-        .reason = std::string(kByMpi) + ": " + why_not + " (HORA_GPU_NETWORK=nccl overrides that)"};
+        .reason = fmt::format("{}: {} (HORA_GPU_NETWORK=nccl overrides that)", kByMpi, why_not)};
   }
-  return {.by_nccl = true,
-          .reason = std::string(kByNccl) + ", which has " + text_of(by_rank.front()) +
-                    " on rank 0, and the same network on every rank"};
+  const std::string own = text_of(by_rank.front());
+  return {
+      .by_nccl = true,
+      .reason = is_set ? fmt::format("{}: HORA_GPU_NETWORK=nccl; on rank 0 it has {}", kByNccl, own)
+                       : fmt::format("{}, which has {} on rank 0, and the same network on every "
+                                     "rank",
+                                     kByNccl, own)};
 }
 
 bool agree_on_gpu_network(Bootstrap& world, const NcclNetwork& own, GpuNetwork setting, int nodes,
@@ -241,28 +241,29 @@ bool agree_on_gpu_network(Bootstrap& world, const NcclNetwork& own, GpuNetwork s
 DeviceStagingChoice choose_device_staging(CudaAwareMpi setting,
                                           std::span<const CudaSupport> by_rank, int nodes) {
   if (setting == CudaAwareMpi::off) {
-    return {.reason = std::string(kPinned) + ": HORA_CUDA_AWARE_MPI=off"};
+    return {.reason = fmt::format("{}: HORA_CUDA_AWARE_MPI=off", kPinned)};
   }
   constexpr auto kMostNodes = static_cast<int>(DeviceReduction::kMaximumInputs);
   if (nodes > kMostNodes) {
-    return {.reason = std::string(kPinned) + ": there are more than " + std::to_string(kMostNodes) +
-                      " nodes, which the GPU's sum does not take"};
+    return {.reason =
+                fmt::format("{}: there are more than {} nodes, which the GPU's sum does not take",
+                            kPinned, kMostNodes)};
   }
   const bool all =
       std::ranges::all_of(by_rank, [](CudaSupport support) { return support == CudaSupport::yes; });
   if (all) {
     return {.on_device = true,
-            .reason = std::string(kStraight) + ", which says on every rank that it takes it"};
+            .reason = fmt::format("{}, which says on every rank that it takes it", kStraight)};
   }
   if (setting == CudaAwareMpi::on) {
     return {.on_device = true,
             .doubtful = true,
-            .reason = std::string(kStraight) + ", as HORA_CUDA_AWARE_MPI=on has it, though " +
-                      objection(by_rank) +
-                      ": if the job crashes in MPI, that is why; then set it to auto"};
+            .reason = fmt::format("{}, as HORA_CUDA_AWARE_MPI=on has it, though {}: if the job "
+                                  "crashes in MPI, that is why; then set it to auto",
+                                  kStraight, objection(by_rank))};
   }
-  return {.reason = std::string(kPinned) + ": " + objection(by_rank) +
-                    " (HORA_CUDA_AWARE_MPI=on overrides that)"};
+  return {.reason = fmt::format("{}: {} (HORA_CUDA_AWARE_MPI=on overrides that)", kPinned,
+                                objection(by_rank))};
 }
 
 bool agree_on_device_staging(Bootstrap& world, CudaSupport own, const Settings& settings,

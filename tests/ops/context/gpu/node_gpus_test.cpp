@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
-#include <cstdlib>
 #include <numeric>
 #include <vector>
 
@@ -85,20 +84,6 @@ TEST(NcclNetwork, IsThatWhichNcclTakes) {
   }
 }
 
-TEST(NcclNetwork, FactsAreOfTheEnvironment) {
-  ::setenv("NCCL_NET", "IB", 1);
-  ::setenv("NCCL_NET_PLUGIN", "ofi", 1);
-  ::setenv("NCCL_IB_DISABLE", "1", 1);
-  const NetworkFacts facts = network_facts();
-  for (const char* variable : {"NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IB_DISABLE"}) {
-    ::unsetenv(variable);
-  }
-  EXPECT_EQ(facts.net, "IB");
-  EXPECT_EQ(facts.plugin, "ofi");
-  EXPECT_EQ(facts.ib_disable, "1");
-  EXPECT_EQ(network_facts().net, "");
-}
-
 const NcclNetwork kFast{.name = "InfiniBand or RoCE", .reason = "mlx5_0 port 1 is active"};
 const NcclNetwork kSockets{.name = {}, .reason = "no port is active"};
 
@@ -149,16 +134,6 @@ TEST(GpuIdentity, TellsDevicesApart) {
   EXPECT_NE(one.uuid, other.uuid);
   EXPECT_EQ(one.host, other.host);
   EXPECT_FALSE(one.host.empty());
-}
-
-TEST(GpuIdentity, FailuresOfItsCallsAreErrors) {
-  for (const char* call : {"get_device_properties", "device_get_pci_bus_id"}) {
-    test::FakeNcclWorld world;
-    test::FakeGpu gpu(world);
-    gpu.fail(call, 1, cudaErrorUnknown);
-    EXPECT_THROW(gpu_identity(gpu.cuda(), 0), Error) << call;
-    EXPECT_EQ(gpu.cuda().get_last_error(), cudaSuccess) << call;
-  }
 }
 
 TEST(GpuIdentity, SurvivesTheWayToOtherRanks) {
