@@ -98,17 +98,6 @@ std::string shared_over_nodes(const std::vector<GpuIdentity>& by_rank);
 std::vector<GpuIdentity> check_gpus(const CudaFunctions& cuda, Bootstrap& world,
                                     const Topology& topology, int device);
 
-/// The facts that decide over which network NCCL connects this rank with other hosts.
-struct NetworkFacts {
-  std::string net;                        ///< NCCL_NET
-  std::string plugin;                     ///< NCCL_NET_PLUGIN
-  std::string ib_disable;                 ///< NCCL_IB_DISABLE
-  std::vector<std::string> active_ports;  ///< of InfiniBand and RoCE: "mlx5_0 port 1", in order
-};
-
-/// From the environment and active_rdma_ports().
-NetworkFacts network_facts();
-
 /// The network that NCCL takes on a rank.
 struct NcclNetwork {
   std::string name;    ///< empty: sockets
@@ -118,20 +107,23 @@ struct NcclNetwork {
 
 /// NCCL's order: that which NCCL_NET names (Socket and IB are NCCL's own, any other is a plugin's);
 /// else the plugin of NCCL_NET_PLUGIN, but for "none"; else InfiniBand and RoCE where a port is
-/// active and NCCL_IB_DISABLE is not set to anything but 0; else sockets. Pure.
-NcclNetwork network_of(const NetworkFacts& facts);
+/// active and NCCL_IB_DISABLE is not set to anything but 0; else sockets. `active_ports`: of
+/// InfiniBand and RoCE, "mlx5_0 port 1", in order. Pure.
+NcclNetwork network_of(const EnvironmentLookup& lookup,
+                       const std::vector<std::string>& active_ports);
 
-struct GpuNetworkChoice {
-  bool by_nccl = false;
-  std::string reason;  ///< for the log, a sentence without full stop
+struct GpuChoice {
+  bool taken = false;
+  bool doubtful = false;  ///< forced by a setting, though a library does not report it
+  std::string reason;     ///< for the log, a sentence without full stop
 };
 
-/// Chooses for a job of several nodes. `by_rank`: the network of each; `shared`: why NCCL would
+/// Whether NCCL connects several nodes. `by_rank`: the network of each; `shared`: why NCCL would
 /// refuse the ranks' GPUs in one communicator, empty where it will not. `automatic` takes NCCL
 /// where every rank has the same network, which is not sockets, and nothing is shared. Pure, so the
 /// same on all ranks for the same arguments.
-GpuNetworkChoice choose_gpu_network(GpuNetwork setting, std::span<const NcclNetwork> by_rank,
-                                    const std::string& shared);
+GpuChoice choose_gpu_network(GpuNetwork setting, std::span<const NcclNetwork> by_rank,
+                             const std::string& shared);
 
 /// Whether one communicator connects the GPUs of all nodes: the same answer on every rank, logged
 /// by rank 0; false in a job of one node. Collective. Throws the same Error(invalid_use) on every
@@ -139,16 +131,11 @@ GpuNetworkChoice choose_gpu_network(GpuNetwork setting, std::span<const NcclNetw
 bool agree_on_gpu_network(Bootstrap& world, const NcclNetwork& own, GpuNetwork setting, int nodes,
                           const std::vector<GpuIdentity>& gpu_by_rank);
 
-struct DeviceStagingChoice {
-  bool on_device = false;
-  bool doubtful = false;  ///< forced on by the setting, though MPI does not report it
-  std::string reason;     ///< for the log, a sentence without full stop
-};
-
-/// `by_rank`: what each rank's MPI says. The same on all ranks for the same arguments. The setting
-/// `on` overrides MPI's own answer, which can be a wrong no. Pure.
-DeviceStagingChoice choose_device_staging(CudaAwareMpi setting,
-                                          std::span<const CudaSupport> by_rank, int nodes);
+/// Whether slices stay in GPU memory. `by_rank`: what each rank's MPI says. The same on all ranks
+/// for the same arguments. The setting `on` overrides MPI's own answer, which can be a wrong no.
+/// Pure.
+GpuChoice choose_device_staging(CudaAwareMpi setting, std::span<const CudaSupport> by_rank,
+                                int nodes);
 
 /// Whether slices stay in GPU memory between nodes, where this rank's MPI says `own`: the same
 /// answer on every rank, logged by rank 0. Collective.

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <optional>
 
 #include "core/base/checked.h"
 #include "core/base/log.h"
+#include "core/base/process.h"
 #include "core/engine/engine.h"
 #include "ops/context/gpu.h"
 #include "ops/cuda/functions.h"
@@ -192,8 +194,8 @@ std::unique_ptr<Gpu> make_gpu(Bootstrap& world, const NodeDiscovery& node,
   const Topology& topology = node.topology;
   const auto gpus = check_gpus(cuda_runtime(), world, topology, index);
   NodeLinks links;
-  links.spans_nodes = agree_on_gpu_network(world, network_of(network_facts()), settings.gpu_network,
-                                           topology.nodes(), gpus);
+  links.spans_nodes = agree_on_gpu_network(world, network_of(std::getenv, active_rdma_ports()),
+                                           settings.gpu_network, topology.nodes(), gpus);
   if (!links.spans_nodes) {
     links.device_staging =
         agree_on_device_staging(world, mpi_cuda_support(), settings, topology.nodes());

@@ -78,17 +78,6 @@ ControlBlockShape control_block_shape(const Topology& topology, int node, const 
   return shape;
 }
 
-/// The rank's position in the set, as options of its data path.
-PipelineOptions pipeline_options(const Topology& topology, const SetContext& context,
-                                 ProcessSet set) {
-  PipelineOptions options = PipelineOptions::of(topology, context.rank());
-  options.memory_nodes = context.memory_nodes(topology);
-  options.trace = context.trace.of_set(set);
-  options.chunk_bytes = chunk_limit(context.settings.chunk_size, topology.nodes());
-  options.job_memory = context.node.smallest_memory * static_cast<std::uint64_t>(topology.nodes());
-  return options;
-}
-
 /// Communicators first, where the set has several nodes, then a member's data path and
 /// negotiation's link over them.
 class MpiSet final : public SetTransport {
@@ -152,7 +141,11 @@ class MpiSet final : public SetTransport {
   }
 
   void connect() {
-    const PipelineOptions options = pipeline_options(plan_.topology, context_, plan_.id);
+    PipelineOptions options = PipelineOptions::of(plan_.topology, context_.rank());
+    options.memory_nodes = context_.memory_nodes(plan_.topology);
+    options.trace = context_.trace.of_set(plan_.id);
+    options.chunk_bytes = chunk_limit(context_.settings.chunk_size, options.nodes);
+    options.job_memory = context_.node.smallest_memory * static_cast<std::uint64_t>(options.nodes);
     const auto& [negotiation, data] = communicators_;
     local_.emplace(control_block_->local_rank(), control_block_->local_size());
     if (options.nodes > 1 && options.local_rank < options.slices) {

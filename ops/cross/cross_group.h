@@ -144,10 +144,8 @@ extern const AllreduceAlgorithm kDirectAllreduce;
 extern const AllreduceAlgorithm kDisseminationAllreduce;
 extern const AllreduceAlgorithm kRingAllreduce;
 
-/// Adasum of the members' stagings, tensor by tensor (ops/local/kernels.h). `tensors`: the bytes of
-/// each in the staging, whole tensors, equal on all members. Throws Error(invalid_argument) for a
-/// type that is not floating-point, and for a range that is not in the staging or no whole number
-/// of elements.
+/// Adasum of the members' stagings, of a floating-point type, tensor by tensor
+/// (ops/local/kernels.h). `tensors`: the bytes of each in the staging, equal on all members.
 Completion start_adasum(CrossResources& resources, DataType type, std::span<std::byte> staging,
                         std::vector<Range> tensors, std::uint64_t sequence);
 
@@ -182,12 +180,9 @@ class MessageCrossGroup : public CrossGroup {
   /// Throws Error(invalid_argument) where the length is no multiple of the element size.
   Completion allreduce(const Reduction& reduction, std::span<std::byte> staging,
                        std::uint64_t sequence) override;
-  /// Throws Error(invalid_argument) as AdasumAllreduce does, and for GPU memory.
   Completion adasum(DataType type, std::span<std::byte> staging, std::vector<Range> tensors,
                     std::uint64_t sequence) override;
-  /// Throws Error(invalid_argument) for a root that is no member.
   Completion broadcast(std::span<std::byte> staging, int root, std::uint64_t sequence) override;
-  /// Throws Error(invalid_argument) where there is not one send and one receive for each member.
   Completion exchange(std::span<const std::span<const std::byte>> sends,
                       std::span<const std::span<std::byte>> receives,
                       std::uint64_t sequence) override;

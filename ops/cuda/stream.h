@@ -336,7 +336,6 @@ class DeviceTrace final : public TraceSource {
   void change(cudaStream_t stream, const std::optional<DevicePhase>& phase);
   void record(cudaStream_t stream, const std::optional<DevicePhase>& phase) HORA_REQUIRES(mutex_);
   void refresh_reference() HORA_REQUIRES(mutex_);
-  void fail() noexcept;
   std::optional<PendingPhase> first();
   bool hand_in(const PendingPhase& pending);
 

@@ -132,13 +132,9 @@ BarrierBytes bytes_of(const Values& values) {
   return {bytes.begin(), bytes.end()};
 }
 
-/// Those that are ranks of `comm`.
-std::vector<int> ranks_of(const BarrierBytes& bytes, MPI_Comm comm) {
+std::vector<int> ranks_of(const BarrierBytes& bytes) {
   std::vector<int> ranks(bytes.size() / sizeof(int));
   std::memcpy(ranks.data(), bytes.data(), ranks.size() * sizeof(int));
-  int size = 0;
-  mpi_check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-  std::erase_if(ranks, [size](int rank) { return rank < 0 || rank >= size; });
   return ranks;
 }
 
@@ -270,7 +266,7 @@ class StartupBarrier {
         } else if (message->head.kind == BarrierKind::come) {
           serials[message->source] = message->head.serial;
           std::erase(absent, message->source);
-          const std::vector<int> list = ranks_of(message->body, comm_);
+          const std::vector<int> list = ranks_of(message->body);
           if (list != ranks_) contradicted(contradiction_of(message->source, list));
         } else if (const auto sender = serials.find(message->source);
                    sender != serials.end() && sender->second == message->head.serial) {
@@ -362,7 +358,7 @@ class StartupBarrier {
       return;
     }
     if (stray.head.kind != BarrierKind::come) return;  // of an earlier call
-    const std::string text = contradiction_of(stray.source, ranks_of(stray.body, comm_));
+    const std::string text = contradiction_of(stray.source, ranks_of(stray.body));
     send(ranks_.front(), kComeTag,
          {.serial = serial,
           .kind = BarrierKind::contradiction,

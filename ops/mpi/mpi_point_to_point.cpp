@@ -179,17 +179,13 @@ MpiTreeLink::~MpiTreeLink() {
 }
 
 void MpiTreeLink::send(int node, std::span<const std::byte> message) {
-  if (node < 0 || static_cast<std::size_t>(node) >= leaders_.size()) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("no node {}: there are {}, numbered from 0", node, leaders_.size()));
-  }
   if (message.size() > kMaximumBytes) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("a message of negotiation from node {} to node {} is {} bytes long, at "
                             "most {} are allowed: submit fewer new names at once, or shorter ones",
                             node_, node, message.size(), kMaximumBytes));
   }
-  const int peer = leaders_[static_cast<std::size_t>(node)];
+  const int peer = leaders_.at(static_cast<std::size_t>(node));
   if (free_.empty()) flushed();
   if (free_.empty()) free_.emplace_back();
   in_flight_.splice(in_flight_.end(), free_, free_.begin());
@@ -224,7 +220,7 @@ bool MpiTreeLink::flushed() {
     const auto next = std::next(outgoing);
     if (sent(*outgoing)) {
       if (outgoing->bytes.capacity() > kKeptBytes) std::vector<std::byte>().swap(outgoing->bytes);
-      free_.splice(free_.end(), in_flight_, outgoing);
+      free_.splice(free_.begin(), in_flight_, outgoing);
     }
     outgoing = next;
   }

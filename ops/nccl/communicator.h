@@ -52,18 +52,6 @@ void wait_until(Condition condition, std::chrono::steady_clock::time_point deadl
   }
 }
 
-/// Polls `condition` as long as no pause is due, at least once; whether it was true. `clock` gives
-/// the time since any fixed one.
-template <class Condition, class Clock>
-bool spin_until(Condition condition, Clock clock) {
-  const std::chrono::nanoseconds begin = clock();
-  while (!condition()) {
-    if (pause_between_looks(clock() - begin).count() > 0) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
-
 /// A non-blocking communicator: no member waits for other ranks, but for wait_ready() and close(),
 /// which have a deadline. Errors are Error(transport). The destructor aborts what was not closed.
 /// Thread rule: one thread at a time, that which makes all NCCL calls of this process.

@@ -4,6 +4,7 @@
 #include <exception>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "core/base/log.h"
@@ -192,9 +193,14 @@ class NcclLaunches::Launch final : public PendingWork {
     if (stage_ == Stage::queued) {
       enqueue_();
       stage_ = Stage::taken_in;
-      // Once: where the communicator has to connect first, NCCL takes milliseconds.
-      spin_until([this] { return launches_.communicator_.ready(); },
-                 [this] { return launches_.context_.watch.time(); });
+      // Once, as long as no pause is due: where the communicator has to connect first, NCCL takes
+      // milliseconds.
+      const DeviceWatch& watch = launches_.context_.watch;
+      const DeviceWatch::Time begin = watch.time();
+      while (!launches_.communicator_.ready() &&
+             pause_between_looks(watch.time() - begin).count() == 0) {
+        std::this_thread::yield();
+      }
     }
     if (stage_ == Stage::taken_in) {
       if (!launches_.communicator_.ready()) return keep_waiting();

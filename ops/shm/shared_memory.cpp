@@ -342,12 +342,6 @@ void SharedMemory::connect(int local_rank, std::vector<Window> first_windows) {
 }
 
 NodeMemory::MemoryBlock SharedMemory::allocate(std::size_t bytes) {
-  if (bytes > kMaxBytes) {
-    throw Error(
-        ErrorCode::out_of_memory,
-        fmt::format("shared memory: {} bytes wanted, which is more than a process can address",
-                    bytes));
-  }
   const LockGuard lock(mutex_);
   auto block = allocator_.allocate(bytes);
   if (!block) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <numeric>
 #include <sstream>
 
 #include "core/base/log.h"
@@ -35,18 +36,21 @@ std::string names(std::span<const int> ranks) {
   return fmt::format("{} and {}", fmt::join(ranks.first(ranks.size() - 1), ", "), ranks.back());
 }
 
-/// The ranks of `node` whose GPU is the same to NCCL as that of `rank`, in order.
-std::vector<int> together(const std::vector<GpuIdentity>& by_rank, const std::vector<int>& node,
-                          int rank) {
-  const GpuIdentity& first = by_rank[static_cast<std::size_t>(rank)];
-  std::vector<int> ranks;
-  for (const int other : node) {
-    const GpuIdentity& gpu = by_rank[static_cast<std::size_t>(other)];
-    if (gpu.bus_id == first.bus_id && gpu.nccl_host == first.nccl_host && !gpu.shares) {
-      ranks.push_back(other);
+/// The first of these ranks, in order, whose GPUs have one `id` and are one to NCCL; empty: none.
+std::vector<int> sharing(const std::vector<GpuIdentity>& by_rank, std::span<const int> among,
+                         std::string GpuIdentity::*id) {
+  for (const int rank : among) {
+    const GpuIdentity& first = by_rank[static_cast<std::size_t>(rank)];
+    std::vector<int> ranks;
+    for (const int other : among) {
+      const GpuIdentity& gpu = by_rank[static_cast<std::size_t>(other)];
+      if (gpu.*id == first.*id && gpu.nccl_host == first.nccl_host && !gpu.shares) {
+        ranks.push_back(other);
+      }
     }
+    if (ranks.size() > 1) return ranks;
   }
-  return ranks;
+  return {};
 }
 
 std::string refusal(const std::vector<GpuIdentity>& by_rank, const std::vector<int>& ranks) {
@@ -133,31 +137,22 @@ GpuIdentity gpu_from_lines(const std::string& lines) {
 
 std::string shared_gpu(const std::vector<GpuIdentity>& by_rank, const Topology& topology) {
   for (const std::vector<int>& node : topology.ranks_of_node) {
-    for (const int rank : node) {
-      const std::vector<int> ranks = together(by_rank, node, rank);
-      if (ranks.size() > 1) return refusal(by_rank, ranks);
-    }
+    const std::vector<int> ranks = sharing(by_rank, node, &GpuIdentity::bus_id);
+    if (!ranks.empty()) return refusal(by_rank, ranks);
   }
   return {};
 }
 
 std::string shared_over_nodes(const std::vector<GpuIdentity>& by_rank) {
-  for (const GpuIdentity& gpu : by_rank) {
-    std::vector<int> ranks;
-    for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-      const GpuIdentity& other = by_rank[rank];
-      if (other.uuid == gpu.uuid && other.nccl_host == gpu.nccl_host && !other.shares) {
-        ranks.push_back(static_cast<int>(rank));
-      }
-    }
-    if (ranks.size() > 1) {
-      return fmt::format(
-          "ranks {} on host {} share the GPU {} ({}), and NCCL takes one rank of a "
-          "communicator on each GPU",
-          names(ranks), gpu.host, gpu.bus_id, gpu.uuid);
-    }
-  }
-  return {};
+  std::vector<int> all(by_rank.size());
+  std::iota(all.begin(), all.end(), 0);
+  const std::vector<int> ranks = sharing(by_rank, all, &GpuIdentity::uuid);
+  if (ranks.empty()) return {};
+  const GpuIdentity& gpu = by_rank[static_cast<std::size_t>(ranks.front())];
+  return fmt::format(
+      "ranks {} on host {} share the GPU {} ({}), and NCCL takes one rank of a "
+      "communicator on each GPU",
+      names(ranks), gpu.host, gpu.bus_id, gpu.uuid);
 }
 
 std::vector<GpuIdentity> check_gpus(const CudaFunctions& cuda, Bootstrap& world,
@@ -171,46 +166,45 @@ std::vector<GpuIdentity> check_gpus(const CudaFunctions& cuda, Bootstrap& world,
   return by_rank;
 }
 
-NetworkFacts network_facts() {
-  return {.net = environment("NCCL_NET"),
-          .plugin = environment("NCCL_NET_PLUGIN"),
-          .ib_disable = environment("NCCL_IB_DISABLE"),
-          .active_ports = active_rdma_ports()};
+NcclNetwork network_of(const EnvironmentLookup& lookup,
+                       const std::vector<std::string>& active_ports) {
+  const auto value = [&](const char* name) {
+    const char* const found = lookup(name);
+    return std::string(found ? found : "");
+  };
+  const std::string net = value("NCCL_NET");
+  const std::string plugin = value("NCCL_NET_PLUGIN");
+  const std::string disable = value("NCCL_IB_DISABLE");
+  const bool takes_ib = is_same(net, "IB");
+  if (is_same(net, "Socket")) return {.name = {}, .reason = "NCCL_NET=" + net};
+  if (!net.empty() && !takes_ib) return {.name = net, .reason = "NCCL_NET=" + net};
+  if (!takes_ib && !plugin.empty() && !is_same(plugin, "none")) {
+    return {.name = "the plugin " + plugin, .reason = "NCCL_NET_PLUGIN=" + plugin};
+  }
+  if (!disable.empty() && disable != "0") {
+    return {.name = {}, .reason = "NCCL_IB_DISABLE=" + disable};
+  }
+  if (active_ports.empty()) {
+    return {.name = {}, .reason = fmt::format("no port is active in {}", kRdmaDevices)};
+  }
+  return {.name = "InfiniBand or RoCE", .reason = active_ports.front() + " is active"};
 }
 
-NcclNetwork network_of(const NetworkFacts& facts) {
-  const bool takes_ib = is_same(facts.net, "IB");
-  if (is_same(facts.net, "Socket")) return {.name = {}, .reason = "NCCL_NET=" + facts.net};
-  if (!facts.net.empty() && !takes_ib) {
-    return {.name = facts.net, .reason = "NCCL_NET=" + facts.net};
-  }
-  if (!takes_ib && !facts.plugin.empty() && !is_same(facts.plugin, "none")) {
-    return {.name = "the plugin " + facts.plugin, .reason = "NCCL_NET_PLUGIN=" + facts.plugin};
-  }
-  if (!facts.ib_disable.empty() && facts.ib_disable != "0") {
-    return {.name = {}, .reason = "NCCL_IB_DISABLE=" + facts.ib_disable};
-  }
-  if (facts.active_ports.empty()) {
-    return {.name = {}, .reason = std::string("no port is active in ") + kRdmaDevices};
-  }
-  return {.name = "InfiniBand or RoCE", .reason = facts.active_ports.front() + " is active"};
-}
-
-GpuNetworkChoice choose_gpu_network(GpuNetwork setting, std::span<const NcclNetwork> by_rank,
-                                    const std::string& shared) {
+GpuChoice choose_gpu_network(GpuNetwork setting, std::span<const NcclNetwork> by_rank,
+                             const std::string& shared) {
   const bool is_set = setting == GpuNetwork::nccl;
   if (setting == GpuNetwork::mpi) {
-    return {.by_nccl = false, .reason = fmt::format("{}: HORA_GPU_NETWORK=mpi", kByMpi)};
+    return {.taken = false, .reason = fmt::format("{}: HORA_GPU_NETWORK=mpi", kByMpi)};
   }
   const std::string why_not = is_set ? "" : objection(by_rank, shared);
   if (!why_not.empty()) {
     return {
-        .by_nccl = false,
+        .taken = false,
         .reason = fmt::format("{}: {} (HORA_GPU_NETWORK=nccl overrides that)", kByMpi, why_not)};
   }
   const std::string own = text_of(by_rank.front());
   return {
-      .by_nccl = true,
+      .taken = true,
       .reason = is_set ? fmt::format("{}: HORA_GPU_NETWORK=nccl; on rank 0 it has {}", kByNccl, own)
                        : fmt::format("{}, which has {} on rank 0, and the same network on every "
                                      "rank",
@@ -227,19 +221,19 @@ bool agree_on_gpu_network(Bootstrap& world, const NcclNetwork& own, GpuNetwork s
     by_rank.push_back({.name = names[rank], .reason = reasons[rank]});
   }
   const std::string shared = shared_over_nodes(gpu_by_rank);
-  const GpuNetworkChoice choice = choose_gpu_network(setting, by_rank, shared);
-  if (choice.by_nccl && !shared.empty()) {
+  const GpuChoice choice = choose_gpu_network(setting, by_rank, shared);
+  if (choice.taken && !shared.empty()) {
     throw Error(ErrorCode::invalid_use,
                 "HORA_GPU_NETWORK=nccl: " + shared +
                     ": give each rank a GPU of its own, or set HORA_GPU_NETWORK=mpi. To try the "
                     "program out: another NCCL_HOSTID for each rank, slow");
   }
   if (world.rank() == 0) log().info(choice.reason);
-  return choice.by_nccl;
+  return choice.taken;
 }
 
-DeviceStagingChoice choose_device_staging(CudaAwareMpi setting,
-                                          std::span<const CudaSupport> by_rank, int nodes) {
+GpuChoice choose_device_staging(CudaAwareMpi setting, std::span<const CudaSupport> by_rank,
+                                int nodes) {
   if (setting == CudaAwareMpi::off) {
     return {.reason = fmt::format("{}: HORA_CUDA_AWARE_MPI=off", kPinned)};
   }
@@ -252,11 +246,11 @@ DeviceStagingChoice choose_device_staging(CudaAwareMpi setting,
   const bool all =
       std::ranges::all_of(by_rank, [](CudaSupport support) { return support == CudaSupport::yes; });
   if (all) {
-    return {.on_device = true,
+    return {.taken = true,
             .reason = fmt::format("{}, which says on every rank that it takes it", kStraight)};
   }
   if (setting == CudaAwareMpi::on) {
-    return {.on_device = true,
+    return {.taken = true,
             .doubtful = true,
             .reason = fmt::format("{}, as HORA_CUDA_AWARE_MPI=on has it, though {}: if the job "
                                   "crashes in MPI, that is why; then set it to auto",
@@ -274,7 +268,7 @@ bool agree_on_device_staging(Bootstrap& world, CudaSupport own, const Settings& 
   if (world.rank() == 0) {
     log().log(choice.doubtful ? spdlog::level::warn : spdlog::level::info, choice.reason);
   }
-  return choice.on_device;
+  return choice.taken;
 }
 
 }  // namespace hora::internal

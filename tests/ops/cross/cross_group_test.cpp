@@ -308,8 +308,6 @@ TEST(CrossGroup, RefusesWhatCannotBeRight) {
   MessageCrossGroup group(network.member(0));
   alignas(64) std::byte staging[64] = {};
   EXPECT_THROW(group.allreduce({}, {staging, 63}, 0), Error);
-  EXPECT_THROW(group.broadcast({staging, 64}, 2, 0), Error);
-  EXPECT_THROW(group.broadcast({staging, 64}, -1, 0), Error);
 }
 
 TEST(CrossGroup, RefusesATagThatIsInUse) {
@@ -321,17 +319,6 @@ TEST(CrossGroup, RefusesATagThatIsInUse) {
   const Completion open = group.allreduce({}, first, 5);
   expect_error(ErrorCode::invalid_use, testing::HasSubstr("operation 4101"),
                [&] { group.allreduce({}, second, 5 + CrossResources::kWindow); });
-}
-
-TEST(DirectExchange, RefusesOtherNumbersOfPartsThanMembers) {
-  auto random = generator();
-  MessageNetwork network(2, random());
-  MessageCrossGroup group(network.member(0));
-  const std::vector<std::span<const std::byte>> sends(2);
-  const std::vector<std::span<std::byte>> receives(3);
-  EXPECT_THROW(group.exchange(sends, receives, 0), Error);
-  const std::vector<std::span<const std::byte>> one_send(1);
-  EXPECT_THROW(group.exchange(one_send, {receives.data(), 2}, 0), Error);
 }
 
 struct WithdrawingMember {
@@ -565,23 +552,6 @@ TEST_P(AdasumAllreduceTest, ManyAtOnceGiveTheBitsOfOneAfterTheOther) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Members, AdasumAllreduceTest, testing::Range(1, 10));
-
-TEST(AdasumAllreduce, RefusesWhatCannotBeRight) {
-  auto random = generator();
-  MessageNetwork network(2, random());
-  CrossResources resources(network.member(0), host_space());
-  alignas(64) std::byte staging[64] = {};
-  const auto start = [&](DataType type, std::vector<Range> tensors) {
-    static_cast<void>(start_adasum(resources, type, staging, std::move(tensors), 0));
-  };
-  EXPECT_THROW(start(DataType::int32, {{0, 64}}), Error);
-  EXPECT_THROW(start(DataType::float32, {{0, 68}}), Error);
-  EXPECT_THROW(start(DataType::float32, {{68, 0}}), Error);
-  EXPECT_THROW(start(DataType::float32, {{60, 8}}), Error);
-  EXPECT_THROW(start(DataType::float32, {{2, 4}}), Error);
-  EXPECT_THROW(start(DataType::float32, {{0, 7}}), Error);
-  EXPECT_NO_THROW(start(DataType::float32, {{0, 64}})) << "none of them took the sequence number";
-}
 
 }  // namespace
 }  // namespace hora::internal

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
+#include <map>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "ops/context/gpu.h"
@@ -26,7 +28,7 @@ TEST(DeviceStagingChoice, FollowsTheSettingAndMpi) {
     CudaAwareMpi setting;
     std::vector<CudaSupport> by_rank;
     int nodes;
-    bool on_device, doubtful;
+    bool taken, doubtful;
     const char* reason;
   } kCases[] = {
       {CudaAwareMpi::automatic, {yes, yes, yes}, 2, true, false, "straight into MPI"},
@@ -47,7 +49,7 @@ TEST(DeviceStagingChoice, FollowsTheSettingAndMpi) {
   };
   for (const auto& tested : kCases) {
     const auto choice = choose_device_staging(tested.setting, tested.by_rank, tested.nodes);
-    EXPECT_EQ(choice.on_device, tested.on_device) << choice.reason;
+    EXPECT_EQ(choice.taken, tested.taken) << choice.reason;
     EXPECT_EQ(choice.doubtful, tested.doubtful) << choice.reason;
     EXPECT_THAT(choice.reason, HasSubstr(tested.reason));
   }
@@ -76,9 +78,13 @@ TEST(NcclNetwork, IsThatWhichNcclTakes) {
       {"", "none", "", true, fast, ""},
   };
   for (const auto& tested : kCases) {
-    NetworkFacts facts{tested.net, tested.plugin, tested.ib_disable, {}};
-    if (tested.has_ports) facts.active_ports = {"mlx5_0 port 1", "mlx5_1 port 1"};
-    const NcclNetwork network = network_of(facts);
+    const std::map<std::string, const char*> variables{{"NCCL_NET", tested.net},
+                                                       {"NCCL_NET_PLUGIN", tested.plugin},
+                                                       {"NCCL_IB_DISABLE", tested.ib_disable}};
+    std::vector<std::string> ports;
+    if (tested.has_ports) ports = {"mlx5_0 port 1", "mlx5_1 port 1"};
+    const NcclNetwork network =
+        network_of([&](const char* name) { return variables.at(name); }, ports);
     EXPECT_EQ(network.name, tested.name) << &tested - kCases;
     EXPECT_THAT(network.reason, HasSubstr(tested.reason)) << &tested - kCases;
   }
@@ -94,7 +100,7 @@ TEST(GpuNetworkChoice, FollowsTheSettingAndTheRanksNetworks) {
     GpuNetwork setting;
     std::vector<NcclNetwork> by_rank;
     const char* shared;
-    bool by_nccl;
+    bool taken;
     const char* reason;
   } kCases[] = {
       {automatic, {kFast, kFast}, "", true, "InfiniBand or RoCE (mlx5_0 port 1 is active) on rank"},
@@ -112,7 +118,7 @@ TEST(GpuNetworkChoice, FollowsTheSettingAndTheRanksNetworks) {
   };
   for (const auto& tested : kCases) {
     const auto choice = choose_gpu_network(tested.setting, tested.by_rank, tested.shared);
-    EXPECT_EQ(choice.by_nccl, tested.by_nccl) << choice.reason;
+    EXPECT_EQ(choice.taken, tested.taken) << choice.reason;
     EXPECT_THAT(choice.reason, HasSubstr(tested.reason));
   }
 }
