@@ -109,9 +109,7 @@ SimulatedRank::SimulatedRank(const Topology& topology, const WorldShape& shape, 
     cross_.emplace(*link_, hora::internal::cross_options(shape.settings), space_);
     if (local_rank_ == 0) tree_.emplace(requests_, count_, shape.ranks_per_node);
   }
-  pipeline_.emplace(options, control_block_, memory_,
-                    hora::internal::LocalGroups{.memory = &local_},
-                    hora::internal::CrossGroups{.memory = cross_ ? &*cross_ : nullptr});
+  pipeline_.emplace(options, control_block_, memory_, local_, cross_ ? &*cross_ : nullptr);
   EngineParts parts;
   parts.world = {.topology = topology,
                  .control_block = &control_block_,

@@ -1,12 +1,15 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <optional>
 
 #include "core/base/checked.h"
 #include "core/base/log.h"
+#include "core/base/process.h"
 #include "core/engine/engine.h"
 #include "ops/context/gpu.h"
-#include "ops/context/gpu/node_gpus.h"
 #include "ops/cuda/functions.h"
 #include "ops/nccl/functions.h"
 #include "ops/nccl/nccl_group.h"
@@ -25,9 +28,7 @@ constexpr auto kCloseLimit = std::chrono::seconds(30);
 ncclUniqueId agreed_id(const NcclFunctions& nccl, Bootstrap& world, int first) {
   ncclUniqueId id{};
   if (world.rank() == first) nccl_check(nccl, nccl.get_unique_id(&id), "ncclGetUniqueId");
-  const auto ids = world.all_gather(std::as_bytes(std::span(&id, 1)));
-  return BoundedReader(ids[static_cast<std::size_t>(first)], {.what = "NCCL's id", .rank = first})
-      .take<ncclUniqueId>();
+  return all_gather_values(world, id)[static_cast<std::size_t>(first)];
 }
 
 /// `spans_nodes`: of all ranks of the set.
@@ -85,7 +86,7 @@ class CudaGpuSet final : public GpuSet {
     set_.communicator().wait_ready(std::chrono::steady_clock::now() + kConnectLimit);
   }
 
-  GpuGroups groups() override { return groups_; }
+  DeviceGroups groups() override { return groups_; }
   void disconnect() override { set_.disconnect(); }
 
  private:
@@ -94,7 +95,7 @@ class CudaGpuSet final : public GpuSet {
   bool is_world_;
   NcclSet set_;
   std::optional<DeviceCross> cross_;
-  GpuGroups groups_;
+  DeviceGroups groups_;
 };
 
 class CudaGpu final : public Gpu {
@@ -168,25 +169,14 @@ void report(int rank, int index) {
 }  // namespace
 
 GpuBuild gpu_build() {
-  const auto dotted = [](std::initializer_list<int> numbers) {
-    std::string text;
-    for (const int number : numbers) text += (text.empty() ? "" : ".") + std::to_string(number);
-    return text;
-  };
-  return {.cuda = dotted({CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100}),
-          .nccl = dotted({NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH})};
+  return {.cuda = fmt::format("{}.{}", CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100),
+          .nccl = fmt::format("{}.{}.{}", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH)};
 }
 
 std::unique_ptr<Gpu> make_gpu(Bootstrap& world, const NodeDiscovery& node,
                               const Settings& settings) {
   const int devices = settings.cuda ? visible_devices() : 0;
-  int fewest = devices;
-  const auto counts = world.all_gather(std::as_bytes(std::span(&devices, 1)));
-  for (std::size_t rank = 0; rank < counts.size(); ++rank) {
-    BoundedReader reader(counts[rank],
-                         {.what = "the number of GPUs", .rank = static_cast<int>(rank)});
-    fewest = std::min(fewest, reader.take<int>());
-  }
+  const int fewest = std::ranges::min(all_gather_values(world, devices));
   if (fewest == 0) {
     if (devices > 0) {
       log().warn("rank {} sees {} GPUs, but another rank sees none: hora works on the CPU alone",
@@ -203,10 +193,9 @@ std::unique_ptr<Gpu> make_gpu(Bootstrap& world, const NodeDiscovery& node,
   report(world.rank(), index);
   const Topology& topology = node.topology;
   const auto gpus = check_gpus(cuda_runtime(), world, topology, index);
-  report_links(cuda_runtime(), world, topology, index, gpus);
   NodeLinks links;
-  links.spans_nodes = agree_on_gpu_network(world, network_of(network_facts()), settings.gpu_network,
-                                           topology.nodes(), gpus);
+  links.spans_nodes = agree_on_gpu_network(world, network_of(std::getenv, active_rdma_ports()),
+                                           settings.gpu_network, topology.nodes(), gpus);
   if (!links.spans_nodes) {
     links.device_staging =
         agree_on_device_staging(world, mpi_cuda_support(), settings, topology.nodes());

@@ -37,21 +37,22 @@
 #include "ops/local/kernels.h"
 #include "ops/mpi/communicator.h"
 #include "ops/mpi/environment.h"
-#include "ops/mpi/mpi_point_to_point.h"
 
 namespace hora::internal {
 namespace {
 
 /// The parts of a rank that all process sets are built on. References outlive the sets.
 struct SetContext {
-  int rank = 0;  ///< world rank
-  const Settings* settings = nullptr;
-  NodeMemory* memory = nullptr;   ///< the node's, by local rank in the world
-  std::uint64_t node_memory = 0;  ///< bytes of the node that has fewest
-  bool over_sockets = false;      ///< NodeDiscovery
-  std::vector<int> memory_nodes;  ///< likewise
-  Tracer trace = {};
-  Gpu* gpu = nullptr;  ///< where this rank has one
+  const Settings& settings;
+  const NodeDiscovery& node;
+  const Communicator& world;  ///< of all ranks, only for making duplicates
+  Tracer trace;
+  Gpu* gpu;  ///< null where this rank has none
+
+  int rank() const { return world.rank(); }
+  MemoryNodes memory_nodes(const Topology& set) const {
+    return MemoryNodes::of(set, node.memory_nodes);
+  }
 };
 
 /// Sets beside the world have fewer names and shorter queues.
@@ -77,33 +78,33 @@ ControlBlockShape control_block_shape(const Topology& topology, int node, const 
   return shape;
 }
 
-/// The rank's position in the set, as options of its data path.
-PipelineOptions pipeline_options(const Topology& topology, const SetContext& context,
-                                 ProcessSet set) {
-  return {.node = topology.node_of(context.rank),
-          .nodes = topology.nodes(),
-          .local_rank = topology.local_rank_of(context.rank),
-          .slices = topology.smallest_node(),
-          .memory_nodes = MemoryNodes::of(topology, context.memory_nodes),
-          .trace = context.trace.of_set(set),
-          .topology = renumbered(topology),
-          .chunk_bytes = chunk_limit(context.settings->chunk_size, topology.nodes()),
-          .job_memory = context.node_memory * static_cast<std::uint64_t>(topology.nodes())};
-}
-
 /// Communicators first, where the set has several nodes, then a member's data path and
 /// negotiation's link over them.
 class MpiSet final : public SetTransport {
  public:
-  /// `memory`: by local rank in the set; none: numbered as the node's. `control_block`: a member's.
-  /// The world's communicator outlives this.
-  MpiSet(const SetContext& context, const SetPlan& plan, std::optional<MemberMemory> memory,
-         std::optional<NodeControlBlock> control_block, const Communicator& world)
-      : context_(context),
-        plan_(plan),
-        member_memory_(std::move(memory)),
-        control_block_(std::move(control_block)),
-        world_(world) {}
+  /// `flags`: the world's, which comes first. The context outlives this.
+  MpiSet(const SetContext& context, const SetPlan& plan, std::optional<WakeupFlags>& flags)
+      : context_(context), plan_(plan) {
+    const int node = plan.topology.node_of(context.rank());
+    if (node < 0) return;
+    const bool is_world = plan.id == kWorld;
+    const ControlBlockShape shape =
+        control_block_shape(plan.topology, node, context.settings, is_world);
+    std::byte* const block = context.node.memory->address(
+        plan.control_block_owner, plan.control_block, NodeControlBlock::bytes(shape));
+    const int local_rank = plan.topology.local_rank_of(context.rank());
+    if (is_world) {
+      control_block_.emplace(block, shape, local_rank);
+      flags = control_block_->wakeup_flags();
+      return;
+    }
+    std::vector<int> members;
+    for (const int rank : plan.topology.ranks_of_node[static_cast<std::size_t>(node)]) {
+      members.push_back(context.node.topology.local_rank_of(rank));
+    }
+    control_block_.emplace(block, shape, local_rank, flags->among(members));
+    member_memory_.emplace(*context.node.memory, std::move(members));
+  }
 
   bool poll() override {
     if (plan_.topology.nodes() > 1 && !make_communicators()) return false;
@@ -117,7 +118,7 @@ class MpiSet final : public SetTransport {
             .memory = &memory(),
             .data_path = &*pipeline_,
             .tree = tree_ ? &*tree_ : nullptr,
-            .memory_nodes = memory_nodes_,
+            .memory_nodes = context_.memory_nodes(plan_.topology),
             .device_spans_nodes = gpu_groups_.spans_nodes};
   }
 
@@ -130,7 +131,7 @@ class MpiSet final : public SetTransport {
  private:
   bool make_communicators() {
     for (; made_ < communicators_.size(); ++made_) {
-      if (!pending_) pending_.emplace(world_);
+      if (!pending_) pending_.emplace(context_.world);
       auto communicator = pending_->poll();
       if (!communicator) return false;
       communicators_[made_] = std::move(*communicator);
@@ -140,14 +141,17 @@ class MpiSet final : public SetTransport {
   }
 
   void connect() {
-    const PipelineOptions options = pipeline_options(plan_.topology, context_, plan_.id);
+    PipelineOptions options = PipelineOptions::of(plan_.topology, context_.rank());
+    options.memory_nodes = context_.memory_nodes(plan_.topology);
+    options.trace = context_.trace.of_set(plan_.id);
+    options.chunk_bytes = chunk_limit(context_.settings.chunk_size, options.nodes);
+    options.job_memory = context_.node.smallest_memory * static_cast<std::uint64_t>(options.nodes);
     const auto& [negotiation, data] = communicators_;
-    memory_nodes_ = options.memory_nodes;
     local_.emplace(control_block_->local_rank(), control_block_->local_size());
     if (options.nodes > 1 && options.local_rank < options.slices) {
       messages_.emplace(data, options.node, rank_in_each_node(options.local_rank),
-                        message_limit(context_.settings->message_size, context_.over_sockets));
-      cross_.emplace(*messages_, cross_options(*context_.settings));
+                        message_limit(context_.settings.message_size, context_.node.over_sockets));
+      cross_.emplace(*messages_, cross_options(context_.settings));
     }
     if (options.nodes > 1 && options.local_rank == 0) {
       tree_.emplace(negotiation, rank_in_each_node(0), options.node);
@@ -157,12 +161,8 @@ class MpiSet final : public SetTransport {
                                     messages_ ? &*messages_ : nullptr);
       gpu_groups_ = gpu_->groups();
     }
-    const LocalGroups locals{.memory = &*local_,
-                             .device = gpu_groups_.local,
-                             .device_exchange = gpu_groups_.exchange,
-                             .device_spans_nodes = gpu_groups_.spans_nodes};
-    const CrossGroups crosses{.memory = cross_ ? &*cross_ : nullptr, .device = gpu_groups_.cross};
-    pipeline_.emplace(options, *control_block_, memory(), locals, crosses);
+    pipeline_.emplace(options, *control_block_, memory(), *local_, cross_ ? &*cross_ : nullptr,
+                      gpu_groups_);
   }
   std::vector<int> rank_in_each_node(int local_rank) const {
     std::vector<int> ranks;
@@ -171,17 +171,18 @@ class MpiSet final : public SetTransport {
     }
     return ranks;
   }
-  NodeMemory& memory() { return member_memory_ ? *member_memory_ : *context_.memory; }
+  NodeMemory& memory() {
+    if (member_memory_) return *member_memory_;
+    return *context_.node.memory;
+  }
 
-  SetContext context_;
+  const SetContext& context_;
   SetPlan plan_;
-  std::optional<MemberMemory> member_memory_;
-  std::optional<NodeControlBlock> control_block_;
-  const Communicator& world_;
+  std::optional<NodeControlBlock> control_block_;  ///< a member's
+  std::optional<MemberMemory> member_memory_;      ///< likewise; of the world none: as the node's
   std::optional<PendingDuplicate> pending_;
   std::size_t made_ = 0;
   std::array<Communicator, 2> communicators_;  ///< of negotiation, of data; carry nothing else
-  MemoryNodes memory_nodes_;
 
   // A member's, in the order in which they are needed.
   std::optional<MemoryGroup> local_;
@@ -189,7 +190,7 @@ class MpiSet final : public SetTransport {
   std::optional<MessageCrossGroup> cross_;
   std::optional<MpiTreeLink> tree_;
   std::unique_ptr<GpuSet> gpu_;  ///< null where there is none; uses the messages
-  GpuGroups gpu_groups_;
+  DeviceGroups gpu_groups_;
   std::optional<Pipeline> pipeline_;
 };
 
@@ -198,45 +199,17 @@ class MpiSet final : public SetTransport {
 /// messages meet no others.
 class MpiSets final : public SetFactory {
  public:
-  /// `world`: of all ranks, only for making duplicates; outlives all sets until they are
-  /// disconnected.
-  MpiSets(const SetContext& context, const Topology& world_topology, const Communicator& world)
-      : context_(context), topology_(world_topology), world_(world) {}
+  explicit MpiSets(const SetContext& context) : context_(context) {}
 
   std::size_t control_block_bytes(const Topology& of_set, int node) const override {
-    return NodeControlBlock::bytes(control_block_shape(of_set, node, *context_.settings, false));
+    return NodeControlBlock::bytes(control_block_shape(of_set, node, context_.settings, false));
   }
-  /// The world (set 0) comes first.
   std::unique_ptr<SetTransport> begin(const SetPlan& plan) override {
-    const int node = plan.topology.node_of(context_.rank);
-    if (node < 0)
-      return std::make_unique<MpiSet>(context_, plan, std::nullopt, std::nullopt, world_);
-    const bool is_world = plan.id == kWorld;
-    const ControlBlockShape shape =
-        control_block_shape(plan.topology, node, *context_.settings, is_world);
-    std::byte* const block = context_.memory->address(plan.control_block_owner, plan.control_block,
-                                                      NodeControlBlock::bytes(shape));
-    const int local_rank = plan.topology.local_rank_of(context_.rank);
-    if (is_world) {
-      NodeControlBlock control_block(block, shape, local_rank);
-      wakeup_flags_ = control_block.wakeup_flags();
-      return std::make_unique<MpiSet>(context_, plan, std::nullopt, std::move(control_block),
-                                      world_);
-    }
-    std::vector<int> members;
-    for (const int rank : plan.topology.ranks_of_node[static_cast<std::size_t>(node)]) {
-      members.push_back(topology_.local_rank_of(rank));
-    }
-    NodeControlBlock control_block(block, shape, local_rank, wakeup_flags_->among(members));
-    return std::make_unique<MpiSet>(context_, plan,
-                                    MemberMemory(*context_.memory, std::move(members)),
-                                    std::move(control_block), world_);
+    return std::make_unique<MpiSet>(context_, plan, wakeup_flags_);
   }
 
  private:
   SetContext context_;
-  const Topology& topology_;
-  const Communicator& world_;
   std::optional<WakeupFlags> wakeup_flags_;  ///< the world's
 };
 
@@ -391,15 +364,8 @@ class MpiTransport final : public Transport {
  private:
   /// As every other set is made, but that this rank waits for it.
   void make_world() {
-    const SetContext context{.rank = bootstrap_->rank(),
-                             .settings = &settings_,
-                             .memory = node_.memory.get(),
-                             .node_memory = node_.smallest_memory,
-                             .over_sockets = node_.over_sockets,
-                             .memory_nodes = node_.memory_nodes,
-                             .trace = Tracer(&trace_),
-                             .gpu = gpu_.get()};
-    sets_.emplace(context, node_.topology, bootstrap_->communicator());
+    sets_.emplace(
+        SetContext{settings_, node_, bootstrap_->communicator(), Tracer(&trace_), gpu_.get()});
     world_ = sets_->begin(plan_of_world());
     // No rank may write to a control block before its owner has seen it mapped by all.
     bootstrap_->barrier();
@@ -415,11 +381,11 @@ class MpiTransport final : public Transport {
       const ControlBlockShape shape = control_block_shape(topology, node, settings_, true);
       place = node_.memory->allocate(NodeControlBlock::bytes(shape)).location;
     }
-    const auto places = bootstrap_->all_gather(std::as_bytes(std::span(&place, 1)));
+    const auto places = all_gather_values(*bootstrap_, place);
     const int leader = topology.ranks_of_node[static_cast<std::size_t>(node)].front();
-    BoundedReader reader(places[static_cast<std::size_t>(leader)],
-                         {"the place of a node's control_block", leader});
-    return {.id = kWorld, .topology = topology, .control_block = reader.take<Location>()};
+    return {.id = kWorld,
+            .topology = topology,
+            .control_block = places[static_cast<std::size_t>(leader)]};
   }
   void report() {
     const Topology& topology = node_.topology;

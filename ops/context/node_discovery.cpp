@@ -132,7 +132,7 @@ std::vector<std::optional<Window>> open_windows(const std::vector<WindowTicket>&
   for (std::size_t i = 0; i < tickets.size(); ++i) {
     if (static_cast<int>(i) == own_rank) continue;
     try {
-      windows[i] = SharedMemory::open_first(tickets[i]);
+      windows[i].emplace(tickets[i]);
     } catch (const Error& error) {
       if (reason.empty()) reason = error.what();
     }
@@ -197,7 +197,7 @@ ProcessSettings settings_of_process(std::vector<SettingAssignment> of_environmen
 }
 
 Settings agree_on_settings(Bootstrap& world, const ProcessSettings& of_process) {
-  const std::string allowed = broadcast_text(world, allowed_unknown(of_process.assignments), 0);
+  const std::string allowed = gather_texts(world, allowed_unknown(of_process.assignments))[0];
   const auto own = without_foreign(of_process.assignments, allowed);
   const std::string on_rank = "rank " + std::to_string(world.rank()) + ": ";
   std::string problem = of_process.wrong.empty() ? "" : on_rank + of_process.wrong;
@@ -209,7 +209,7 @@ Settings agree_on_settings(Bootstrap& world, const ProcessSettings& of_process) 
   throw_together(world, problem, ErrorCode::invalid_setting);
   throw_together(world, of_process.conflict.empty() ? "" : on_rank + of_process.conflict,
                  ErrorCode::invalid_argument);
-  const auto of_rank_0 = from_lines(broadcast_text(world, to_lines(own), 0));
+  const auto of_rank_0 = from_lines(gather_texts(world, to_lines(own))[0]);
   throw_together(world, disagreement(own, world.rank(), of_rank_0), ErrorCode::invalid_setting);
   return parse_settings(of_rank_0);
 }

@@ -1,9 +1,5 @@
-#include <fmt/format.h>
-#include <hora/error.h>
-
 #include <algorithm>
 #include <bit>
-#include <string>
 #include <utility>
 
 #include "ops/cross/cross_group.h"
@@ -63,27 +59,6 @@ Range intersection(Range a, Range b) {
   return {begin, end > begin ? end - begin : 0};
 }
 
-/// Before the operation takes its sequence number.
-CrossResources& checked(CrossResources& resources, DataType type, std::size_t staging,
-                        const std::vector<Range>& tensors) {
-  const auto refuse = [](const std::string& why) {
-    throw Error(ErrorCode::invalid_argument, "Adasum between nodes: " + why);
-  };
-  if (!is_floating_point(type)) {
-    refuse("defined for floating-point types, not for " + std::string(name_of(type)));
-  }
-  for (const Range& tensor : tensors) {
-    if (tensor.begin > staging || tensor.bytes > staging - tensor.begin ||
-        tensor.begin % size_of(type) != 0 || tensor.bytes % size_of(type) != 0) {
-      refuse(fmt::format(
-          "the tensor of {} bytes from byte {} on is no whole number of {} elements within the {} "
-          "bytes of staging",
-          tensor.bytes, tensor.begin, name_of(type), staging));
-    }
-  }
-  return resources;
-}
-
 /// Adasum of two vectors is no sum of their elements, and not associative. It is taken over a
 /// binary tree: of members 0 and 1, 2 and 3, ..; of these pairs' results, and so on. Where the
 /// members are no power of two, p being the largest one below, member p + i's vector is first
@@ -102,7 +77,7 @@ class AdasumAllreduce : public CrossWork {
  public:
   AdasumAllreduce(CrossResources& resources, DataType type, std::span<std::byte> staging,
                   std::vector<Range> tensors, std::uint64_t sequence)
-      : CrossWork(checked(resources, type, staging.size(), tensors), sequence),
+      : CrossWork(resources, sequence),
         type_(type),
         staging_(staging),
         tensors_(std::move(tensors)),

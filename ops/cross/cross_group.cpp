@@ -18,29 +18,26 @@
 
 namespace hora::internal {
 
-std::byte* HostSpace::allocate(std::size_t bytes) {
-  return static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment}));
-}
-
-void HostSpace::release(std::byte* data) noexcept {
-  ::operator delete (data, std::align_val_t{kAlignment});
-}
-
-Completion HostSpace::reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
-                             std::byte* output, std::size_t count) {
-  internal::reduce(reduction.type, reduction.op, inputs, {&output, 1}, count,
-                   {.post = reduction.scale});
-  return {};
-}
-
-Completion HostSpace::convert(DataType source, const std::byte* input, DataType target,
-                              std::byte* output, std::size_t count) {
-  internal::convert(source, input, target, output, count);
-  return {};
-}
-
-HostSpace& host_space() noexcept {
-  static HostSpace space;
+StagingSpace& host_space() noexcept {
+  static class final : public StagingSpace {
+    std::byte* allocate(std::size_t bytes) override {
+      return static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment}));
+    }
+    void release(std::byte* data) noexcept override {
+      ::operator delete (data, std::align_val_t{kAlignment});
+    }
+    Completion reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
+                      std::byte* output, std::size_t count) override {
+      internal::reduce(reduction.type, reduction.op, inputs, {&output, 1}, count,
+                       {.post = reduction.scale});
+      return {};
+    }
+    Completion convert(DataType source, const std::byte* input, DataType target, std::byte* output,
+                       std::size_t count) override {
+      internal::convert(source, input, target, output, count);
+      return {};
+    }
+  } space;
   return space;
 }
 
@@ -259,11 +256,6 @@ Completion MessageCrossGroup::adasum(DataType type, std::span<std::byte> staging
 Completion MessageCrossGroup::broadcast(std::span<std::byte> staging, int root,
                                         std::uint64_t sequence) {
   const int members = resources_.link().size();
-  if (root < 0 || root >= members) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("broadcast from node {}, but there are nodes 0 to {}", root, members - 1));
-  }
   if (staging.empty() || members == 1) return Completion();
   return Completion(std::make_unique<BinomialBroadcast>(resources_, staging, root, sequence));
 }
@@ -271,15 +263,7 @@ Completion MessageCrossGroup::broadcast(std::span<std::byte> staging, int root,
 Completion MessageCrossGroup::exchange(std::span<const std::span<const std::byte>> sends,
                                        std::span<const std::span<std::byte>> receives,
                                        std::uint64_t sequence) {
-  const auto members = static_cast<std::size_t>(resources_.link().size());
-  if (sends.size() != members || receives.size() != members) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("an exchange among {} nodes got {} sends and {} receives: give one of each "
-                    "for each node",
-                    members, sends.size(), receives.size()));
-  }
-  if (members == 1) return Completion();
+  if (resources_.link().size() == 1) return Completion();
   return Completion(std::make_unique<DirectExchange>(resources_, sends, receives, sequence));
 }
 

@@ -40,19 +40,9 @@ class StagingSpace {
                              std::byte* output, std::size_t count) = 0;
 };
 
-/// Everything is complete when the call returns. Thread rule: any thread.
-class HostSpace final : public StagingSpace {
- public:
-  std::byte* allocate(std::size_t bytes) override;
-  void release(std::byte* data) noexcept override;
-  Completion reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
-                    std::byte* output, std::size_t count) override;
-  Completion convert(DataType source, const std::byte* input, DataType target, std::byte* output,
-                     std::size_t count) override;
-};
-
-/// One for all: it has no state.
-HostSpace& host_space() noexcept;
+/// The host's: everything is complete when a call returns. One for all: it has no state. Thread
+/// rule: any thread.
+StagingSpace& host_space() noexcept;
 
 /// 64-byte aligned memory of a staging space, which grows and is not initialised.
 class WorkBuffer {
@@ -140,19 +130,6 @@ class CrossWork : public PendingWork {
   Workspace* workspace_;
 };
 
-/// An operation that sums the members' stagings.
-class AllreduceWork : public CrossWork {
- protected:
-  AllreduceWork(CrossResources& resources, const Reduction& reduction, std::span<std::byte> staging,
-                std::uint64_t sequence)
-      : CrossWork(resources, sequence), reduction_(reduction), staging_(staging) {}
-
-  const Reduction reduction_;
-  const std::span<std::byte> staging_;
-  const int index_ = link().index();
-  const int members_ = link().size();
-};
-
 /// A way to add up the members' stagings: of at least 2 members, not empty, whole elements.
 struct AllreduceAlgorithm {
   std::string_view name;
@@ -162,21 +139,13 @@ struct AllreduceAlgorithm {
                       std::span<std::byte> staging, std::uint64_t sequence);
 };
 
-extern const AllreduceAlgorithm kDirectAllreduce;         ///< direct_allreduce.cpp
-extern const AllreduceAlgorithm kDisseminationAllreduce;  ///< direct_allreduce.cpp
-extern const AllreduceAlgorithm kRingAllreduce;           ///< ring_allreduce.cpp
+// allreduce.cpp
+extern const AllreduceAlgorithm kDirectAllreduce;
+extern const AllreduceAlgorithm kDisseminationAllreduce;
+extern const AllreduceAlgorithm kRingAllreduce;
 
-/// `start` of an algorithm that is this CrossWork.
-template <class Work>
-Completion start_allreduce(CrossResources& resources, const Reduction& reduction,
-                           std::span<std::byte> staging, std::uint64_t sequence) {
-  return Completion(std::make_unique<Work>(resources, reduction, staging, sequence));
-}
-
-/// Adasum of the members' stagings, tensor by tensor (ops/local/kernels.h). `tensors`: the bytes of
-/// each in the staging, whole tensors, equal on all members. Throws Error(invalid_argument) for a
-/// type that is not floating-point, and for a range that is not in the staging or no whole number
-/// of elements.
+/// Adasum of the members' stagings, of a floating-point type, tensor by tensor
+/// (ops/local/kernels.h). `tensors`: the bytes of each in the staging, equal on all members.
 Completion start_adasum(CrossResources& resources, DataType type, std::span<std::byte> staging,
                         std::vector<Range> tensors, std::uint64_t sequence);
 
@@ -211,12 +180,9 @@ class MessageCrossGroup : public CrossGroup {
   /// Throws Error(invalid_argument) where the length is no multiple of the element size.
   Completion allreduce(const Reduction& reduction, std::span<std::byte> staging,
                        std::uint64_t sequence) override;
-  /// Throws Error(invalid_argument) as AdasumAllreduce does, and for GPU memory.
   Completion adasum(DataType type, std::span<std::byte> staging, std::vector<Range> tensors,
                     std::uint64_t sequence) override;
-  /// Throws Error(invalid_argument) for a root that is no member.
   Completion broadcast(std::span<std::byte> staging, int root, std::uint64_t sequence) override;
-  /// Throws Error(invalid_argument) where there is not one send and one receive for each member.
   Completion exchange(std::span<const std::span<const std::byte>> sends,
                       std::span<const std::span<std::byte>> receives,
                       std::uint64_t sequence) override;

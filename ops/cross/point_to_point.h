@@ -23,9 +23,7 @@ class Bootstrap {
 
   /// Every rank's bytes, by rank; lengths may differ. At most 2^31 - 1 bytes in total.
   virtual std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> bytes) = 0;
-  /// The root's bytes; those of the others are ignored.
-  virtual std::vector<std::byte> broadcast(std::span<const std::byte> bytes, int root) = 0;
-  virtual void barrier() = 0;
+  void barrier() { all_gather({}); }
   /// The ranks that may be able to share memory with this one, in rank order.
   virtual std::unique_ptr<Bootstrap> of_host() = 0;
 
@@ -49,22 +47,13 @@ std::vector<T> all_gather_values(Bootstrap& ranks, const T& own) {
   return values;
 }
 
-inline std::string text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 /// Every rank's text, by rank. Collective.
 inline std::vector<std::string> gather_texts(Bootstrap& ranks, const std::string& own) {
   std::vector<std::string> texts;
   for (const auto& bytes : ranks.all_gather(std::as_bytes(std::span(own)))) {
-    texts.push_back(text_of(bytes));
+    texts.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
   return texts;
-}
-
-/// The root's text; those of the others are ignored. Collective.
-inline std::string broadcast_text(Bootstrap& ranks, const std::string& text, int root) {
-  return text_of(ranks.broadcast(std::as_bytes(std::span(text)), root));
 }
 
 /// Requests are small numbers from 0, valid until they complete. Failures throw Error(transport).

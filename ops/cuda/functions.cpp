@@ -1,11 +1,13 @@
 #include "ops/cuda/functions.h"
 
+#include <fmt/format.h>
 #include <hora/error.h>
+#include <link.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
+#include <filesystem>
 #include <string>
+#include <system_error>
 
 #include "core/base/log.h"
 #include "ops/cuda/kernels.h"
@@ -15,62 +17,28 @@ namespace {
 
 std::string describe(const CudaFunctions& functions, cudaError_t result, std::string_view call) {
   const char* text = functions.get_error_string(result);
-  return std::string(call) + " failed: " + (text != nullptr ? text : "unknown error") + " (error " +
-         std::to_string(static_cast<int>(result)) + ")";
+  return fmt::format("{} failed: {} (error {})", call, text != nullptr ? text : "unknown error",
+                     static_cast<int>(result));
 }
 
-/// One line: "address permissions offset device inode path". The kernel resolves symbolic links in
-/// the path, and a path may have spaces.
-struct Mapping {
-  std::string_view permissions;
-  std::string_view file;  ///< device and inode
-  std::string_view path;
-};
-
-Mapping parse(std::string_view line) {
-  Mapping mapping;
-  std::size_t at = 0;
-  const auto next_field = [&] {
-    at = std::min(line.find_first_not_of(' ', at), line.size());
-    const std::size_t begin = at;
-    at = std::min(line.find(' ', at), line.size());
-    return line.substr(begin, at - begin);
+/// Distinct: one file under several names is one.
+std::vector<std::string> loaded_files(std::string_view library) {
+  struct Search {
+    std::string_view library;
+    std::vector<std::string> files;
+  } search{library, {}};
+  const auto visit = [](dl_phdr_info* info, std::size_t, void* data) {
+    auto& [name, files] = *static_cast<Search*>(data);
+    const std::string path = info->dlpi_name;
+    const auto is_same = [&](const std::string& other) {
+      std::error_code unknown;
+      return std::filesystem::equivalent(path, other, unknown);
+    };
+    if (is_library(path, name) && std::ranges::none_of(files, is_same)) files.push_back(path);
+    return 0;
   };
-  next_field();
-  mapping.permissions = next_field();
-  next_field();
-  const std::string_view device = next_field();
-  const std::string_view inode = next_field();
-  mapping.file = line.substr(static_cast<std::size_t>(device.data() - line.data()),
-                             static_cast<std::size_t>(inode.end() - device.begin()));
-  at = std::min(line.find_first_not_of(' ', at), line.size());
-  mapping.path = line.substr(at);
-  return mapping;
-}
-
-/// "libnccl.so.2" and "libnccl-9335f6a2.so.2", as some packages rename their copy, are "libnccl".
-bool is_named(std::string_view path, std::string_view library) {
-  std::string_view name = path.substr(path.rfind('/') + 1);
-  if (!name.starts_with(library)) return false;
-  name.remove_prefix(library.size());
-  if (name.size() > 9 && name.front() == '-' &&
-      name.substr(1, 8).find_first_not_of("0123456789abcdef") == std::string_view::npos) {
-    name.remove_prefix(9);
-  }
-  return name == ".so" || name.starts_with(".so.") || name.starts_with(".so ");
-}
-
-std::string only_file(std::string_view maps, std::string_view library, std::string_view title) {
-  const std::vector<std::string> files = loaded_files(maps, library);
-  if (files.size() < 2) return files.empty() ? std::string() : files.front();
-  throw Error(
-      ErrorCode::invalid_use,
-      std::string("this process has loaded two copies of ") + std::string(title) + ": " + files[0] +
-          " and " + files[1] +
-          ". hora and LibTorch must share one. Build hora and the program against the LibTorch "
-          "that runs them, let LD_LIBRARY_PATH and LD_PRELOAD name no folder of the other copy, "
-          "and link neither copy by its path; `ldd` of the program shows which library needs "
-          "which");
+  ::dl_iterate_phdr(visit, &search);
+  return search.files;
 }
 
 }  // namespace
@@ -92,38 +60,32 @@ void cuda_check_release(const CudaFunctions& functions, cudaError_t result,
   }
 }
 
-std::vector<std::string> loaded_files(std::string_view maps, std::string_view library) {
-  std::vector<std::string> paths;
-  std::vector<std::string_view> seen;
-  while (!maps.empty()) {
-    const std::size_t end = std::min(maps.find('\n'), maps.size());
-    const Mapping mapping = parse(maps.substr(0, end));
-    maps.remove_prefix(std::min(end + 1, maps.size()));
-    // Debuggers and profilers map libraries to read them; a loaded one has a part that is executed.
-    if (mapping.permissions.find('x') == std::string_view::npos ||
-        !is_named(mapping.path, library) || std::ranges::count(seen, mapping.file) > 0) {
-      continue;
-    }
-    seen.push_back(mapping.file);
-    paths.emplace_back(mapping.path);
+bool is_library(std::string_view path, std::string_view library) {
+  std::string_view name = path.substr(path.rfind('/') + 1);
+  if (!name.starts_with(library)) return false;
+  name.remove_prefix(library.size());
+  if (name.size() > 9 && name.front() == '-' &&
+      name.substr(1, 8).find_first_not_of("0123456789abcdef") == std::string_view::npos) {
+    name.remove_prefix(9);
   }
-  return paths;
+  return name == ".so" || name.starts_with(".so.");
 }
 
-LoadedLibraries check_one_copy(std::string_view maps) {
-  return {.cuda_runtime = only_file(maps, "libcudart", "CUDA's runtime (libcudart)"),
-          .nccl = only_file(maps, "libnccl", "NCCL (libnccl)")};
+std::string only_copy(const std::vector<std::string>& files, std::string_view title) {
+  if (files.size() < 2) return files.empty() ? std::string() : files.front();
+  throw Error(
+      ErrorCode::invalid_use,
+      fmt::format(
+          "this process has loaded two copies of {}: {} and {}. hora and LibTorch must share "
+          "one. Build hora and the program against the LibTorch that runs them, let "
+          "LD_LIBRARY_PATH and LD_PRELOAD name no folder of the other copy, and link neither "
+          "copy by its path; `ldd` of the program shows which library needs which",
+          title, files[0], files[1]));
 }
 
 LoadedLibraries check_one_copy() {
-  std::ifstream file("/proc/self/maps");
-  const std::string maps{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file || maps.empty()) {
-    throw Error(ErrorCode::transport,
-                "cannot read /proc/self/maps, which tells what libraries this process has loaded; "
-                "is /proc mounted here?");
-  }
-  return check_one_copy(maps);
+  return {.cuda_runtime = only_copy(loaded_files("libcudart"), "CUDA's runtime (libcudart)"),
+          .nccl = only_copy(loaded_files("libnccl"), "NCCL (libnccl)")};
 }
 
 namespace {
@@ -132,12 +94,8 @@ bool aligned(const void* pointer, std::size_t size) {
   return reinterpret_cast<std::uintptr_t>(pointer) % size == 0;
 }
 
-std::int64_t tile_elements(std::size_t element) {
-  return static_cast<std::int64_t>(kTileBytes / element);
-}
-
 bool usable(const void* memory, std::size_t element) {
-  return memory != nullptr && reinterpret_cast<std::uintptr_t>(memory) % element == 0;
+  return memory != nullptr && aligned(memory, element);
 }
 
 }  // namespace
@@ -171,7 +129,7 @@ int states_of(const AdamStep& step) noexcept {
 }
 
 bool can_be_updated(std::span<const UpdatePiece> pieces, std::size_t element, int states) noexcept {
-  const std::int64_t most = kMaximumTiles * tile_elements(element);
+  const std::int64_t most = kMaximumTiles * tile_elements(element, element);
   return std::ranges::all_of(pieces, [&](const UpdatePiece& piece) {
     if (piece.elements == 0) return true;
     return piece.elements > 0 && piece.elements <= most && usable(piece.parameter, element) &&
@@ -183,7 +141,7 @@ bool can_be_updated(std::span<const UpdatePiece> pieces, std::size_t element, in
 
 std::span<const UpdatePiece> fill_launch(std::span<const UpdatePiece> pieces, std::size_t element,
                                          UpdateLaunch& launch) noexcept {
-  return fill_tiles(launch, pieces, tile_elements(element),
+  return fill_tiles(launch, pieces, tile_elements(element, element),
                     [&](std::size_t index, const UpdatePiece& piece) {
                       launch.parameter[index] = piece.parameter;
                       launch.gradient[index] = piece.gradient;

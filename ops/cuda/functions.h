@@ -1,10 +1,9 @@
 /// The calls into CUDA that hora makes, as a table: tests put a fake device in its place and script
 /// success, delay and failure of each call. The one place where their results are checked; owners
-/// of handles; and which files of CUDA's runtime and of NCCL this process has loaded, from its
-/// memory map.
+/// of handles; and which files of CUDA's runtime and of NCCL this process has loaded.
 ///
 /// LibTorch's CUDA build loads both, and hora must share them: streams, events and communicators of
-/// one copy mean nothing to another. A copy that was linked in statically does not show in the map.
+/// one copy mean nothing to another. A copy that was linked in statically does not show.
 #pragma once
 
 #include <cuda.h>
@@ -103,10 +102,6 @@ struct CudaFunctions {
   std::function<cudaError_t()> device_synchronize;
   std::function<cudaError_t(cudaDeviceProp*, int device)> get_device_properties;
   std::function<cudaError_t(char* id, int length, int device)> device_get_pci_bus_id;
-  std::function<cudaError_t(int* device, const char* id)> device_get_by_pci_bus_id;
-  std::function<cudaError_t(int* can, int device, int peer)> device_can_access_peer;
-  std::function<cudaError_t(int* value, cudaDeviceP2PAttr, int device, int peer)>
-      device_get_p2p_attribute;
 
   std::function<cudaError_t(cudaStream_t*, unsigned flags, int priority)> stream_create;
   std::function<cudaError_t(cudaStream_t)> stream_destroy;
@@ -209,16 +204,14 @@ struct LoadedLibraries {
   std::string nccl;
 };
 
-/// The distinct files mapped for execution whose name is `library` ("libnccl") and ".so", with or
-/// without a version, in the map's order; `maps` is the text of /proc/<pid>/maps (proc(5)). One
-/// file under several names is one; " (deleted)" follows the path of a file that was removed.
-/// Plug-ins such as libnccl-net.so are other libraries.
-std::vector<std::string> loaded_files(std::string_view maps, std::string_view library);
+/// Whether `path` is `library` ("libnccl"): its name, a checksum where a package has added one, and
+/// ".so", with or without a version. Plug-ins such as libnccl-net.so are other libraries. Pure.
+bool is_library(std::string_view path, std::string_view library);
 
-/// The one file of each. Throws Error(invalid_use) that names both where there are two of either.
-LoadedLibraries check_one_copy(std::string_view maps);
+/// The only one of the files, if any. Throws Error(invalid_use) that names two of them. Pure.
+std::string only_copy(const std::vector<std::string>& files, std::string_view title);
 
-/// The same for this process. Throws Error(transport) where its map cannot be read.
+/// The files that this process has loaded, one of each. Throws Error(invalid_use) for two.
 LoadedLibraries check_one_copy();
 
 }  // namespace hora::internal

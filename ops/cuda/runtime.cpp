@@ -40,9 +40,6 @@ const CudaFunctions& cuda_runtime() {
             return cudaGetDeviceProperties(properties, device);
           },
       .device_get_pci_bus_id = cudaDeviceGetPCIBusId,
-      .device_get_by_pci_bus_id = cudaDeviceGetByPCIBusId,
-      .device_can_access_peer = cudaDeviceCanAccessPeer,
-      .device_get_p2p_attribute = cudaDeviceGetP2PAttribute,
       .stream_create = cudaStreamCreateWithPriority,
       .stream_destroy = cudaStreamDestroy,
       .stream_synchronize = cudaStreamSynchronize,

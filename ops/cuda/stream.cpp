@@ -37,6 +37,14 @@ DeviceGuard::Current::~Current() {
   if (before) cuda_check_release(functions, functions.set_device(*before), "cudaSetDevice");
 }
 
+void DeviceGuard::try_emplace(std::optional<DeviceGuard>& guard, const CudaFunctions& functions,
+                              int device) noexcept {
+  try {
+    guard.emplace(functions, device);
+  } catch (const Error&) {
+  }
+}
+
 DeviceGuard::Relaxed::Relaxed(const CudaFunctions& table) : functions(table) {
   cuda_check(functions, functions.thread_exchange_stream_capture_mode(&before),
              "cudaThreadExchangeStreamCaptureMode");
@@ -194,37 +202,10 @@ void StreamOrder::synchronize() {
 
 namespace {
 
-template <class Allocate>
-void* allocated(const CudaFunctions& functions, std::size_t bytes, const char* call,
-                Allocate allocate) {
-  void* data = nullptr;
-  if (bytes == 0) return data;
-  const cudaError_t result = allocate(&data);
-  if (result != cudaSuccess) {
-    throw_cuda_error(functions, result,
-                     std::string(call) + " of " + std::to_string(bytes) + " bytes");
-  }
-  return data;
-}
-
 /// Copies longer than this go in steps: at 50 GB/s, 80 us each, far more than starting one takes.
 constexpr std::size_t kBounceBytes = std::size_t{4} << 20;
 
 }  // namespace
-
-DeviceMemory::DeviceMemory(const CudaFunctions& functions, std::size_t bytes)
-    : CudaMemory(functions,
-                 allocated(functions, bytes, "cudaMalloc",
-                           [&](void** data) { return functions.malloc(data, bytes); }),
-                 bytes) {}
-
-PinnedMemory::PinnedMemory(const CudaFunctions& functions, std::size_t bytes)
-    : CudaMemory(functions,
-                 allocated(functions, bytes, "cudaHostAlloc",
-                           [&](void** data) {
-                             return functions.host_alloc(data, bytes, cudaHostAllocDefault);
-                           }),
-                 bytes) {}
 
 MemoryPool::MemoryPool(const CudaFunctions& functions, int device) {
   cudaMemPoolProps properties{};
@@ -273,49 +254,42 @@ std::byte* StreamHeap::allocate(std::size_t bytes, std::optional<void*> stream) 
 
 void StreamHeap::release(std::byte* data, std::optional<void*> stream) noexcept {
   if (!data) return;
-  try {
-    const DeviceGuard device(cuda_, device_);
-    cuda_check_release(cuda_, cuda_.free_async(data, or_own(stream)), "cudaFreeAsync");
-  } catch (const Error&) {
-    // CUDA has failed; its memory cannot be freed.
-  }
+  std::optional<DeviceGuard> device;
+  DeviceGuard::try_emplace(device, cuda_, device_);
+  if (device) cuda_check_release(cuda_, cuda_.free_async(data, or_own(stream)), "cudaFreeAsync");
 }
 
-std::byte* StreamHeap::bounce() {
-  if (!bounce_.data()) bounce_ = PinnedMemory(cuda_, kBounceBytes);
-  return bounce_.data();
-}
-
+/// Through the pinned block. `what` is refused where the stream is being captured.
 void StreamHeap::copy(std::byte* target, const std::byte* source, std::size_t bytes,
-                      cudaMemcpyKind kind, cudaStream_t stream) {
-  cuda_check(cuda_, cuda_.memcpy_async(target, source, bytes, kind, stream),
-             "cudaMemcpyAsync of an exchange");
-  const auto there = events_.take();
-  there->record(stream);
-  there->synchronize();
+                      cudaMemcpyKind kind, void* stream, const char* what) {
+  const LockGuard lock(copying_);
+  const DeviceGuard device(cuda_, device_);
+  auto* const of_caller = static_cast<cudaStream_t>(stream);
+  refuse_capture(cuda_, of_caller, what);
+  if (!bounce_.data()) bounce_ = PinnedMemory(cuda_, kBounceBytes);
+  const bool to_device = kind == cudaMemcpyHostToDevice;
+  for (std::size_t done = 0; done < bytes; done += kBounceBytes) {
+    const std::size_t step = std::min(kBounceBytes, bytes - done);
+    if (to_device) std::memcpy(bounce_.data(), source + done, step);
+    cuda_check(
+        cuda_,
+        cuda_.memcpy_async(to_device ? target + done : bounce_.data(),
+                           to_device ? bounce_.data() : source + done, step, kind, of_caller),
+        "cudaMemcpyAsync of an exchange");
+    const auto there = events_.take();
+    there->record(of_caller);
+    there->synchronize();
+    if (!to_device) std::memcpy(target + done, bounce_.data(), step);
+  }
 }
 
 void StreamHeap::to_host(std::byte* host, const std::byte* data, std::size_t bytes, void* stream) {
-  const LockGuard lock(copying_);
-  const DeviceGuard device(cuda_, device_);
-  refuse_capture(cuda_, static_cast<cudaStream_t>(stream), "a collective over host memory");
-  for (std::size_t done = 0; done < bytes; done += kBounceBytes) {
-    const std::size_t step = std::min(kBounceBytes, bytes - done);
-    copy(bounce(), data + done, step, cudaMemcpyDeviceToHost, static_cast<cudaStream_t>(stream));
-    std::memcpy(host + done, bounce(), step);
-  }
+  copy(host, data, bytes, cudaMemcpyDeviceToHost, stream, "a collective over host memory");
 }
 
 void StreamHeap::to_device(std::byte* data, const std::byte* host, std::size_t bytes,
                            void* stream) {
-  const LockGuard lock(copying_);
-  const DeviceGuard device(cuda_, device_);
-  refuse_capture(cuda_, static_cast<cudaStream_t>(stream), "wait() for a result in host memory");
-  for (std::size_t done = 0; done < bytes; done += kBounceBytes) {
-    const std::size_t step = std::min(kBounceBytes, bytes - done);
-    std::memcpy(bounce(), host + done, step);
-    copy(data + done, bounce(), step, cudaMemcpyHostToDevice, static_cast<cudaStream_t>(stream));
-  }
+  copy(data, host, bytes, cudaMemcpyHostToDevice, stream, "wait() for a result in host memory");
 }
 
 namespace {
@@ -441,11 +415,7 @@ bool DeviceTrace::collect() {
 std::uint64_t DeviceTrace::drop() noexcept {
   const LockGuard lock(mutex_);
   std::optional<DeviceGuard> device;
-  try {
-    if (session_) device.emplace(cuda_, device_);
-  } catch (const Error&) {
-    // CUDA has failed; its events cannot be freed.
-  }
+  if (session_) DeviceGuard::try_emplace(device, cuda_, device_);
   const std::uint64_t lost = lost_ + pending_.size() + open_.size();
   open_.clear();
   pending_.clear();

@@ -3,6 +3,8 @@
 /// of a timeline. Move-only owners.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -34,6 +36,9 @@ class DeviceGuard {
       : current_(functions, device), relaxed_(functions) {}
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;
+  /// For what ends: `guard` stays empty where CUDA has failed.
+  static void try_emplace(std::optional<DeviceGuard>& guard, const CudaFunctions& functions,
+                          int device) noexcept;
 
  private:
   struct Current {
@@ -160,51 +165,55 @@ class StreamOrder final : public DeviceWork {
   std::shared_ptr<Event> done_;          ///< null: nothing was done, such as for an empty tensor
 };
 
-struct ReleaseDeviceMemory {
+struct DeviceMemoryKind {
   using Handle = void*;
   static constexpr auto function = &CudaFunctions::free;
   static constexpr auto name = "cudaFree";
+  static constexpr auto call = "cudaMalloc";
+  static cudaError_t allocate(const CudaFunctions& functions, void** data, std::size_t bytes) {
+    return functions.malloc(data, bytes);
+  }
 };
-struct ReleasePinnedMemory {
+struct PinnedMemoryKind {
   using Handle = void*;
   static constexpr auto function = &CudaFunctions::free_host;
   static constexpr auto name = "cudaFreeHost";
+  static constexpr auto call = "cudaHostAlloc";
+  static cudaError_t allocate(const CudaFunctions& functions, void** data, std::size_t bytes) {
+    return functions.host_alloc(data, bytes, cudaHostAllocDefault);
+  }
 };
 
 /// Allocating and freeing synchronise with the GPU: not for the steady state. Nothing is allocated
 /// for 0 bytes. Thread rule: one thread at a time.
-template <class Release>
+template <class Kind>
 class CudaMemory {
  public:
   CudaMemory() noexcept = default;
+  /// Throws Error(out_of_memory) naming the bytes.
+  CudaMemory(const CudaFunctions& functions, std::size_t bytes) {
+    if (bytes == 0) return;
+    void* data = nullptr;
+    const cudaError_t result = Kind::allocate(functions, &data, bytes);
+    if (result != cudaSuccess) {
+      throw_cuda_error(functions, result, fmt::format("{} of {} bytes", Kind::call, bytes));
+    }
+    memory_ = Owned<Kind>(functions, data);
+    bytes_ = bytes;
+  }
 
   std::byte* data() const noexcept { return static_cast<std::byte*>(memory_.get()); }
   std::size_t bytes() const noexcept { return memory_.get() ? bytes_ : 0; }
 
- protected:
-  CudaMemory(const CudaFunctions& functions, void* memory, std::size_t bytes) noexcept
-      : memory_(functions, memory), bytes_(bytes) {}
-
  private:
-  Owned<Release> memory_;
+  Owned<Kind> memory_;
   std::size_t bytes_ = 0;
 };
 
 /// Memory of the GPU.
-class DeviceMemory : public CudaMemory<ReleaseDeviceMemory> {
- public:
-  DeviceMemory() noexcept = default;
-  /// Throws Error(out_of_memory) naming the bytes.
-  DeviceMemory(const CudaFunctions& functions, std::size_t bytes);
-};
-
+using DeviceMemory = CudaMemory<DeviceMemoryKind>;
 /// Host memory that the GPU reads and writes directly (page-locked).
-class PinnedMemory : public CudaMemory<ReleasePinnedMemory> {
- public:
-  PinnedMemory() noexcept = default;
-  /// Throws Error(out_of_memory) naming the bytes.
-  PinnedMemory(const CudaFunctions& functions, std::size_t bytes);
-};
+using PinnedMemory = CudaMemory<PinnedMemoryKind>;
 
 /// Memory in stream order, apart from the device's default pool, which is the program's and its
 /// libraries'. What is freed stays in the pool, where the default one gives it back to the system
@@ -245,9 +254,8 @@ class StreamHeap final : public DeviceHeap {
     return stream ? static_cast<cudaStream_t>(*stream) : own_;
   }
   cudaMemPool_t pool();
-  std::byte* bounce() HORA_REQUIRES(copying_);
   void copy(std::byte* target, const std::byte* source, std::size_t bytes, cudaMemcpyKind kind,
-            cudaStream_t stream);
+            void* stream, const char* what);
 
   const CudaFunctions& cuda_;
   int device_;
@@ -328,7 +336,6 @@ class DeviceTrace final : public TraceSource {
   void change(cudaStream_t stream, const std::optional<DevicePhase>& phase);
   void record(cudaStream_t stream, const std::optional<DevicePhase>& phase) HORA_REQUIRES(mutex_);
   void refresh_reference() HORA_REQUIRES(mutex_);
-  void fail() noexcept;
   std::optional<PendingPhase> first();
   bool hand_in(const PendingPhase& pending);
 

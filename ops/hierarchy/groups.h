@@ -54,7 +54,7 @@ struct ChunkPart {
   bool has_input = true;  ///< false: a broadcast, and the root is on another node
 };
 
-/// Ranks that share a node, or all of a set (LocalGroups::device_spans_nodes), of which run() alone
+/// Ranks that share a node, or all of a set (DeviceGroups::spans_nodes), of which run() alone
 /// is called. By shared windows, by NCCL, or by threads in tests.
 class LocalGroup {
  public:
@@ -122,6 +122,15 @@ class CrossGroup {
   virtual Completion exchange(std::span<const std::span<const std::byte>> sends,
                               std::span<const std::span<std::byte>> receives,
                               std::uint64_t sequence) = 0;
+};
+
+/// The groups of devices in a process set; null where there is none.
+struct DeviceGroups {
+  LocalGroup* local = nullptr;
+  ExchangeGroup* exchange = nullptr;  ///< null in sets of several nodes, but where it spans them
+  /// For slices that stay in device memory; null: the memory's cross group.
+  CrossGroup* cross = nullptr;
+  bool spans_nodes = false;  ///< the groups are of all ranks of the set, whatever their nodes
 };
 
 }  // namespace hora::internal

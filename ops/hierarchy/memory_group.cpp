@@ -73,11 +73,12 @@ void spread_to_others(const std::byte* input, std::span<std::byte* const> output
 /// long enough that its announcement costs nothing beside it.
 constexpr std::size_t kStep = 4 * UnitProgress::kStep;
 
-}  // namespace
-
+/// The operation inside a node: Adasum is between nodes.
 ReduceOp op_in_node(const Unit& unit) {
   return unit.op == ReduceOp::adasum ? ReduceOp::sum : unit.op;
 }
+
+}  // namespace
 
 std::byte* MemoryGroup::staging(const ChunkPart& part) {
   const BoundUnit& unit = part.unit;

@@ -11,9 +11,6 @@
 
 namespace hora::internal {
 
-/// The operation inside a node: Adasum is between nodes.
-ReduceOp op_in_node(const Unit& unit);
-
 /// Each local rank reads its slice straight from all peers' memory, in local rank order, and writes
 /// the result straight into all of it. Slices do not overlap, so no rank waits for another inside a
 /// unit; everything is complete when the call returns. Thread rule: one thread at a time.

@@ -1,61 +1,49 @@
 #include "ops/hierarchy/pipeline.h"
 
+#include <fmt/format.h>
 #include <hora/error.h>
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
-#include "ops/hierarchy/exchange_run.h"
 #include "ops/hierarchy/memory_group.h"
 
 namespace hora::internal {
 namespace {
 
-/// An exchange among the ranks of one node.
-class ExchangeInNode final : public PendingWork {
- public:
-  ExchangeInNode(const BoundUnit& unit, ExchangeContext& context)
-      : context_(context), run_(unit, context, 0) {}
-  bool poll() override {
-    run_.advance();
-    if (!run_.complete()) return false;
-    context_.rounds_done += run_.rounds();
-    return true;
-  }
-
- private:
-  ExchangeContext& context_;
-  ExchangeRun run_;
-};
+/// An exchange of host memory: a staged one has no work on the device.
+bool is_host_exchange(const BoundUnit& unit) {
+  return is_exchange(unit.unit.kind) && unit.work.empty();
+}
 
 }  // namespace
 
+PipelineOptions PipelineOptions::of(const Topology& set, int rank) {
+  return {.node = set.node_of(rank),
+          .nodes = set.nodes(),
+          .local_rank = set.local_rank_of(rank),
+          .slices = set.smallest_node(),
+          .topology = renumbered(set)};
+}
+
 Pipeline::Pipeline(const PipelineOptions& options, NodeControlBlock& control_block,
-                   NodeMemory& memory, LocalGroups locals, CrossGroups crosses)
+                   NodeMemory& memory, LocalGroup& local, CrossGroup* cross,
+                   const DeviceGroups& device)
     : options_(options),
       control_block_(control_block),
       order_(control_block.start_order(), control_block.local_rank() == 0),
-      locals_(locals),
-      crosses_(crosses),
-      context_{.topology = options.topology,
-               .node = options.node,
-               .local_rank = options.local_rank,
-               .slices = options.slices,
-               .chunk_bytes = options.chunk_bytes,
-               .rounds = control_block.exchange_rounds(),
-               .memory = ExchangeMemory(memory),
-               .cross = crosses.memory,
-               .job_memory = options.job_memory} {
-  if (!crosses_.device) crosses_.device = crosses_.memory;
+      local_(local),
+      cross_(cross),
+      device_(device),
+      exchanges_(options_, control_block, memory, cross) {
+  if (!device_.cross) device_.cross = cross_;
 }
 
 void Pipeline::start(BoundUnit&& unit) {
   if (lacks_group(unit)) {
-    throw Error(ErrorCode::invalid_argument, std::string(name_of(unit.unit.kind)) +
-                                                 " of a tensor on " +
-                                                 std::string(name_of(unit.unit.device)) +
-                                                 " is not possible here: give it a tensor on cpu");
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} of a tensor on {} is not possible here: give it a tensor on cpu",
+                            name_of(unit.unit.kind), name_of(unit.unit.device)));
   }
   std::unique_ptr<ActiveUnit>& place = units_.push();
   if (!place) place = std::make_unique<ActiveUnit>();
@@ -64,14 +52,14 @@ void Pipeline::start(BoundUnit&& unit) {
   entry.next_chunk = entry.complete_chunks = 0;
   entry.running = entry.done = false;
   const bool on_cpu = entry.unit.unit.device == DeviceKind::cpu;
-  entry.whole = is_exchange(entry.unit.unit.kind) || (!on_cpu && locals_.device_spans_nodes);
-  entry.local = on_cpu ? locals_.memory : locals_.device;
-  entry.cross = on_cpu ? crosses_.memory : crosses_.device;
+  entry.whole = is_exchange(entry.unit.unit.kind) || (!on_cpu && device_.spans_nodes);
+  entry.local = on_cpu ? &local_ : device_.local;
+  entry.cross = on_cpu ? cross_ : device_.cross;
 }
 
 bool Pipeline::lacks_group(const BoundUnit& unit) const {
-  if (is_exchange(unit.unit.kind)) return !unit.work.empty() && !locals_.device_exchange;
-  return unit.unit.device != DeviceKind::cpu && !locals_.device;
+  if (is_exchange(unit.unit.kind)) return !unit.work.empty() && !device_.exchange;
+  return unit.unit.device != DeviceKind::cpu && !device_.local;
 }
 
 std::uint64_t Pipeline::awaited() const {
@@ -97,10 +85,10 @@ bool Pipeline::advance() {
 bool Pipeline::run_in_node() {
   bool any = false;
   while (!units_.empty()) {
-    if (!advance_whole(*units_.front())) return any;
+    any |= advance_whole(*units_.front());
+    if (!units_.front()->done) return any;
     pop_unit();
     control_block_.set_done(++done_);
-    any = true;
   }
   return any;
 }
@@ -108,50 +96,52 @@ bool Pipeline::run_in_node() {
 bool Pipeline::run_whole() {
   bool any = false;
   while (!whole_.empty()) {
-    if (!advance_whole(*whole_.front())) return any;
+    any |= advance_whole(*whole_.front());
+    if (!whole_.front()->done) return any;
     whole_.pop_front();
-    any = true;
   }
   return any;
 }
 
-/// True when it is complete.
+/// True where there was progress.
 bool Pipeline::advance_whole(ActiveUnit& entry) {
+  bool any = !entry.running;
   if (!entry.running) {
     options_.trace.started(entry.unit.number);
     note_begin(entry.unit);
-    entry.completion = start_whole(entry);
+    start_whole(entry);
     entry.running = true;
   }
-  entry.done = entry.completion.poll();
-  return entry.done;
+  if (is_host_exchange(entry.unit)) {
+    any |= exchanges_.advance();
+    entry.done = exchanges_.complete();
+  } else {
+    entry.done = entry.completion.poll();
+  }
+  if (entry.done && is_exchange(entry.unit.unit.kind)) {
+    // Nothing else of host memory is under way, so the three counters are equal.
+    next_sequence_ += exchanges_.end();
+    next_cross_ = next_out_ = next_sequence_;
+  }
+  return any || entry.done;
 }
 
-Completion Pipeline::start_whole(ActiveUnit& entry) {
+void Pipeline::start_whole(ActiveUnit& entry) {
   const BoundUnit& unit = entry.unit;
   const bool is_on_cpu = unit.unit.device == DeviceKind::cpu;
-  if (unit.unit.kind == OperationKind::broadcast && is_on_cpu) {
-    return Completion(std::make_unique<BroadcastInNode>(unit, control_block_.unit_progress(),
-                                                        *entry.local, options_.local_rank));
-  }
-  if (is_on_cpu && options_.memory_nodes.sum_apart(unit)) {
-    return Completion(std::make_unique<MemoryNodeSum>(
+  if (is_host_exchange(unit)) {
+    exchanges_.start(unit, next_sequence_);
+  } else if (is_exchange(unit.unit.kind)) {
+    entry.completion = device_.exchange->run(unit, exchanges_.agree(unit, next_sequence_));
+  } else if (unit.unit.kind == OperationKind::broadcast && is_on_cpu) {
+    entry.completion = Completion(std::make_unique<BroadcastInNode>(
+        unit, control_block_.unit_progress(), *entry.local, options_.local_rank));
+  } else if (is_on_cpu && options_.memory_nodes.sum_apart(unit)) {
+    entry.completion = Completion(std::make_unique<MemoryNodeSum>(
         unit, options_.memory_nodes, options_.local_rank, control_block_.unit_progress()));
-  }
-  if (!is_exchange(unit.unit.kind)) return entry.local->run(unit);
-  if (!is_on_device(entry)) return Completion(std::make_unique<ExchangeInNode>(unit, context_));
-  if (options_.nodes == 1) {
-    entry.agreement = std::make_unique<AgreementInNode>(unit, options_.local_rank);
   } else {
-    entry.agreement = std::make_unique<AgreementOverNodes>(unit, context_, next_sequence_);
+    entry.completion = entry.local->run(unit);
   }
-  return locals_.device_exchange->run(unit, *entry.agreement);
-}
-
-/// A staged exchange has no work on the device: it is one of host memory.
-bool Pipeline::is_on_device(const ActiveUnit& entry) const {
-  return is_exchange(entry.unit.unit.kind) ? !entry.unit.work.empty()
-                                           : entry.unit.unit.device != DeviceKind::cpu;
 }
 
 std::size_t Pipeline::chunks_of(const ActiveUnit& entry) const {
@@ -179,7 +169,7 @@ bool Pipeline::feed() {
     if (is_exchange(entry.unit.unit.kind)) {
       // Not at the front: earlier units are under way.
       if (feeding_ > 0) return any;
-      any |= advance_exchange(entry);
+      any |= advance_whole(entry);
       if (!entry.done) return any;
     } else if (entry.whole) {
       whole_.push_back(&entry);
@@ -205,32 +195,6 @@ bool Pipeline::feed() {
     }
   }
   return any;
-}
-
-bool Pipeline::advance_exchange(ActiveUnit& entry) {
-  if (is_on_device(entry)) {
-    if (!advance_whole(entry)) return false;
-    end_exchange(entry, entry.agreement->rounds());
-    return true;
-  }
-  if (!entry.exchange) {
-    options_.trace.started(entry.unit.number);
-    note_begin(entry.unit);
-    entry.exchange = std::make_unique<ExchangeRun>(entry.unit, context_, next_sequence_);
-  }
-  const bool any = entry.exchange->advance();
-  if (!entry.exchange->complete()) return any;
-  end_exchange(entry, entry.exchange->rounds());
-  entry.done = true;
-  return true;
-}
-
-/// Nothing else of host memory is under way, so the three counters are equal.
-void Pipeline::end_exchange(ActiveUnit& entry, std::uint64_t rounds) {
-  next_sequence_ += rounds;
-  next_cross_ = next_out_ = next_sequence_;
-  context_.rounds_done += rounds;
-  entry.exchange.reset();
 }
 
 bool Pipeline::step(Chunk& chunk) {
@@ -298,7 +262,6 @@ bool Pipeline::is_complete(const ActiveUnit& entry) const {
 
 /// Lets go what the unit holds of its submissions.
 void Pipeline::pop_unit() {
-  units_.front()->agreement.reset();
   units_.front()->unit.clear();
   units_.pop();
 }

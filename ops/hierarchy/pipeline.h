@@ -13,7 +13,6 @@
 #include "core/negotiation/topology.h"
 #include "core/plan/plan.h"
 #include "core/trace/trace.h"
-#include "ops/hierarchy/exchange_run.h"
 #include "ops/hierarchy/groups.h"
 
 namespace hora::internal {
@@ -32,24 +31,35 @@ struct PipelineOptions {
   std::size_t chunk_bytes = std::size_t{1} << 20;
   /// Bytes that the results of an exchange can have on all ranks together; the same everywhere.
   std::uint64_t job_memory = UINT64_MAX;
+
+  /// The place of world rank `rank` in a set; the rest as above.
+  static PipelineOptions of(const Topology& set, int rank);
 };
 
-/// The local groups of a node, by where a unit's memory lies. `device` is null where there is none,
-/// and `device_exchange` also in jobs of several nodes, but where the groups of devices are of all
-/// ranks (`device_spans_nodes`).
-struct LocalGroups {
-  LocalGroup* memory = nullptr;
-  LocalGroup* device = nullptr;
-  ExchangeGroup* device_exchange = nullptr;
-  bool device_spans_nodes = false;
-};
+/// Allgathers, alltoalls and reduce-scatters of a set, one after another (exchange_run.cpp). Thread
+/// rule: the thread that holds the engine's lock.
+class Exchanges {
+ public:
+  /// `cross`: null on local ranks without a slice, and in one node. References outlive it.
+  Exchanges(const PipelineOptions& options, NodeControlBlock& control_block, NodeMemory& memory,
+            CrossGroup* cross);
+  ~Exchanges();
 
-/// The cross groups of a rank, likewise; `device` null: as `memory`, which is null in jobs of one
-/// node and on local ranks without a slice. Their operations are numbered together, and their
-/// staging is that of the local group beside them.
-struct CrossGroups {
-  CrossGroup* memory = nullptr;
-  CrossGroup* device = nullptr;
+  /// Starts one of host memory. `first_sequence`: of the cross group's operations. The unit stays
+  /// until end().
+  void start(const BoundUnit& unit, std::uint64_t first_sequence);
+  /// Makes the progress that is possible now; true if there was any.
+  bool advance();
+  /// This rank's result is there, and it reads no peer's input any more.
+  bool complete() const;
+  /// The agreement of one on devices, in place of start(), advance() and complete().
+  ExchangeAgreement& agree(const BoundUnit& unit, std::uint64_t first_sequence);
+  /// The exchange is complete. Returns how many sequence numbers it took.
+  std::uint64_t end();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 /// One node: the local group runs each unit whole, or a sum goes by memory nodes (MemoryNodeSum).
@@ -61,15 +71,17 @@ struct CrossGroups {
 /// slot of chunk c. Steps of collective groups start in the order that the node's leader gives
 /// (node_progress.h). Chunks number the cross group's operations, over all units.
 ///
-/// An exchange (ExchangeRun) has the pipeline to itself: it begins when all earlier units are
+/// An exchange (Exchanges) has the pipeline to itself: it begins when all earlier units are
 /// complete on this rank, and later units are fed when it has finished. Where the groups of devices
 /// span nodes, their units run whole, one after the other, beside the chunks of host memory; of an
-/// exchange on devices only AgreementOverNodes goes through the cross group, numbered as its
+/// exchange on devices only the agreement goes through the cross group, numbered as its
 /// rounds. Thread rule: the thread that holds the engine's lock.
 class Pipeline final : public DataPath {
  public:
+  /// `cross`: null in jobs of one node and on local ranks without a slice. Its operations and those
+  /// of devices are numbered together; staging is that of the local group beside it.
   Pipeline(const PipelineOptions& options, NodeControlBlock& control_block, NodeMemory& memory,
-           LocalGroups locals, CrossGroups crosses);
+           LocalGroup& local, CrossGroup* cross, const DeviceGroups& device = {});
 
   /// Throws Error(invalid_argument) for tensors on a device where there is no group for them.
   void start(BoundUnit&& unit) override;
@@ -95,9 +107,7 @@ class Pipeline final : public DataPath {
     bool whole = false;
     bool running = false;
     bool done = false;
-    std::unique_ptr<ExchangeAgreement> agreement;  ///< of an exchange on devices
-    Completion completion;
-    std::unique_ptr<ExchangeRun> exchange;  ///< of one of host memory, while it has the pipeline
+    Completion completion;  ///< not of an exchange of host memory (Exchanges)
   };
   struct Chunk {
     ActiveUnit* entry;
@@ -111,10 +121,8 @@ class Pipeline final : public DataPath {
   bool run_in_node();
   bool run_whole();
   bool advance_whole(ActiveUnit& entry);
-  Completion start_whole(ActiveUnit& entry);
+  void start_whole(ActiveUnit& entry);
   bool feed();
-  bool advance_exchange(ActiveUnit& entry);
-  void end_exchange(ActiveUnit& entry, std::uint64_t rounds);
   bool step(Chunk& chunk);
   void start_cross(Chunk& chunk);
   bool may_start(const ActiveUnit& entry, StartOrder::Step step) const;
@@ -125,7 +133,6 @@ class Pipeline final : public DataPath {
   void note_begin(BoundUnit& unit) const {
     if (unit.observer) unit.observer->started(unit);
   }
-  bool is_on_device(const ActiveUnit& entry) const;
   void trace(const ChunkPart& part, ChunkStage stage) const;
   std::size_t chunks_of(const ActiveUnit& entry) const;
   int slices_of(const Unit& unit) const;
@@ -133,9 +140,10 @@ class Pipeline final : public DataPath {
   PipelineOptions options_;
   NodeControlBlock& control_block_;
   StartOrder order_;
-  LocalGroups locals_;
-  CrossGroups crosses_;
-  ExchangeContext context_;
+  LocalGroup& local_;
+  CrossGroup* cross_;
+  DeviceGroups device_;
+  Exchanges exchanges_;
 
   RingQueue<std::unique_ptr<ActiveUnit>> units_;  ///< started, not completed by this rank
   std::size_t feeding_ = 0;                       ///< first unit in units_ with chunks to start

@@ -1,5 +1,6 @@
 #include "ops/local/kernels.h"
 
+#include <fmt/format.h>
 #include <hora/error.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <iterator>
 #include <limits>
 #include <string>
+#include <string_view>
 
 #include "ops/local/element.h"
 #include "ops/local/kernel_table.h"
@@ -44,11 +46,11 @@ void check_reduction(DataType type, ReduceOp op, std::size_t inputs) {
       static_cast<std::size_t>(op) < kReduceOps) {
     return;
   }
-  throw Error(ErrorCode::invalid_argument,
-              "hora::reduce needs at least one input (got " + std::to_string(inputs) +
-                  ") of a known data type (got number " + std::to_string(static_cast<int>(type)) +
-                  ") and sum, average, min, max or product (got " + std::string(name_of(op)) +
-                  ", number " + std::to_string(static_cast<int>(op)) + ")");
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("hora::reduce needs at least one input (got {}) of a known data type (got number "
+                  "{}) and sum, average, min, max or product (got {}, number {})",
+                  inputs, static_cast<int>(type), name_of(op), static_cast<int>(op)));
 }
 
 template <class T>
@@ -83,13 +85,11 @@ void fill_half(std::byte* out, std::size_t count, ReduceOp op) {
 /// Ratio of |a|^2 to |b|^2.
 constexpr double kNegligible = 0x1p-200;
 
-const AdasumKernels& kernels_of(DataType type) {
-  if (!is_floating_point(type)) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        "Adasum is defined for floating-point types, not for " + std::string(name_of(type)));
-  }
-  return runnable_kernels()[0]->adasum[static_cast<std::size_t>(type)];
+/// The type's number. `what` names the call.
+std::size_t floating_number_of(DataType type, std::string_view what) {
+  if (is_floating_point(type)) return static_cast<std::size_t>(type);
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("hora::{} takes floating-point types; got {}", what, name_of(type)));
 }
 
 /// Rounded to odd, after which rounding once more, to a type with at least two bits less, gives
@@ -153,7 +153,7 @@ std::size_t update_number_of(DataType type) {
   if (type == DataType::float32) return 0;
   if (type == DataType::float64) return 1;
   throw Error(ErrorCode::invalid_argument,
-              "hora::update takes float32 and float64; got " + std::string(name_of(type)));
+              fmt::format("hora::update takes float32 and float64; got {}", name_of(type)));
 }
 
 /// Shorter runs leave the copies in a cache, from which the others read them.
@@ -241,12 +241,7 @@ void fill_identity(DataType type, ReduceOp op, std::byte* out, std::size_t count
 }
 
 double sum_of_squares(DataType type, const std::byte* values, std::size_t count) {
-  if (!is_floating_point(type)) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        "hora::sum_of_squares takes floating-point types; got " + std::string(name_of(type)));
-  }
-  return kernels().sum_of_squares[static_cast<std::size_t>(type)](values, count);
+  return kernels().sum_of_squares[floating_number_of(type, "sum_of_squares")](values, count);
 }
 
 void copy_to_all(const std::byte* input, std::span<std::byte* const> outputs, std::size_t bytes) {
@@ -284,7 +279,7 @@ float from_bfloat16(std::uint16_t bits) noexcept {
 }
 
 AdasumDots adasum_dots(DataType type, const std::byte* a, const std::byte* b, std::size_t count) {
-  return kernels_of(type).dots(a, b, count);
+  return kernels().adasum[floating_number_of(type, "adasum_dots")].dots(a, b, count);
 }
 
 AdasumFactors adasum_factors(const AdasumDots& dots) noexcept {
@@ -296,23 +291,18 @@ AdasumFactors adasum_factors(const AdasumDots& dots) noexcept {
 
 void adasum_combine(DataType type, const std::byte* a, const std::byte* b, AdasumFactors factors,
                     std::byte* out, std::size_t count) {
-  kernels_of(type).combine(a, b, factors, out, count);
+  kernels().adasum[floating_number_of(type, "adasum_combine")].combine(a, b, factors, out, count);
 }
 
 bool convert(DataType source, const std::byte* in, DataType target, std::byte* out,
              std::size_t count, const Conversion& conversion) {
-  if (!is_floating_point(source) || !is_floating_point(target)) {
-    throw Error(ErrorCode::invalid_argument, "hora::convert takes floating-point types; got " +
-                                                 std::string(name_of(source)) + " and " +
-                                                 std::string(name_of(target)));
-  }
+  const std::size_t from = floating_number_of(source, "convert");
+  const std::size_t to = floating_number_of(target, "convert");
   const bool wide = source == DataType::float64 || target == DataType::float64;
   const double most = wide ? std::numeric_limits<double>::max()
                            : static_cast<double>(std::numeric_limits<float>::max());
   const Conversion checked{conversion.scale, std::min(conversion.limit, most)};
-  const auto kernel =
-      runnable_kernels()[0]
-          ->convert[static_cast<std::size_t>(source)][static_cast<std::size_t>(target)];
+  const auto kernel = kernels().convert[from][to];
   if (kernel == nullptr) return convert_float64(source, in, target, out, count, checked);
   const bool past_caches = count * size_of(target) >= kStreamBytes && out != in &&
                            reinterpret_cast<std::uintptr_t>(out) % 64 == 0;

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <hora/error.h>
 #include <mpi.h>
+#if defined(HORA_MPI_HAS_ULFM)  // Open MPI 5, and MPI libraries that have its extension
+#include <mpi-ext.h>
+#endif
 
 #include <algorithm>
 #include <array>
@@ -26,12 +29,47 @@
 #include "ops/mpi/environment.h"
 
 namespace hora::internal {
+namespace {
 
-#if !defined(HORA_MPI_HAS_ULFM)
-std::vector<int> failed_ranks(int) {
-  return {};
-}
+struct OwnedGroup {
+  OwnedGroup() = default;
+  explicit OwnedGroup(MPI_Comm comm) { mpi_check(MPI_Comm_group(comm, &handle), "MPI_Comm_group"); }
+  OwnedGroup(const OwnedGroup&) = delete;
+  OwnedGroup& operator=(const OwnedGroup&) = delete;
+  ~OwnedGroup() {
+    if (handle != MPI_GROUP_NULL) MPI_Group_free(&handle);
+  }
+  MPI_Group handle = MPI_GROUP_NULL;
+};
+
+}  // namespace
+
+std::vector<int> failed_ranks([[maybe_unused]] int result) {
+  std::vector<int> ranks;
+#if defined(HORA_MPI_HAS_ULFM)
+  int error_class = MPI_SUCCESS;
+  OwnedGroup failed, world;
+  int size = 0;
+  if (MPI_Error_class(result, &error_class) != MPI_SUCCESS ||
+      (error_class != MPIX_ERR_PROC_FAILED && error_class != MPIX_ERR_PROC_FAILED_PENDING &&
+       error_class != MPIX_ERR_REVOKED) ||
+      MPIX_Comm_get_failed(MPI_COMM_WORLD, &failed.handle) != MPI_SUCCESS ||
+      MPI_Group_size(failed.handle, &size) != MPI_SUCCESS || size == 0 ||
+      MPI_Comm_group(MPI_COMM_WORLD, &world.handle) != MPI_SUCCESS) {
+    return ranks;
+  }
+  std::vector<int> own(static_cast<std::size_t>(size));
+  std::iota(own.begin(), own.end(), 0);
+  ranks.resize(own.size(), MPI_UNDEFINED);
+  if (MPI_Group_translate_ranks(failed.handle, size, own.data(), world.handle, ranks.data()) !=
+      MPI_SUCCESS) {
+    return {};
+  }
+  std::erase(ranks, MPI_UNDEFINED);
+  std::ranges::sort(ranks);
 #endif
+  return ranks;
+}
 
 bool mpi_is_finalized() noexcept {
   int finalized = 0;
@@ -84,6 +122,8 @@ struct BarrierMessage {
   int source = -1;
   BarrierHead head;
   BarrierBytes body;  ///< of `come` the list, else a text
+
+  std::string text() const { return {reinterpret_cast<const char*>(body.data()), body.size()}; }
 };
 
 template <class Values>
@@ -92,13 +132,9 @@ BarrierBytes bytes_of(const Values& values) {
   return {bytes.begin(), bytes.end()};
 }
 
-/// Those that are ranks of `comm`.
-std::vector<int> ranks_of(const BarrierBytes& bytes, MPI_Comm comm) {
+std::vector<int> ranks_of(const BarrierBytes& bytes) {
   std::vector<int> ranks(bytes.size() / sizeof(int));
   std::memcpy(ranks.data(), bytes.data(), ranks.size() * sizeof(int));
-  int size = 0;
-  mpi_check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-  std::erase_if(ranks, [size](int rank) { return rank < 0 || rank >= size; });
   return ranks;
 }
 
@@ -148,17 +184,6 @@ std::uint64_t next_serial() {
   static std::uint64_t serial = 0;
   return ++serial;
 }
-
-struct OwnedGroup {
-  OwnedGroup() = default;
-  explicit OwnedGroup(MPI_Comm comm) { mpi_check(MPI_Comm_group(comm, &handle), "MPI_Comm_group"); }
-  OwnedGroup(const OwnedGroup&) = delete;
-  OwnedGroup& operator=(const OwnedGroup&) = delete;
-  ~OwnedGroup() {
-    if (handle != MPI_GROUP_NULL) MPI_Group_free(&handle);
-  }
-  MPI_Group handle = MPI_GROUP_NULL;
-};
 
 class StartupBarrier {
  public:
@@ -241,13 +266,13 @@ class StartupBarrier {
         } else if (message->head.kind == BarrierKind::come) {
           serials[message->source] = message->head.serial;
           std::erase(absent, message->source);
-          const std::vector<int> list = ranks_of(message->body, comm_);
+          const std::vector<int> list = ranks_of(message->body);
           if (list != ranks_) contradicted(contradiction_of(message->source, list));
         } else if (const auto sender = serials.find(message->source);
                    sender != serials.end() && sender->second == message->head.serial) {
           serials[message->head.about] = message->head.about_serial;
           std::erase(absent, message->head.about);
-          contradicted(text_of(message->body));
+          contradicted(message->text());
         }
         continue;
       }
@@ -299,7 +324,7 @@ class StartupBarrier {
       if (const auto word = next_message(comm_, MPI_ANY_SOURCE, kWordTag)) {
         if (word->head.serial != serial) continue;
         if (received == 0) mpi_check(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
-        return obey(word->head.kind, text_of(word->body));
+        return obey(word->head.kind, word->text());
       }
       if (auto stray = next_arrival()) {
         report(std::move(*stray), serial);
@@ -333,7 +358,7 @@ class StartupBarrier {
       return;
     }
     if (stray.head.kind != BarrierKind::come) return;  // of an earlier call
-    const std::string text = contradiction_of(stray.source, ranks_of(stray.body, comm_));
+    const std::string text = contradiction_of(stray.source, ranks_of(stray.body));
     send(ranks_.front(), kComeTag,
          {.serial = serial,
           .kind = BarrierKind::contradiction,
@@ -408,29 +433,8 @@ Communicator::Communicator(MPI_Comm comm) : Communicator() {
   mpi_check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
 }
 
-Communicator::Communicator(Communicator&& other) noexcept
-    : comm_(std::exchange(other.comm_, MPI_COMM_NULL)),
-      rank_(std::exchange(other.rank_, 0)),
-      size_(std::exchange(other.size_, 0)) {}
-
-Communicator& Communicator::operator=(Communicator&& other) noexcept {
-  if (this != &other) {
-    release();
-    comm_ = std::exchange(other.comm_, MPI_COMM_NULL);
-    rank_ = std::exchange(other.rank_, 0);
-    size_ = std::exchange(other.size_, 0);
-  }
-  return *this;
-}
-
 Communicator::~Communicator() {
-  release();
-}
-
-void Communicator::release() noexcept {
-  if (comm_ == MPI_COMM_NULL) return;
-  if (!mpi_is_finalized()) MPI_Comm_free(&comm_);
-  comm_ = MPI_COMM_NULL;
+  if (comm_ != MPI_COMM_NULL && !mpi_is_finalized()) MPI_Comm_free(&comm_);
 }
 
 Communicator Communicator::of(MPI_Comm application, const Patience& patience) {
@@ -539,7 +543,7 @@ std::vector<std::vector<std::byte>> MpiBootstrap::all_gather(std::span<const std
   std::vector<int> offsets(ranks);
   std::size_t total = 0;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    counts[rank] = mpi_count(lengths[rank], "rank " + std::to_string(rank) + "'s part");
+    counts[rank] = mpi_count(lengths[rank], fmt::format("rank {}'s part", rank));
     offsets[rank] = mpi_count(total, "the gathered block");
     total += lengths[rank];
   }
@@ -556,23 +560,6 @@ std::vector<std::vector<std::byte>> MpiBootstrap::all_gather(std::span<const std
     parts.emplace_back(begin, begin + counts[rank]);
   }
   return parts;
-}
-
-std::vector<std::byte> MpiBootstrap::broadcast(std::span<const std::byte> bytes, int root) {
-  meet("MPI_Bcast");
-  const MPI_Comm comm = communicator_.get();
-  std::uint64_t length = rank() == root ? bytes.size() : 0;
-  mpi_check(MPI_Bcast(&length, 1, MPI_UINT64_T, root, comm), "MPI_Bcast of a length from", root);
-  const int count = mpi_count(length, "the block to broadcast");
-  std::vector<std::byte> result(length);
-  if (rank() == root) result.assign(bytes.begin(), bytes.end());
-  mpi_check(MPI_Bcast(result.data(), count, MPI_BYTE, root, comm), "MPI_Bcast from", root);
-  return result;
-}
-
-void MpiBootstrap::barrier() {
-  meet("MPI_Barrier");
-  mpi_check(MPI_Barrier(communicator_.get()), "MPI_Barrier");
 }
 
 }  // namespace hora::internal

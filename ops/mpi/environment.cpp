@@ -68,19 +68,6 @@ std::string version_of_mpirun(const EnvironmentLookup& lookup) {
   return lookup("OMPI_MCA_orte_launch") ? " of version 4 or earlier" : "";
 }
 
-/// How srun starts ranks of this library: by the PMI that it speaks.
-std::string advice_for_srun(std::string_view library) {
-  switch (family_of(library)) {
-    case Family::open_mpi:
-      return ", or by srun --mpi=pmix";
-    case Family::mpich:
-      return ", or by srun --mpi=pmi2";
-    case Family::unknown:
-      return ", or by srun --mpi=TYPE with a TYPE that the library speaks (srun --mpi=list)";
-  }
-  return {};
-}
-
 std::optional<std::string> older_mpirun(std::string_view library, const EnvironmentLookup& lookup) {
   if (!is_open_mpi_from(5, library) || !lookup("OMPI_MCA_orte_launch") || lookup("OMPI_VERSION")) {
     return std::nullopt;
@@ -274,6 +261,7 @@ std::optional<std::string> launcher_mismatch(int world_size, std::string_view li
     const long processes = number_of(value);
     if (processes <= 1) return std::nullopt;
     const bool is_open_mpi = &launcher == kLaunchers;
+    // srun starts ranks of a library by the PMI that it speaks.
     const bool is_slurm = launcher.name.starts_with("Slurm");
     return fmt::format(
         "{}{} started {} processes ({}={}), but MPI_COMM_WORLD has one: this program is linked "
@@ -281,7 +269,7 @@ std::optional<std::string> launcher_mismatch(int world_size, std::string_view li
         "{}, to which the launcher does not belong. Start it with the mpirun of its own MPI "
         "library{}",
         launcher.name, is_open_mpi ? version_of_mpirun(lookup) : "", processes, launcher.variable,
-        value, library, is_slurm ? advice_for_srun(library) : "");
+        value, library, is_slurm ? ", or by srun --mpi=pmix (Open MPI) or --mpi=pmi2 (MPICH)" : "");
   }
   return std::nullopt;
 }

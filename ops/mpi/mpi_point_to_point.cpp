@@ -1,14 +1,15 @@
-#include "ops/mpi/mpi_point_to_point.h"
-
 #include <fmt/format.h>
 #include <hora/error.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <string>
 #include <utility>
+
+#include "ops/mpi/communicator.h"
 
 namespace hora::internal {
 
@@ -32,7 +33,13 @@ MpiPointToPoint::~MpiPointToPoint() {
   }
 }
 
-PointToPoint::Request MpiPointToPoint::take_slot(int member, std::size_t bytes, bool is_receive) {
+std::size_t MpiPointToPoint::part_length(const RequestSlot& slot, std::size_t part) const {
+  return std::min(part_bytes_, slot.bytes - part * part_bytes_);
+}
+
+template <class Call, class Byte>
+PointToPoint::Request MpiPointToPoint::start(Call call, std::string_view name, int member, int tag,
+                                             std::span<Byte> bytes, bool is_receive) {
   if (free_.empty()) {
     slots_.emplace_back();
     free_.push_back(static_cast<Request>(slots_.size() - 1));
@@ -41,42 +48,28 @@ PointToPoint::Request MpiPointToPoint::take_slot(int member, std::size_t bytes, 
   free_.pop_back();
   RequestSlot& slot = slots_[static_cast<std::size_t>(request)];
   slot.next = 0;
-  slot.bytes = bytes;
+  slot.bytes = bytes.size();
   slot.peer = ranks_.at(static_cast<std::size_t>(member));
   slot.is_receive = is_receive;
   slot.is_cancelled = false;
   // An empty message is one empty part.
-  const std::size_t parts = std::max<std::size_t>(1, (bytes + part_bytes_ - 1) / part_bytes_);
+  const std::size_t parts =
+      std::max<std::size_t>(1, (bytes.size() + part_bytes_ - 1) / part_bytes_);
   slot.parts.assign(parts, MPI_REQUEST_NULL);
+  for (std::size_t part = 0; part < parts; ++part) {
+    mpi_check(call(bytes.data() + part * part_bytes_, static_cast<int>(part_length(slot, part)),
+                   MPI_BYTE, slot.peer, tag, communicator_.get(), &slot.parts[part]),
+              name, slot.peer);
+  }
   return request;
-}
-
-std::size_t MpiPointToPoint::part_length(const RequestSlot& slot, std::size_t part) const {
-  return std::min(part_bytes_, slot.bytes - part * part_bytes_);
 }
 
 PointToPoint::Request MpiPointToPoint::send(int to, int tag, std::span<const std::byte> bytes) {
-  const Request request = take_slot(to, bytes.size(), false);
-  RequestSlot& slot = slots_[static_cast<std::size_t>(request)];
-  for (std::size_t part = 0; part < slot.parts.size(); ++part) {
-    mpi_check(
-        MPI_Isend(bytes.data() + part * part_bytes_, static_cast<int>(part_length(slot, part)),
-                  MPI_BYTE, slot.peer, tag, communicator_.get(), &slot.parts[part]),
-        "MPI_Isend to", slot.peer);
-  }
-  return request;
+  return start(MPI_Isend, "MPI_Isend to", to, tag, bytes, false);
 }
 
 PointToPoint::Request MpiPointToPoint::receive(int from, int tag, std::span<std::byte> bytes) {
-  const Request request = take_slot(from, bytes.size(), true);
-  RequestSlot& slot = slots_[static_cast<std::size_t>(request)];
-  for (std::size_t part = 0; part < slot.parts.size(); ++part) {
-    mpi_check(
-        MPI_Irecv(bytes.data() + part * part_bytes_, static_cast<int>(part_length(slot, part)),
-                  MPI_BYTE, slot.peer, tag, communicator_.get(), &slot.parts[part]),
-        "MPI_Irecv from", slot.peer);
-  }
-  return request;
+  return start(MPI_Irecv, "MPI_Irecv from", from, tag, bytes, true);
 }
 
 bool MpiPointToPoint::test(Request request) {
@@ -179,32 +172,28 @@ MpiTreeLink::~MpiTreeLink() {
   if (mpi_is_finalized()) return;
   abandon(head_request_, head_, true);
   for (Arriving& arriving : arriving_) abandon(arriving.rest, arriving.message.bytes, true);
-  for (const std::size_t slot : in_flight_) {
-    abandon(outgoing_[slot].head, outgoing_[slot].bytes, false);
-    abandon(outgoing_[slot].rest, outgoing_[slot].bytes, false);
+  for (Outgoing& outgoing : in_flight_) {
+    abandon(outgoing.head, outgoing.bytes, false);
+    abandon(outgoing.rest, outgoing.bytes, false);
   }
 }
 
 void MpiTreeLink::send(int node, std::span<const std::byte> message) {
-  if (node < 0 || static_cast<std::size_t>(node) >= leaders_.size()) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("no node {}: there are {}, numbered from 0", node, leaders_.size()));
-  }
   if (message.size() > kMaximumBytes) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("a message of negotiation from node {} to node {} is {} bytes long, at "
                             "most {} are allowed: submit fewer new names at once, or shorter ones",
                             node_, node, message.size(), kMaximumBytes));
   }
-  const int peer = leaders_[static_cast<std::size_t>(node)];
-  const std::size_t slot = take_free_slot();
-  Outgoing& outgoing = outgoing_[slot];
+  const int peer = leaders_.at(static_cast<std::size_t>(node));
+  if (free_.empty()) flushed();
+  if (free_.empty()) free_.emplace_back();
+  in_flight_.splice(in_flight_.end(), free_, free_.begin());
+  Outgoing& outgoing = in_flight_.back();
   const std::uint64_t length = message.size();
   outgoing.bytes.resize(kPrefixBytes + message.size());
   std::memcpy(outgoing.bytes.data(), &length, kPrefixBytes);
   std::copy(message.begin(), message.end(), outgoing.bytes.begin() + kPrefixBytes);
-
-  in_flight_.push_back(slot);
   const std::size_t head_bytes = std::min(outgoing.bytes.size(), kHeadBytes);
   mpi_check(MPI_Isend(outgoing.bytes.data(), static_cast<int>(head_bytes), MPI_BYTE, peer, kHeadTag,
                       communicator_.get(), &outgoing.head),
@@ -217,17 +206,6 @@ void MpiTreeLink::send(int node, std::span<const std::byte> message) {
   }
 }
 
-std::size_t MpiTreeLink::take_free_slot() {
-  if (free_.empty()) flushed();
-  if (free_.empty()) {
-    outgoing_.emplace_back();
-    return outgoing_.size() - 1;
-  }
-  const std::size_t slot = free_.back();
-  free_.pop_back();
-  return slot;
-}
-
 bool MpiTreeLink::sent(Outgoing& outgoing) {
   int done = 0;
   mpi_check(MPI_Test(&outgoing.head, &done, MPI_STATUS_IGNORE), "MPI_Test of a sent message");
@@ -238,13 +216,14 @@ bool MpiTreeLink::sent(Outgoing& outgoing) {
 }
 
 bool MpiTreeLink::flushed() {
-  std::erase_if(in_flight_, [this](std::size_t slot) {
-    Outgoing& outgoing = outgoing_[slot];
-    if (!sent(outgoing)) return false;
-    if (outgoing.bytes.capacity() > kKeptBytes) std::vector<std::byte>().swap(outgoing.bytes);
-    free_.push_back(slot);
-    return true;
-  });
+  for (auto outgoing = in_flight_.begin(); outgoing != in_flight_.end();) {
+    const auto next = std::next(outgoing);
+    if (sent(*outgoing)) {
+      if (outgoing->bytes.capacity() > kKeptBytes) std::vector<std::byte>().swap(outgoing->bytes);
+      free_.splice(free_.begin(), in_flight_, outgoing);
+    }
+    outgoing = next;
+  }
   return in_flight_.empty();
 }
 

@@ -1,5 +1,6 @@
 #include "ops/nccl/communicator.h"
 
+#include <fmt/format.h>
 #include <hora/error.h>
 
 #include <algorithm>
@@ -51,8 +52,14 @@ NcclCommunicator::NcclCommunicator(const NcclFunctions& functions, const ncclUni
   if (most_ctas > 0) config.maxCTAs = most_ctas;
   const ncclResult_t result =
       functions.comm_init_rank_config(comm_.get(), ranks, id, rank, &config);
+  or_abort([&] { nccl_check(functions, result, "ncclCommInitRankConfig", *comm_); });
+}
+
+/// Aborts where it throws.
+template <class F>
+void NcclCommunicator::or_abort(const F& call) {
   try {
-    nccl_check(functions, result, "ncclCommInitRankConfig", *comm_);
+    call();
   } catch (...) {
     abort();
     throw;
@@ -104,22 +111,16 @@ void NcclCommunicator::abort() noexcept {
 
 void NcclCommunicator::begin_close() {
   if (get() == nullptr) return;
-  try {
+  or_abort([&] {
     nccl_check(*functions_, functions_->comm_finalize(*comm_), "ncclCommFinalize", *comm_);
-  } catch (...) {
-    abort();
-    throw;
-  }
+  });
 }
 
 bool NcclCommunicator::closed() {
   if (get() == nullptr) return true;
-  try {
-    if (!ready()) return false;
-  } catch (...) {
-    abort();
-    throw;
-  }
+  bool is_ready = false;
+  or_abort([&] { is_ready = ready(); });
+  if (!is_ready) return false;
   nccl_check(*functions_, functions_->comm_destroy(std::exchange(*comm_, nullptr)),
              "ncclCommDestroy");
   return true;
@@ -127,14 +128,11 @@ bool NcclCommunicator::closed() {
 
 void NcclCommunicator::close(Deadline deadline) {
   if (get() == nullptr) return;
-  try {
+  or_abort([&] {
     wait_ready(deadline);
     begin_close();
     wait_until([this] { return closed(); }, deadline);
-  } catch (...) {
-    abort();
-    throw;
-  }
+  });
 }
 
 RegisteredMemory::RegisteredMemory(const NcclFunctions& functions,
@@ -144,10 +142,11 @@ RegisteredMemory::RegisteredMemory(const NcclFunctions& functions,
   void* data = nullptr;
   const ncclResult_t result = functions.mem_alloc(&data, bytes);
   if (result != ncclSuccess) {
-    throw Error(ErrorCode::out_of_memory,
-                "ncclMemAlloc of " + std::to_string(bytes) + " bytes failed: " +
-                    functions.get_error_string(result) + " (" + functions.get_last_error(nullptr) +
-                    "). Where the GPU has memory left, try NCCL_CUMEM_ENABLE=0");
+    throw Error(
+        ErrorCode::out_of_memory,
+        fmt::format("ncclMemAlloc of {} bytes failed: {} ({}). Where the GPU has memory "
+                    "left, try NCCL_CUMEM_ENABLE=0",
+                    bytes, functions.get_error_string(result), functions.get_last_error(nullptr)));
   }
   data_ = static_cast<std::byte*>(data);
   if (communicator.get() != nullptr) {
@@ -487,13 +486,11 @@ namespace {
 std::string describe(const NcclFunctions& functions, ncclResult_t result, std::string_view call,
                      ncclComm_t comm) {
   const char* text = functions.get_error_string(result);
-  std::string what = std::string(call) + " failed: " + (text != nullptr ? text : "unknown error") +
-                     " (error " + std::to_string(static_cast<int>(result)) + ")";
-  if (comm != nullptr) {
-    const char* last = functions.get_last_error(comm);
-    if (last != nullptr && *last != '\0') what += std::string("; NCCL's last error: ") + last;
-  }
-  return what;
+  const char* last = comm != nullptr ? functions.get_last_error(comm) : nullptr;
+  const bool has_last = last != nullptr && *last != '\0';
+  return fmt::format("{} failed: {} (error {}){}{}", call, text != nullptr ? text : "unknown error",
+                     static_cast<int>(result), has_last ? "; NCCL's last error: " : "",
+                     has_last ? last : "");
 }
 
 }  // namespace

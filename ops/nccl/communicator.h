@@ -52,18 +52,6 @@ void wait_until(Condition condition, std::chrono::steady_clock::time_point deadl
   }
 }
 
-/// Polls `condition` as long as no pause is due, at least once; whether it was true. `clock` gives
-/// the time since any fixed one.
-template <class Condition, class Clock>
-bool spin_until(Condition condition, Clock clock) {
-  const std::chrono::nanoseconds begin = clock();
-  while (!condition()) {
-    if (pause_between_looks(clock() - begin).count() > 0) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
-
 /// A non-blocking communicator: no member waits for other ranks, but for wait_ready() and close(),
 /// which have a deadline. Errors are Error(transport). The destructor aborts what was not closed.
 /// Thread rule: one thread at a time, that which makes all NCCL calls of this process.
@@ -108,6 +96,8 @@ class NcclCommunicator {
  private:
   friend class RegisteredMemory;
   ncclResult_t state() const;
+  template <class F>
+  void or_abort(const F& call);
 
   const NcclFunctions* functions_ = nullptr;
   std::string_view background_ = kAnyOperation;
@@ -135,7 +125,6 @@ class RegisteredMemory {
 
   std::byte* data() const noexcept { return data_; }
   std::size_t bytes() const noexcept { return bytes_; }
-  bool registered() const noexcept { return handle_ != nullptr; }
 
   /// Done when the communicator, which must be ready, is ready again; the object stays where it is
   /// until then. The others' have as many bytes. Throws Error(transport).

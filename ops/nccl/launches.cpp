@@ -1,14 +1,16 @@
-#include "ops/nccl/launches.h"
-
+#include <fmt/format.h>
 #include <hora/error.h>
 
 #include <exception>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "core/base/log.h"
 #include "ops/cuda/stream.h"
+#include "ops/nccl/communicator.h"
+#include "ops/nccl/nccl_group.h"
 
 namespace hora::internal {
 namespace {
@@ -18,9 +20,12 @@ constexpr auto kLookInterval = std::chrono::milliseconds(1);
 /// Until the communicator has accepted its last call.
 constexpr auto kRegistrationLimit = std::chrono::seconds(60);
 
-std::string milliseconds(DeviceWatch::Time time) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count()) +
-         " ms";
+[[noreturn]] void throw_late(DeviceWatch::Time waited, std::string_view who) {
+  throw PeerFailure(
+      ErrorCode::transport,
+      fmt::format(
+          "a collective on the GPU has made no progress for {} ms: {} (HORA_DEVICE_TIMEOUT)",
+          std::chrono::duration_cast<std::chrono::milliseconds>(waited).count(), who));
 }
 
 [[noreturn]] void throw_failed() {
@@ -47,20 +52,16 @@ bool DeviceWatch::check() {
   if (pending_.empty()) return false;
   const Time waited = time - pending_.front().since;
   if (is_too_long(waited)) {
-    throw PeerFailure(ErrorCode::transport, "a collective on the GPU has made no progress for " +
-                                                milliseconds(waited) +
-                                                ": a peer is gone, or its GPU is stuck; it is "
-                                                "aborted (HORA_DEVICE_TIMEOUT)");
+    throw_late(waited, "a peer is gone, or its GPU is stuck; it is aborted");
   }
   return true;
 }
 
-void DeviceWatch::check_wait(Time since) const {
-  const Time waited = clock_() - since;
-  if (!is_too_long(waited)) return;
-  throw PeerFailure(ErrorCode::transport,
-                    "a collective on the GPU has made no progress for " + milliseconds(waited) +
-                        ": another rank that takes part is gone, or stuck (HORA_DEVICE_TIMEOUT)");
+bool DeviceWatch::keep_waiting(std::optional<Time>& since) const {
+  if (!since) since = clock_();
+  const Time waited = clock_() - *since;
+  if (is_too_long(waited)) throw_late(waited, "another rank that takes part is gone, or stuck");
+  return false;
 }
 
 NcclDevice::~NcclDevice() {
@@ -91,12 +92,9 @@ void NcclDevice::abort() noexcept {
 }
 
 void NcclDevice::end() noexcept {
+  // Where CUDA has failed NCCL is to end its part all the same.
   std::optional<DeviceGuard> device;
-  try {
-    device.emplace(cuda_, index_);
-  } catch (const Error&) {
-    // CUDA has failed; NCCL is to end its part all the same.
-  }
+  DeviceGuard::try_emplace(device, cuda_, index_);
   communicators_.abort();
 }
 
@@ -195,9 +193,14 @@ class NcclLaunches::Launch final : public PendingWork {
     if (stage_ == Stage::queued) {
       enqueue_();
       stage_ = Stage::taken_in;
-      // Once: where the communicator has to connect first, NCCL takes milliseconds.
-      spin_until([this] { return launches_.communicator_.ready(); },
-                 [this] { return launches_.context_.watch.start(); });
+      // Once, as long as no pause is due: where the communicator has to connect first, NCCL takes
+      // milliseconds.
+      const DeviceWatch& watch = launches_.context_.watch;
+      const DeviceWatch::Time begin = watch.time();
+      while (!launches_.communicator_.ready() &&
+             pause_between_looks(watch.time() - begin).count() == 0) {
+        std::this_thread::yield();
+      }
     }
     if (stage_ == Stage::taken_in) {
       if (!launches_.communicator_.ready()) return keep_waiting();
@@ -216,14 +219,8 @@ class NcclLaunches::Launch final : public PendingWork {
     if (!launches_.is_next(ticket_)) return false;
     return !takes_turn_ || launches_.ticket_lock_.has_turn() || keep_waiting();
   }
-
-  /// Polls the watch; returns false. Other ranks must reach the same point.
-  bool keep_waiting() {
-    const DeviceWatch& watch = launches_.context_.watch;
-    if (!waits_since_) waits_since_ = watch.start();
-    watch.check_wait(*waits_since_);
-    return false;
-  }
+  /// Other ranks must reach the same point. Returns false.
+  bool keep_waiting() { return launches_.context_.watch.keep_waiting(waits_since_); }
 
   NcclLaunches& launches_;
   std::uint64_t ticket_;
@@ -243,6 +240,12 @@ Completion NcclLaunches::launch(bool takes_turn, Step enqueue, LastStep enqueued
   }
   return Completion(
       std::make_unique<Launch>(*this, takes_turn, std::move(enqueue), std::move(enqueued)));
+}
+
+void NcclLaunches::copy(std::span<const CopyPiece> pieces, BatchedCopy copy) const {
+  if (pieces.empty()) return;
+  copy.pieces = pieces;
+  cuda_check(cuda(), cuda().batched_copy(copy, stream()), "the kernel batched_copy");
 }
 
 bool NcclLaunches::is_next(std::uint64_t ticket) {

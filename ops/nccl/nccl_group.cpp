@@ -1,5 +1,6 @@
 #include "ops/nccl/nccl_group.h"
 
+#include <fmt/format.h>
 #include <hora/error.h>
 
 #include <algorithm>
@@ -249,7 +250,7 @@ void NcclGroup::copy_apart(const BoundUnit& unit, const WindowPlan& plan, bool o
     pieces.push_back(out_of_tensors ? CopyPiece{tensor, copy, elements}
                                     : CopyPiece{copy, tensor, elements});
   }
-  launch_copy(pieces, {.pieces = {}, .source_type = u.type, .target_type = u.type});
+  launches_.copy(pieces, {.pieces = {}, .source_type = u.type, .target_type = u.type});
 }
 
 /// Averages of tensors in `plan.shared` become sums.
@@ -274,7 +275,7 @@ void NcclGroup::pass_over_tensors(const BoundUnit& unit, const std::vector<bool>
     const std::size_t count = unit.unit.tensors[i].range.bytes / size_of(unit.unit.type);
     if (count > 0) pieces.push_back({data, data, static_cast<std::int64_t>(count)});
   }
-  launch_copy(pieces, copy);
+  launches_.copy(pieces, copy);
 }
 
 /// Freed in the order of the collectives' stream.
@@ -287,11 +288,8 @@ std::shared_ptr<std::byte> NcclGroup::joined_proxy(const BoundUnit& unit) {
 
 void NcclGroup::call_in_place(const BoundUnit& unit, const WindowPlan& plan) {
   if (is_alone()) return;
-  const NcclFunctions& nccl = launches_.nccl();
-  ncclComm_t const comm = launches_.communicator();
-  cudaStream_t const stream = launches_.stream();
   const auto type = type_of(unit.unit);
-  NcclCallGroup calls(nccl);
+  NcclCallGroup calls(launches_.nccl());
   for (std::size_t i = 0; i < unit.unit.tensors.size(); ++i) {
     const Range range = unit.unit.tensors[i].range;
     const bool in_proxy = unit.is_joined_proxy || plan.is_apart(i);
@@ -300,11 +298,11 @@ void NcclGroup::call_in_place(const BoundUnit& unit, const WindowPlan& plan) {
     const std::size_t count = range.bytes / size_of(unit.unit.type);
     if (count == 0) continue;
     if (unit.unit.kind == OperationKind::broadcast) {
-      nccl_check(nccl, nccl.broadcast(data, data, count, type, unit.root_index, comm, stream),
-                 "ncclBroadcast");
+      launches_.call(&NcclFunctions::broadcast, "ncclBroadcast", data, data, count, type,
+                     unit.root_index);
     } else {
       const ncclRedOp_t op = plan.is_shared(i) ? ncclSum : to_nccl(unit.unit.op, unit.unit.type);
-      nccl_check(nccl, nccl.all_reduce(data, data, count, type, op, comm, stream), "ncclAllReduce");
+      launches_.call(&NcclFunctions::all_reduce, "ncclAllReduce", data, data, count, type, op);
     }
   }
   calls.end();
@@ -388,40 +386,25 @@ void NcclGroup::copy_tensors(const ChunkPart& part, bool out_of_tensors) {
                                     : CopyPiece{packed, tensor, elements});
   }
   const BatchedCopy plain{.pieces = {}, .source_type = unit.type, .target_type = unit.type};
-  launch_copy(pieces, out_of_tensors ? preparation(unit) : plain);
-}
-
-void NcclGroup::launch_copy(std::span<const CopyPiece> pieces, BatchedCopy copy) {
-  if (pieces.empty()) return;
-  copy.pieces = pieces;
-  cuda_check(launches_.cuda(), launches_.cuda().batched_copy(copy, launches_.stream()),
-             "the kernel batched_copy");
+  launches_.copy(pieces, out_of_tensors ? preparation(unit) : plain);
 }
 
 void NcclGroup::scatter(const ChunkPart& part) {
   if (is_alone()) return;
   const Slices slices(part, chunks_[part.slot].data());
-  ncclComm_t const comm = launches_.communicator();
-  cudaStream_t const stream = launches_.stream();
-  const NcclFunctions& nccl = launches_.nccl();
-  NcclCallGroup calls(nccl);
+  NcclCallGroup calls(launches_.nccl());
   if (part.unit.unit.kind == OperationKind::broadcast) {
-    nccl_check(nccl,
-               nccl.broadcast(slices.chunk, slices.chunk,
-                              slices.count * static_cast<std::size_t>(part.slices), slices.type,
-                              part.unit.root_local, comm, stream),
-               "ncclBroadcast");
+    launches_.call(&NcclFunctions::broadcast, "ncclBroadcast", slices.chunk, slices.chunk,
+                   slices.count * static_cast<std::size_t>(part.slices), slices.type,
+                   part.unit.root_local);
   } else if (part.slices == options_.local_size) {
-    nccl_check(nccl,
-               nccl.reduce_scatter(slices.chunk, slices.at(options_.local_rank), slices.count,
-                                   slices.type, part_of(part.unit.unit), comm, stream),
-               "ncclReduceScatter");
+    launches_.call(&NcclFunctions::reduce_scatter, "ncclReduceScatter", slices.chunk,
+                   slices.at(options_.local_rank), slices.count, slices.type,
+                   part_of(part.unit.unit));
   } else {
     for (int s = 0; s < part.slices; ++s) {
-      nccl_check(nccl,
-                 nccl.reduce(slices.at(s), slices.at(s), slices.count, slices.type,
-                             part_of(part.unit.unit), s, comm, stream),
-                 "ncclReduce");
+      launches_.call(&NcclFunctions::reduce, "ncclReduce", slices.at(s), slices.at(s), slices.count,
+                     slices.type, part_of(part.unit.unit), s);
     }
   }
   calls.end();
@@ -430,21 +413,14 @@ void NcclGroup::scatter(const ChunkPart& part) {
 void NcclGroup::gather(const ChunkPart& part) {
   if (is_alone()) return;
   const Slices slices(part, chunks_[part.slot].data());
-  ncclComm_t const comm = launches_.communicator();
-  cudaStream_t const stream = launches_.stream();
-  const NcclFunctions& nccl = launches_.nccl();
-  NcclCallGroup calls(nccl);
+  NcclCallGroup calls(launches_.nccl());
   if (part.slices == options_.local_size) {
-    nccl_check(nccl,
-               nccl.all_gather(slices.at(options_.local_rank), slices.chunk, slices.count,
-                               slices.type, comm, stream),
-               "ncclAllGather");
+    launches_.call(&NcclFunctions::all_gather, "ncclAllGather", slices.at(options_.local_rank),
+                   slices.chunk, slices.count, slices.type);
   } else {
     for (int s = 0; s < part.slices; ++s) {
-      nccl_check(
-          nccl,
-          nccl.broadcast(slices.at(s), slices.at(s), slices.count, slices.type, s, comm, stream),
-          "ncclBroadcast");
+      launches_.call(&NcclFunctions::broadcast, "ncclBroadcast", slices.at(s), slices.at(s),
+                     slices.count, slices.type, s);
     }
   }
   calls.end();
@@ -512,13 +488,7 @@ class NcclExchange::Run final : public PendingWork {
   }
 
  private:
-  /// Polls the watch; returns false.
-  bool keep_waiting() {
-    const DeviceWatch& watch = exchange_.launches_.context().watch;
-    if (!waits_since_) waits_since_ = watch.start();
-    watch.check_wait(*waits_since_);
-    return false;
-  }
+  bool keep_waiting() { return exchange_.launches_.context().watch.keep_waiting(waits_since_); }
 
   NcclExchange& exchange_;
   ExchangeAgreement& agreement_;
@@ -557,11 +527,10 @@ void NcclExchange::refuse(const Work& work, const ExchangeExtents& extents, int 
   const ExchangeMap map(topology_, extents);
   work.unit.exchange.result->refuse(
       Error(ErrorCode::out_of_memory,
-            "the GPU of rank " + std::to_string(lacking) +
-                " of the set has no memory for its result of " +
-                std::to_string(map.result_bytes(lacking)) +
-                " bytes: free some there, or exchange less at a time; nothing was exchanged, and "
-                "collectives go on"));
+            fmt::format("the GPU of rank {} of the set has no memory for its result of {} bytes: "
+                        "free some there, or exchange less at a time; nothing was exchanged, and "
+                        "collectives go on",
+                        lacking, map.result_bytes(lacking))));
 }
 
 Completion NcclExchange::launch(const std::shared_ptr<Work>& work) {
@@ -595,46 +564,32 @@ void NcclExchange::enqueue(Work& work) {
 }
 
 void NcclExchange::gather(const Work& work) {
-  const NcclFunctions& nccl = launches_.nccl();
-  ncclComm_t const comm = launches_.communicator();
-  cudaStream_t const stream = launches_.stream();
   if (is_even(work.transfers, topology_.size())) {
-    nccl_check(nccl,
-               nccl.all_gather(work.input, work.result, work.transfers.front().range.bytes, kBytes,
-                               comm, stream),
-               "ncclAllGather");
+    launches_.call(&NcclFunctions::all_gather, "ncclAllGather", work.input, work.result,
+                   work.transfers.front().range.bytes, kBytes);
     return;
   }
-  NcclCallGroup calls(nccl);
+  NcclCallGroup calls(launches_.nccl());
   for (const Transfer& transfer : work.transfers) {
     std::byte* const target = work.result + transfer.destination_offset;
     const std::byte* const source =
         transfer.source == rank_ ? work.input + transfer.source_offset : target;
-    nccl_check(
-        nccl,
-        nccl.broadcast(source, target, transfer.range.bytes, kBytes, transfer.source, comm, stream),
-        "ncclBroadcast");
+    launches_.call(&NcclFunctions::broadcast, "ncclBroadcast", source, target, transfer.range.bytes,
+                   kBytes, transfer.source);
   }
   calls.end();
 }
 
 void NcclExchange::send_and_receive(const Work& work) {
-  const NcclFunctions& nccl = launches_.nccl();
-  ncclComm_t const comm = launches_.communicator();
-  cudaStream_t const stream = launches_.stream();
-  NcclCallGroup calls(nccl);
+  NcclCallGroup calls(launches_.nccl());
   for (const Transfer& transfer : work.transfers) {
     if (transfer.source == rank_) {
-      nccl_check(nccl,
-                 nccl.send(work.input + transfer.source_offset, transfer.range.bytes, kBytes,
-                           transfer.destination, comm, stream),
-                 "ncclSend");
+      launches_.call(&NcclFunctions::send, "ncclSend", work.input + transfer.source_offset,
+                     transfer.range.bytes, kBytes, transfer.destination);
     }
     if (transfer.destination == rank_) {
-      nccl_check(nccl,
-                 nccl.recv(work.result + transfer.destination_offset, transfer.range.bytes, kBytes,
-                           transfer.source, comm, stream),
-                 "ncclRecv");
+      launches_.call(&NcclFunctions::recv, "ncclRecv", work.result + transfer.destination_offset,
+                     transfer.range.bytes, kBytes, transfer.source);
     }
   }
   calls.end();
@@ -655,27 +610,22 @@ std::size_t NcclExchange::input_bytes(const Work& work) const {
 }
 
 void NcclExchange::reduce(const Work& work) {
-  const NcclFunctions& nccl = launches_.nccl();
-  ncclComm_t const comm = launches_.communicator();
-  cudaStream_t const stream = launches_.stream();
   const Unit& unit = work.unit.unit;
   const ncclDataType_t type = to_nccl(unit.type);
   const ncclRedOp_t op = to_nccl(unit.op, unit.type);
   if (is_even(work.transfers, topology_.size())) {
     const std::size_t count = work.transfers.front().range.bytes / size_of(unit.type);
-    nccl_check(nccl, nccl.reduce_scatter(work.input, work.result, count, type, op, comm, stream),
-               "ncclReduceScatter");
+    launches_.call(&NcclFunctions::reduce_scatter, "ncclReduceScatter", work.input, work.result,
+                   count, type, op);
     return;
   }
-  NcclCallGroup calls(nccl);
+  NcclCallGroup calls(launches_.nccl());
   for (const Transfer& transfer : work.transfers) {
     const std::size_t count = transfer.range.bytes / size_of(unit.type);
     // Only the root uses it.
     std::byte* const target = transfer.destination == rank_ ? work.result : nullptr;
-    nccl_check(nccl,
-               nccl.reduce(work.input + transfer.source_offset, target, count, type, op,
-                           transfer.destination, comm, stream),
-               "ncclReduce");
+    launches_.call(&NcclFunctions::reduce, "ncclReduce", work.input + transfer.source_offset,
+                   target, count, type, op, transfer.destination);
   }
   calls.end();
 }
@@ -692,10 +642,7 @@ void NcclExchange::copy(const BatchedCopy& kind, const std::byte* source, std::b
   if (bytes == 0) return;
   const std::array pieces = {
       CopyPiece{source, target, static_cast<std::int64_t>(bytes / size_of(kind.target_type))}};
-  BatchedCopy copy = kind;
-  copy.pieces = pieces;
-  cuda_check(launches_.cuda(), launches_.cuda().batched_copy(copy, launches_.stream()),
-             "the kernel batched_copy");
+  launches_.copy(pieces, kind);
 }
 
 NcclSet::NcclSet(NcclContext& context, NcclGroupOptions options, LaunchTicketLock ticket_lock,
@@ -712,11 +659,7 @@ NcclSet::NcclSet(NcclContext& context, NcclGroupOptions options, LaunchTicketLoc
 NcclSet::~NcclSet() {
   // The thread keeps the device where it has none: what the members free is there.
   std::optional<DeviceGuard> device;
-  try {
-    device.emplace(context_.cuda, context_.device);
-  } catch (const Error&) {
-    // CUDA has failed; NCCL is to end its part all the same.
-  }
+  DeviceGuard::try_emplace(device, context_.cuda, context_.device);
   communicator_.abort();
 }
 
@@ -778,11 +721,7 @@ std::byte* DeviceSpace::allocate(std::size_t bytes) {
 
 void DeviceSpace::release(std::byte* data) noexcept {
   std::optional<DeviceGuard> device;
-  try {
-    device.emplace(cuda_, device_);
-  } catch (const Error&) {
-    // CUDA has failed; its memory cannot be freed.
-  }
+  DeviceGuard::try_emplace(device, cuda_, device_);
   blocks_.erase(data);
 }
 

@@ -27,27 +27,21 @@
 
 namespace hora::internal {
 
-void BlockAllocator::insert_free(Place place, std::uint64_t bytes) {
-  free_.emplace(place, bytes);
-  by_size_.emplace(bytes, place);
-}
-
-void BlockAllocator::erase_free(std::map<Place, std::uint64_t>::iterator block) {
-  by_size_.erase({block->second, block->first});
-  free_.erase(block);
-}
-
 void BlockAllocator::add_segment(std::uint64_t begin, std::uint64_t bytes) {
-  insert_free({segments_++, begin}, bytes);
+  free_.emplace(Place{segments_++, begin}, bytes);
 }
 
 std::optional<BlockAllocator::SegmentBlock> BlockAllocator::allocate(std::size_t bytes) {
   const std::uint64_t wanted = align_up(std::max<std::size_t>(bytes, 1));
-  const auto fit = by_size_.lower_bound({wanted, Place{0, 0}});
-  if (fit == by_size_.end()) return std::nullopt;
-  const auto [length, place] = *fit;
-  erase_free(free_.find(place));
-  if (length > wanted) insert_free({place.first, place.second + wanted}, length - wanted);
+  auto fit = free_.end();
+  for (auto block = free_.begin(); block != free_.end(); ++block) {
+    const bool fits = block->second >= wanted;
+    if (fits && (fit == free_.end() || block->second < fit->second)) fit = block;
+  }
+  if (fit == free_.end()) return std::nullopt;
+  const auto [place, length] = *fit;
+  free_.erase(fit);
+  if (length > wanted) free_.emplace(Place{place.first, place.second + wanted}, length - wanted);
   used_.emplace(place, wanted);
   return SegmentBlock{place.first, place.second};
 }
@@ -61,7 +55,7 @@ void BlockAllocator::release(SegmentBlock block) {
   const auto after = free_.lower_bound(place);
   if (after != free_.end() && after->first == Place{place.first, place.second + length}) {
     length += after->second;
-    erase_free(after);
+    free_.erase(after);
   }
   const auto next = free_.lower_bound(place);
   if (next != free_.begin()) {
@@ -70,10 +64,10 @@ void BlockAllocator::release(SegmentBlock block) {
         before->first.second + before->second == place.second) {
       place = before->first;
       length += before->second;
-      erase_free(before);
+      free_.erase(before);
     }
   }
-  insert_free(place, length);
+  free_.emplace(place, length);
 }
 
 namespace {
@@ -84,17 +78,6 @@ std::uint64_t read_number(const std::string& path) {
   std::ifstream file(path);
   std::uint64_t value = 0;
   return file >> value ? value : kUnlimited;  // "max", or no such file
-}
-
-std::uint64_t left_of(const std::string& limit_path, const std::string& usage_path) {
-  const std::uint64_t limit = read_number(limit_path);
-  const std::uint64_t usage = read_number(usage_path);
-  if (limit == kUnlimited || usage == kUnlimited) return kUnlimited;
-  return limit > usage ? limit - usage : 0;
-}
-
-std::uint64_t limit_of(const std::string& limit_path, const std::string&) {
-  return read_number(limit_path);
 }
 
 /// Bytes; of what /proc/meminfo does not name: kUnlimited.
@@ -108,10 +91,9 @@ std::uint64_t meminfo(std::string_view wanted) {
   return kUnlimited;
 }
 
-/// The least that `of(path of the limit, path of what is used)` gives over this process's control
-/// group and its parents, version 2 and version 1.
-template <class F>
-std::uint64_t least_in_control_groups(F&& of) {
+/// The least limit of memory of this process's control group and its parents, version 2 and version
+/// 1; `left`: what has been used is taken from each.
+std::uint64_t least_in_control_groups(bool left) {
   std::uint64_t least = kUnlimited;
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -124,11 +106,14 @@ std::uint64_t least_in_control_groups(F&& of) {
     if (!unified && controllers != "memory") continue;
     for (;; path.resize(path.find_last_of('/'))) {
       if (path == "/") path.clear();
-      least =
-          std::min(least, unified ? of("/sys/fs/cgroup" + path + "/memory.max",
-                                       "/sys/fs/cgroup" + path + "/memory.current")
-                                  : of("/sys/fs/cgroup/memory" + path + "/memory.limit_in_bytes",
-                                       "/sys/fs/cgroup/memory" + path + "/memory.usage_in_bytes"));
+      const std::string group =
+          fmt::format("/sys/fs/cgroup{}{}/memory.", unified ? "" : "/memory", path);
+      const std::uint64_t limit = read_number(group + (unified ? "max" : "limit_in_bytes"));
+      const std::uint64_t used =
+          left ? read_number(group + (unified ? "current" : "usage_in_bytes")) : 0;
+      if (limit != kUnlimited && used != kUnlimited) {
+        least = std::min(least, limit > used ? limit - used : 0);
+      }
       if (path.empty()) break;
     }
   }
@@ -147,8 +132,8 @@ struct WindowHeader {
 static_assert(sizeof(WindowHeader) <= Window::kHeaderBytes);
 
 [[noreturn]] void fail(const std::string& what, int error) {
-  throw Error(ErrorCode::transport,
-              "shared memory: " + what + (error ? std::string(": ") + std::strerror(error) : ""));
+  throw Error(ErrorCode::transport, fmt::format("shared memory: {}{}{}", what, error ? ": " : "",
+                                                error ? std::strerror(error) : ""));
 }
 
 std::uint64_t random_nonce() {
@@ -195,7 +180,8 @@ struct SharedPages {
   int descriptor;
 };
 
-/// All of this process; its lock is held over fork(), so that the child finds a whole list.
+/// The windows of this process's own; its lock is held over fork(), so that the child finds a whole
+/// list.
 struct Registry {
   std::mutex mutex;
   std::vector<SharedPages> pages;
@@ -224,13 +210,13 @@ struct Registry {
 }  // namespace
 
 std::uint64_t available_memory() {
-  return std::min(meminfo("MemAvailable:"), least_in_control_groups(left_of));
+  return std::min(meminfo("MemAvailable:"), least_in_control_groups(true));
 }
 
 std::uint64_t memory_of_host() {
   const std::uint64_t memory = std::min(meminfo("MemTotal:"), kMaxBytes);
   const std::uint64_t swap = std::min(meminfo("SwapTotal:"), kMaxBytes);
-  return std::min({memory + swap, least_in_control_groups(limit_of), kMaxBytes});
+  return std::min({memory + swap, least_in_control_groups(false), kMaxBytes});
 }
 
 // Where a constructor fails, the destructor gives back what it has.
@@ -252,6 +238,9 @@ Window::Window(std::size_t bytes) : Window() {
   ticket_ = {.pid = ::getpid(), .descriptor = descriptor_, .bytes = bytes, .nonce = random_nonce()};
   const WindowHeader header{kMagic, ticket_.nonce};
   std::memcpy(data_, &header, sizeof header);
+  Registry& registry = Registry::get();
+  const std::lock_guard lock(registry.mutex);
+  registry.pages.push_back({data_, size_, descriptor_});
 }
 
 Window::Window(const WindowTicket& ticket) : Window() {
@@ -261,7 +250,7 @@ Window::Window(const WindowTicket& ticket) : Window() {
   struct stat status {};
   const bool whole = ::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode) &&
                      static_cast<std::uint64_t>(status.st_size) == ticket.bytes &&
-                     ticket.bytes >= kHeaderBytes && is_sealed(descriptor_);
+                     ticket.bytes >= kDataOffset && is_sealed(descriptor_);
   if (!whole) fail(path + " is not the peer's window (another PID namespace?)", 0);
   map(ticket.bytes);
   ::close(std::exchange(descriptor_, -1));
@@ -283,12 +272,6 @@ void Window::map(std::size_t bytes) {
   size_ = bytes;
 }
 
-Window::Window(Window&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      ticket_(std::exchange(other.ticket_, {})) {}
-
 Window& Window::operator=(Window&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
@@ -298,21 +281,13 @@ Window& Window::operator=(Window&& other) noexcept {
 }
 
 Window::~Window() {
+  if (descriptor_ >= 0) {
+    Registry& registry = Registry::get();
+    const std::lock_guard lock(registry.mutex);
+    std::erase_if(registry.pages, [&](const SharedPages& pages) { return pages.data == data_; });
+  }
   if (data_) ::munmap(data_, size_);
   if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-ForkShield::ForkShield(std::byte* data, std::size_t bytes, int descriptor) : data_(data) {
-  Registry& registry = Registry::get();
-  const std::lock_guard lock(registry.mutex);
-  registry.pages.push_back({data, bytes, descriptor});
-}
-
-ForkShield::~ForkShield() {
-  if (data_ == nullptr) return;
-  Registry& registry = Registry::get();
-  const std::lock_guard lock(registry.mutex);
-  std::erase_if(registry.pages, [this](const SharedPages& shared) { return shared.data == data_; });
 }
 
 /// In this rank's first window, after its header. Entries below `count` are complete.
@@ -326,15 +301,8 @@ struct SharedMemory::Peer {
   std::array<std::atomic<bool>, kMaxWindows> mapped{};  ///< then the window stays as it is
 };
 
-namespace {
-
-/// Data begins here in every window; in the first one the directory lies before it.
-constexpr std::size_t kDataOffset = 2 * Window::kHeaderBytes;
-
-}  // namespace
-
 SharedMemory::SharedMemory(std::size_t first_bytes) {
-  static_assert(sizeof(Directory) <= kDataOffset - Window::kHeaderBytes);
+  static_assert(sizeof(Directory) <= Window::kDataOffset - Window::kHeaderBytes);
   add_window(first_bytes);
 }
 
@@ -343,17 +311,6 @@ SharedMemory::~SharedMemory() = default;
 WindowTicket SharedMemory::ticket() const {
   const SharedGuard lock(mutex_);
   return windows_.front().ticket();
-}
-
-Window SharedMemory::open_first(const WindowTicket& ticket) {
-  Window window(ticket);
-  if (window.size() < kDataOffset) {
-    throw Error(ErrorCode::transport,
-                fmt::format("shared memory: a peer's first window of {} bytes has no room for the "
-                            "directory of the others",
-                            window.size()));
-  }
-  return window;
 }
 
 SharedMemory::Directory& SharedMemory::directory() const {
@@ -366,10 +323,9 @@ void SharedMemory::add_window(std::size_t bytes) {
         ErrorCode::out_of_memory,
         fmt::format("shared memory: all {} windows of this rank are in use", windows_.size()));
   }
-  const std::size_t length = align_up(bytes, 4096) + kDataOffset;
+  const std::size_t length = align_up(bytes, 4096) + Window::kDataOffset;
   windows_.emplace_back(length);
-  shields_.emplace_back(windows_.back().data(), length, windows_.back().ticket().descriptor);
-  allocator_.add_segment(kDataOffset, length - kDataOffset);
+  allocator_.add_segment(Window::kDataOffset, length - Window::kDataOffset);
   const auto index = static_cast<std::uint32_t>(windows_.size() - 1);
   directory().tickets[index] = windows_.back().ticket();
   directory().count.store(index + 1, std::memory_order_release);
@@ -386,12 +342,6 @@ void SharedMemory::connect(int local_rank, std::vector<Window> first_windows) {
 }
 
 NodeMemory::MemoryBlock SharedMemory::allocate(std::size_t bytes) {
-  if (bytes > kMaxBytes) {
-    throw Error(
-        ErrorCode::out_of_memory,
-        fmt::format("shared memory: {} bytes wanted, which is more than a process can address",
-                    bytes));
-  }
   const LockGuard lock(mutex_);
   auto block = allocator_.allocate(bytes);
   if (!block) {

@@ -1,5 +1,5 @@
-/// Memory that several processes map: windows, which of their bytes are in use, what a child that a
-/// rank forks sees of them, and NodeMemory in windows that the node's ranks map.
+/// Memory that several processes map: windows, which of their bytes are in use, and NodeMemory in
+/// windows that the node's ranks map.
 #pragma once
 
 #include <hora/export.h>
@@ -10,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,12 +41,9 @@ class HORA_EXPORT BlockAllocator {
 
  private:
   using Place = std::pair<std::uint32_t, std::uint64_t>;  ///< segment, offset
-  void insert_free(Place place, std::uint64_t bytes);
-  void erase_free(std::map<Place, std::uint64_t>::iterator block);
 
   std::uint32_t segments_ = 0;
-  std::map<Place, std::uint64_t> free_;                ///< place -> bytes
-  std::set<std::pair<std::uint64_t, Place>> by_size_;  ///< the same, smallest first
+  std::map<Place, std::uint64_t> free_;  ///< bytes by place; no two touch
   std::map<Place, std::uint64_t> used_;
 };
 
@@ -62,10 +58,16 @@ struct WindowTicket {
 
 /// A memfd and its mapping. Nothing of it has a name in a file system, so nothing is left behind.
 /// Move-only; the destructor unmaps and closes.
+///
+/// fork() gives the child a process's own windows as a copy: it reads what the rank has written,
+/// and what it writes itself reaches no rank. Pages that the child has not written to go on showing
+/// what ranks write. A child made by clone() or vfork() is not covered.
 class Window {
  public:
   /// Bytes at the beginning that belong to the window itself.
   static constexpr std::size_t kHeaderBytes = 4096;
+  /// Data begins here; in a rank's first window a directory of the others lies before it.
+  static constexpr std::size_t kDataOffset = 2 * kHeaderBytes;
 
   Window() noexcept = default;
   /// A new window, all zero. Throws Error(out_of_memory) where `bytes` is more than this machine or
@@ -73,7 +75,7 @@ class Window {
   explicit Window(std::size_t bytes);
   /// A peer's window. Throws Error(transport) where it cannot be opened or is not the peer's.
   explicit Window(const WindowTicket& ticket);
-  Window(Window&& other) noexcept;
+  Window(Window&& other) noexcept { *this = std::move(other); }
   Window& operator=(Window&& other) noexcept;
   ~Window();
 
@@ -88,25 +90,6 @@ class Window {
   std::size_t size_ = 0;
   int descriptor_ = -1;
   WindowTicket ticket_;
-};
-
-/// While it lives, fork() gives the child these pages as a copy of its own: it reads what the rank
-/// has written, and what it writes itself reaches no rank. Pages that the child has not written to
-/// go on showing what ranks write. A child made by clone() or vfork() is not covered. Move-only.
-/// Thread rule: any thread.
-class ForkShield {
- public:
-  /// [data, data + bytes) maps the beginning of file `descriptor`, shared; both outlive it.
-  ForkShield(std::byte* data, std::size_t bytes, int descriptor);
-  ForkShield(ForkShield&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
-  ForkShield& operator=(ForkShield&& other) noexcept {
-    std::swap(data_, other.data_);
-    return *this;
-  }
-  ~ForkShield();
-
- private:
-  std::byte* data_;
 };
 
 /// Bytes that are still available: the smaller of MemAvailable and what the control group has left.
@@ -128,8 +111,6 @@ class SharedMemory final : public NodeMemory {
 
   /// Ticket of this rank's first window, for the peers.
   WindowTicket ticket() const;
-  /// Opens a peer's first window; throws Error(transport) where that cannot be done.
-  static Window open_first(const WindowTicket& ticket);
   /// The node's ranks and their first windows, by local rank (this rank's may be empty).
   void connect(int local_rank, std::vector<Window> first_windows);
 
@@ -152,7 +133,6 @@ class SharedMemory final : public NodeMemory {
 
   mutable SharedMutex mutex_;
   std::vector<Window> windows_ HORA_GUARDED_BY(mutex_);
-  std::vector<ForkShield> shields_ HORA_GUARDED_BY(mutex_);  ///< of windows_
   BlockAllocator allocator_ HORA_GUARDED_BY(mutex_);
   int local_rank_ = 0;
   Mutex peers_mutex_;  ///< held to map a peer's window; what is mapped is read without

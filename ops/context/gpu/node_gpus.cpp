@@ -1,5 +1,3 @@
-#include "ops/context/gpu/node_gpus.h"
-
 #include <fmt/format.h>
 #include <hora/error.h>
 #include <strings.h>
@@ -7,14 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <map>
-#include <optional>
+#include <numeric>
 #include <sstream>
-#include <string_view>
 
-#include "core/base/checked.h"
 #include "core/base/log.h"
 #include "core/base/process.h"
+#include "ops/context/gpu.h"
 #include "ops/cuda/functions.h"
 
 namespace hora::internal {
@@ -40,18 +36,21 @@ std::string names(std::span<const int> ranks) {
   return fmt::format("{} and {}", fmt::join(ranks.first(ranks.size() - 1), ", "), ranks.back());
 }
 
-/// The ranks of `node` whose GPU is the same to NCCL as that of `rank`, in order.
-std::vector<int> together(const std::vector<GpuIdentity>& by_rank, const std::vector<int>& node,
-                          int rank) {
-  const GpuIdentity& first = by_rank[static_cast<std::size_t>(rank)];
-  std::vector<int> ranks;
-  for (const int other : node) {
-    const GpuIdentity& gpu = by_rank[static_cast<std::size_t>(other)];
-    if (gpu.bus_id == first.bus_id && gpu.nccl_host == first.nccl_host && !gpu.shares) {
-      ranks.push_back(other);
+/// The first of these ranks, in order, whose GPUs have one `id` and are one to NCCL; empty: none.
+std::vector<int> sharing(const std::vector<GpuIdentity>& by_rank, std::span<const int> among,
+                         std::string GpuIdentity::*id) {
+  for (const int rank : among) {
+    const GpuIdentity& first = by_rank[static_cast<std::size_t>(rank)];
+    std::vector<int> ranks;
+    for (const int other : among) {
+      const GpuIdentity& gpu = by_rank[static_cast<std::size_t>(other)];
+      if (gpu.*id == first.*id && gpu.nccl_host == first.nccl_host && !gpu.shares) {
+        ranks.push_back(other);
+      }
     }
+    if (ranks.size() > 1) return ranks;
   }
-  return ranks;
+  return {};
 }
 
 std::string refusal(const std::vector<GpuIdentity>& by_rank, const std::vector<int>& ranks) {
@@ -64,111 +63,6 @@ std::string refusal(const std::vector<GpuIdentity>& by_rank, const std::vector<i
          ", but NCCL takes one rank of a node on each GPU: start fewer ranks on this host, or let "
          "each see a GPU of its own (CUDA_VISIBLE_DEVICES). To try the program out: "
          "HORA_RANKS_PER_NODE=1, or another NCCL_HOSTID for each rank, both slow";
-}
-
-/// Returns a call's result where it succeeds. CUDA's last error is cleared for the application.
-template <class Call>
-std::optional<int> asked(const CudaFunctions& cuda, Call call) {
-  int value = 0;
-  if (call(&value) == cudaSuccess) return value;
-  cuda.get_last_error();
-  return std::nullopt;
-}
-
-GpuLink link_between(const CudaFunctions& cuda, int device, int peer) {
-  if (peer == device) return {.kind = LinkKind::same};
-  const auto access =
-      asked(cuda, [&](int* can) { return cuda.device_can_access_peer(can, device, peer); });
-  if (!access) return {};
-  if (*access == 0) return {.kind = LinkKind::no_access};
-  const auto attribute = [&](cudaDeviceP2PAttr which) {
-    return asked(cuda, [&](int* value) {
-      return cuda.device_get_p2p_attribute(value, which, device, peer);
-    });
-  };
-  const auto rank = attribute(cudaDevP2PAttrPerformanceRank);
-  const auto atomics = attribute(cudaDevP2PAttrNativeAtomicSupported);
-  if (!rank || !atomics) return {};
-  return {.kind = *atomics != 0 ? LinkKind::nvlink : LinkKind::pcie, .performance_rank = *rank};
-}
-
-std::string text_of(const GpuLink& link) {
-  const std::string rank = " (performance rank " + std::to_string(link.performance_rank) + ")";
-  switch (link.kind) {
-    case LinkKind::unknown:
-      return "unknown (not visible to each other)";
-    case LinkKind::same:
-      return "the same GPU";
-    case LinkKind::no_access:
-      return "no peer access";
-    case LinkKind::pcie:
-      return "PCIe" + rank;
-    case LinkKind::nvlink:
-      return "NVLink" + rank;
-  }
-  return {};
-}
-
-/// NCCL goes by distance over PCIe: SHM between GPUs of two CPUs, unless NCCL_P2P_LEVEL says else.
-std::string transport_of(LinkKind kind, const NcclTransports& transports) {
-  const std::string shm = transports.shm ? "SHM" : "network";
-  if (!transports.one_host) return "network";
-  if (!transports.p2p || kind == LinkKind::no_access) return shm;
-  switch (kind) {
-    case LinkKind::nvlink:
-      return "P2P";
-    case LinkKind::pcie:
-      return "P2P or, between far GPUs, " + shm;
-    default:
-      return "unknown";
-  }
-}
-
-struct Pairs {
-  std::map<std::string, std::vector<std::string>> by_link;  ///< "NVLink (rank 0)": "4-5", "6-7"
-  std::vector<std::string> transports;                      ///< distinct
-};
-
-Pairs pairs_of(const NodeGpus& gpus) {
-  Pairs pairs;
-  for (std::size_t i = 0; i < gpus.ranks.size(); ++i) {
-    for (std::size_t j = i + 1; j < gpus.ranks.size(); ++j) {
-      const GpuLink& seen = gpus.links[i][j];
-      const GpuLink& link = seen.kind == LinkKind::unknown ? gpus.links[j][i] : seen;
-      pairs.by_link[text_of(link)].push_back(std::to_string(gpus.ranks[i]) + "-" +
-                                             std::to_string(gpus.ranks[j]));
-      const std::string transport = transport_of(link.kind, gpus.transports);
-      if (std::ranges::count(pairs.transports, transport) == 0) {
-        pairs.transports.push_back(transport);
-      }
-    }
-  }
-  return pairs;
-}
-
-/// The pairs of each kind, but those of the commonest one.
-std::string links_text(const Pairs& pairs) {
-  const auto commonest = std::ranges::max_element(
-      pairs.by_link, {}, [](const auto& entry) { return entry.second.size(); });
-  std::vector<std::string> parts;
-  for (const auto& [link, names] : pairs.by_link) {
-    if (link != commonest->first)
-      parts.push_back(fmt::format("{} {}", link, fmt::join(names, " ")));
-  }
-  parts.push_back((parts.empty() ? "all " : "all others ") + commonest->first);
-  return fmt::format("{}", fmt::join(parts, ", "));
-}
-
-std::vector<GpuLink> links_of(const std::vector<std::byte>& bytes, int rank) {
-  BoundedReader reader(bytes, {.what = "the list of a GPU's links", .rank = rank});
-  std::vector<GpuLink> links;
-  while (reader.remaining() > 0) links.push_back(reader.take<GpuLink>());
-  return links;
-}
-
-bool is_set(const char* variable) {
-  const char* const value = std::getenv(variable);
-  return value && std::string_view(value) != "0" && *value != '\0';
 }
 
 constexpr const char* kByNccl = "between nodes, collectives on GPUs go through NCCL";
@@ -226,8 +120,8 @@ GpuIdentity gpu_identity(const CudaFunctions& cuda, int device) {
 }
 
 std::string to_lines(const GpuIdentity& gpu) {
-  return gpu.host + "\n" + gpu.nccl_host + "\n" + gpu.bus_id + "\n" + gpu.uuid + "\n" +
-         (gpu.shares ? "1" : "0");
+  return fmt::format("{}\n{}\n{}\n{}\n{:d}", gpu.host, gpu.nccl_host, gpu.bus_id, gpu.uuid,
+                     gpu.shares);
 }
 
 GpuIdentity gpu_from_lines(const std::string& lines) {
@@ -243,29 +137,22 @@ GpuIdentity gpu_from_lines(const std::string& lines) {
 
 std::string shared_gpu(const std::vector<GpuIdentity>& by_rank, const Topology& topology) {
   for (const std::vector<int>& node : topology.ranks_of_node) {
-    for (const int rank : node) {
-      const std::vector<int> ranks = together(by_rank, node, rank);
-      if (ranks.size() > 1) return refusal(by_rank, ranks);
-    }
+    const std::vector<int> ranks = sharing(by_rank, node, &GpuIdentity::bus_id);
+    if (!ranks.empty()) return refusal(by_rank, ranks);
   }
   return {};
 }
 
 std::string shared_over_nodes(const std::vector<GpuIdentity>& by_rank) {
-  for (const GpuIdentity& gpu : by_rank) {
-    std::vector<int> ranks;
-    for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-      const GpuIdentity& other = by_rank[rank];
-      if (other.uuid == gpu.uuid && other.nccl_host == gpu.nccl_host && !other.shares) {
-        ranks.push_back(static_cast<int>(rank));
-      }
-    }
-    if (ranks.size() > 1) {
-      return "ranks " + names(ranks) + " on host " + gpu.host + " share the GPU " + gpu.bus_id +
-             " (" + gpu.uuid + "), and NCCL takes one rank of a communicator on each GPU";
-    }
-  }
-  return {};
+  std::vector<int> all(by_rank.size());
+  std::iota(all.begin(), all.end(), 0);
+  const std::vector<int> ranks = sharing(by_rank, all, &GpuIdentity::uuid);
+  if (ranks.empty()) return {};
+  const GpuIdentity& gpu = by_rank[static_cast<std::size_t>(ranks.front())];
+  return fmt::format(
+      "ranks {} on host {} share the GPU {} ({}), and NCCL takes one rank of a "
+      "communicator on each GPU",
+      names(ranks), gpu.host, gpu.bus_id, gpu.uuid);
 }
 
 std::vector<GpuIdentity> check_gpus(const CudaFunctions& cuda, Bootstrap& world,
@@ -279,98 +166,49 @@ std::vector<GpuIdentity> check_gpus(const CudaFunctions& cuda, Bootstrap& world,
   return by_rank;
 }
 
-std::vector<GpuLink> links_from(const CudaFunctions& cuda, int device,
-                                std::span<const std::string> bus_ids) {
-  std::vector<GpuLink> links;
-  for (const std::string& bus_id : bus_ids) {
-    const auto peer = asked(
-        cuda, [&](int* index) { return cuda.device_get_by_pci_bus_id(index, bus_id.c_str()); });
-    links.push_back(peer ? link_between(cuda, device, *peer) : GpuLink{});
+NcclNetwork network_of(const EnvironmentLookup& lookup,
+                       const std::vector<std::string>& active_ports) {
+  const auto value = [&](const char* name) {
+    const char* const found = lookup(name);
+    return std::string(found ? found : "");
+  };
+  const std::string net = value("NCCL_NET");
+  const std::string plugin = value("NCCL_NET_PLUGIN");
+  const std::string disable = value("NCCL_IB_DISABLE");
+  const bool takes_ib = is_same(net, "IB");
+  if (is_same(net, "Socket")) return {.name = {}, .reason = "NCCL_NET=" + net};
+  if (!net.empty() && !takes_ib) return {.name = net, .reason = "NCCL_NET=" + net};
+  if (!takes_ib && !plugin.empty() && !is_same(plugin, "none")) {
+    return {.name = "the plugin " + plugin, .reason = "NCCL_NET_PLUGIN=" + plugin};
   }
-  return links;
+  if (!disable.empty() && disable != "0") {
+    return {.name = {}, .reason = "NCCL_IB_DISABLE=" + disable};
+  }
+  if (active_ports.empty()) {
+    return {.name = {}, .reason = fmt::format("no port is active in {}", kRdmaDevices)};
+  }
+  return {.name = "InfiniBand or RoCE", .reason = active_ports.front() + " is active"};
 }
 
-std::string describe(const NodeGpus& gpus) {
-  std::vector<std::string> members;
-  for (std::size_t i = 0; i < gpus.ranks.size(); ++i) {
-    members.push_back(fmt::format("rank {} {}", gpus.ranks[i], gpus.bus_ids[i]));
+GpuChoice choose_gpu_network(GpuNetwork setting, std::span<const NcclNetwork> by_rank,
+                             const std::string& shared) {
+  const bool is_set = setting == GpuNetwork::nccl;
+  if (setting == GpuNetwork::mpi) {
+    return {.taken = false, .reason = fmt::format("{}: HORA_GPU_NETWORK=mpi", kByMpi)};
   }
-  const std::string text =
-      fmt::format("node {} on {}: GPUs of {}", gpus.node, gpus.host, fmt::join(members, ", "));
-  if (gpus.ranks.size() < 2) return text;
-  const Pairs pairs = pairs_of(gpus);
-  return fmt::format("{}; links: {}; NCCL: {}", text, links_text(pairs),
-                     fmt::join(pairs.transports, "; "));
-}
-
-void report_links(const CudaFunctions& cuda, Bootstrap& world, const Topology& topology, int device,
-                  const std::vector<GpuIdentity>& by_rank) {
-  NodeGpus gpus;
-  gpus.node = topology.node_of(world.rank());
-  gpus.ranks = topology.ranks_of_node[static_cast<std::size_t>(gpus.node)];
-  const GpuIdentity& own = by_rank[static_cast<std::size_t>(world.rank())];
-  gpus.host = own.host;
-  gpus.transports = {.p2p = !is_set("NCCL_P2P_DISABLE"), .shm = !is_set("NCCL_SHM_DISABLE")};
-  for (const int rank : gpus.ranks) {
-    const GpuIdentity& gpu = by_rank[static_cast<std::size_t>(rank)];
-    gpus.bus_ids.push_back(gpu.bus_id);
-    gpus.transports.one_host &= gpu.nccl_host == own.nccl_host;
-  }
-  const auto row = links_from(cuda, device, gpus.bus_ids);
-  const auto rows = world.all_gather(std::as_bytes(std::span(row)));
-  if (world.rank() != gpus.ranks.front()) return;
-  for (const int rank : gpus.ranks) {
-    gpus.links.push_back(links_of(rows[static_cast<std::size_t>(rank)], rank));
-  }
-  log().info(describe(gpus));
-}
-
-NetworkFacts network_facts() {
-  return {.net = environment("NCCL_NET"),
-          .plugin = environment("NCCL_NET_PLUGIN"),
-          .ib_disable = environment("NCCL_IB_DISABLE"),
-          .active_ports = active_rdma_ports()};
-}
-
-NcclNetwork network_of(const NetworkFacts& facts) {
-  const bool takes_ib = is_same(facts.net, "IB");
-  if (is_same(facts.net, "Socket")) return {.name = {}, .reason = "NCCL_NET=" + facts.net};
-  if (!facts.net.empty() && !takes_ib) {
-    return {.name = facts.net, .reason = "NCCL_NET=" + facts.net};
-  }
-  if (!takes_ib && !facts.plugin.empty() && !is_same(facts.plugin, "none")) {
-    return {.name = "the plugin " + facts.plugin, .reason = "NCCL_NET_PLUGIN=" + facts.plugin};
-  }
-  if (!facts.ib_disable.empty() && facts.ib_disable != "0") {
-    return {.name = {}, .reason = "NCCL_IB_DISABLE=" + facts.ib_disable};
-  }
-  if (facts.active_ports.empty()) {
-    return {.name = {}, .reason = std::string("no port is active in ") + kRdmaDevices};
-  }
-  return {.name = "InfiniBand or RoCE", .reason = facts.active_ports.front() + " is active"};
-}
-
-GpuNetworkChoice choose_gpu_network(GpuNetwork setting, std::span<const NcclNetwork> by_rank,
-                                    const std::string& shared) {
-  switch (setting) {
-    case GpuNetwork::mpi:
-      return {.by_nccl = false, .reason = std::string(kByMpi) + ": HORA_GPU_NETWORK=mpi"};
-    case GpuNetwork::nccl:
-      return {.by_nccl = true,
-              .reason = std::string(kByNccl) + ": HORA_GPU_NETWORK=nccl; on rank 0 it has " +
-                        text_of(by_rank.front())};
-    case GpuNetwork::automatic:
-      break;
-  }
-  const std::string why_not = objection(by_rank, shared);
+  const std::string why_not = is_set ? "" : objection(by_rank, shared);
   if (!why_not.empty()) {
     return {
-        .by_nccl = false,
-        .reason = std::string(kByMpi) + ": " + why_not + " (HORA_GPU_NETWORK=nccl overrides that)"};
+        .taken = false,
+        .reason = fmt::format("{}: {} (HORA_GPU_NETWORK=nccl overrides that)", kByMpi, why_not)};
   }
-  return {.by_nccl = true,
-          .reason = std::string(kByNccl) + ", which has " + text_of(by_rank.front()) +
-                    " on rank 0, and the same network on every rank"};
+  const std::string own = text_of(by_rank.front());
+  return {
+      .taken = true,
+      .reason = is_set ? fmt::format("{}: HORA_GPU_NETWORK=nccl; on rank 0 it has {}", kByNccl, own)
+                       : fmt::format("{}, which has {} on rank 0, and the same network on every "
+                                     "rank",
+                                     kByNccl, own)};
 }
 
 bool agree_on_gpu_network(Bootstrap& world, const NcclNetwork& own, GpuNetwork setting, int nodes,
@@ -383,56 +221,54 @@ bool agree_on_gpu_network(Bootstrap& world, const NcclNetwork& own, GpuNetwork s
     by_rank.push_back({.name = names[rank], .reason = reasons[rank]});
   }
   const std::string shared = shared_over_nodes(gpu_by_rank);
-  const GpuNetworkChoice choice = choose_gpu_network(setting, by_rank, shared);
-  if (choice.by_nccl && !shared.empty()) {
+  const GpuChoice choice = choose_gpu_network(setting, by_rank, shared);
+  if (choice.taken && !shared.empty()) {
     throw Error(ErrorCode::invalid_use,
                 "HORA_GPU_NETWORK=nccl: " + shared +
                     ": give each rank a GPU of its own, or set HORA_GPU_NETWORK=mpi. To try the "
                     "program out: another NCCL_HOSTID for each rank, slow");
   }
   if (world.rank() == 0) log().info(choice.reason);
-  return choice.by_nccl;
+  return choice.taken;
 }
 
-DeviceStagingChoice choose_device_staging(CudaAwareMpi setting,
-                                          std::span<const CudaSupport> by_rank, int nodes) {
+GpuChoice choose_device_staging(CudaAwareMpi setting, std::span<const CudaSupport> by_rank,
+                                int nodes) {
   if (setting == CudaAwareMpi::off) {
-    return {.reason = std::string(kPinned) + ": HORA_CUDA_AWARE_MPI=off"};
+    return {.reason = fmt::format("{}: HORA_CUDA_AWARE_MPI=off", kPinned)};
   }
   constexpr auto kMostNodes = static_cast<int>(DeviceReduction::kMaximumInputs);
   if (nodes > kMostNodes) {
-    return {.reason = std::string(kPinned) + ": there are more than " + std::to_string(kMostNodes) +
-                      " nodes, which the GPU's sum does not take"};
+    return {.reason =
+                fmt::format("{}: there are more than {} nodes, which the GPU's sum does not take",
+                            kPinned, kMostNodes)};
   }
   const bool all =
       std::ranges::all_of(by_rank, [](CudaSupport support) { return support == CudaSupport::yes; });
   if (all) {
-    return {.on_device = true,
-            .reason = std::string(kStraight) + ", which says on every rank that it takes it"};
+    return {.taken = true,
+            .reason = fmt::format("{}, which says on every rank that it takes it", kStraight)};
   }
   if (setting == CudaAwareMpi::on) {
-    return {.on_device = true,
+    return {.taken = true,
             .doubtful = true,
-            .reason = std::string(kStraight) + ", as HORA_CUDA_AWARE_MPI=on has it, though " +
-                      objection(by_rank) +
-                      ": if the job crashes in MPI, that is why; then set it to auto"};
+            .reason = fmt::format("{}, as HORA_CUDA_AWARE_MPI=on has it, though {}: if the job "
+                                  "crashes in MPI, that is why; then set it to auto",
+                                  kStraight, objection(by_rank))};
   }
-  return {.reason = std::string(kPinned) + ": " + objection(by_rank) +
-                    " (HORA_CUDA_AWARE_MPI=on overrides that)"};
+  return {.reason = fmt::format("{}: {} (HORA_CUDA_AWARE_MPI=on overrides that)", kPinned,
+                                objection(by_rank))};
 }
 
 bool agree_on_device_staging(Bootstrap& world, CudaSupport own, const Settings& settings,
                              int nodes) {
   if (nodes == 1) return false;
-  std::vector<CudaSupport> by_rank;
-  for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&own, 1)))) {
-    by_rank.push_back(static_cast<CudaSupport>(bytes.front()));
-  }
+  const auto by_rank = all_gather_values(world, own);
   const auto choice = choose_device_staging(settings.cuda_aware_mpi, by_rank, nodes);
   if (world.rank() == 0) {
     log().log(choice.doubtful ? spdlog::level::warn : spdlog::level::info, choice.reason);
   }
-  return choice.on_device;
+  return choice.taken;
 }
 
 }  // namespace hora::internal

@@ -238,6 +238,7 @@ INSTANTIATE_TEST_SUITE_P(Engines, AfterShutdown, testing::Bool(), [](const auto&
   return std::string(engine.param ? "WithThread" : "Stepped");
 });
 
+/// Collectives of one tensor: tests/conformance/misuse.cpp.
 TEST_P(AfterShutdown, WhateverBeginsSomethingThrows) {
   Context world = init(options());
   const ProcessSet set = add_process_set(world, {0});
@@ -248,23 +249,11 @@ TEST_P(AfterShutdown, WhateverBeginsSomethingThrows) {
   world.shutdown();
   const std::map<std::string, std::function<void()>> calls = {
       {"progress", [&] { world.progress(); }},
-      {"allreduce", [&] { allreduce(world, tensor); }},
-      {"allreduce_async", [&] { (void)allreduce_async(world, tensor); }},
-      {"broadcast", [&] { broadcast(world, tensor); }},
-      {"broadcast_async", [&] { (void)broadcast_async(world, tensor); }},
-      {"allgather", [&] { (void)allgather(world, tensor); }},
-      {"allgather_async", [&] { (void)allgather_async(world, tensor); }},
-      {"alltoall", [&] { (void)alltoall(world, tensor); }},
-      {"alltoall_async", [&] { (void)alltoall_async(world, tensor); }},
-      {"reduce_scatter", [&] { (void)reduce_scatter(world, tensor); }},
-      {"reduce_scatter_async", [&] { (void)reduce_scatter_async(world, tensor); }},
       {"grouped_allreduce", [&] { grouped_allreduce(world, group); }},
       {"grouped_broadcast", [&] { grouped_broadcast(world, group); }},
       {"grouped_allgather", [&] { (void)grouped_allgather(world, group); }},
       {"grouped_alltoall", [&] { (void)grouped_alltoall(world, group); }},
       {"grouped_reduce_scatter", [&] { (void)grouped_reduce_scatter(world, group); }},
-      {"barrier", [&] { barrier(world); }},
-      {"barrier_async", [&] { (void)barrier_async(world); }},
       {"join", [&] { join(world); }},
       {"broadcast_object", [&] { (void)broadcast_object(world, std::string("text")); }},
       {"allgather_object", [&] { (void)allgather_object(world, std::string("text")); }},
@@ -497,23 +486,6 @@ TEST(FlightRecord, SignalsReachTheProgramsOwnHandlers) {
   ::sigaction(SIGUSR1, &before, nullptr);
 }
 
-TEST(RecordDirectory, ThatOneRankCannotWriteToIsAnErrorOnAll) {
-  const TemporaryFolder folder;
-  std::ofstream(folder.file("file")) << "";
-  int rank = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  std::array<char, 1024> path{};
-  folder.file("file").copy(path.data(), path.size() - 1);
-  MPI_Bcast(path.data(), static_cast<int>(path.size()), MPI_CHAR, 0, MPI_COMM_WORLD);
-  const EnvironmentVariable setting("HORA_RECORD_DIRECTORY", path.data());
-  expect_error(ErrorCode::invalid_setting,
-               testing::AllOf(HasSubstr("HORA_RECORD_DIRECTORY"), HasSubstr("is no folder")),
-               [] { const Context world = init(); });
-  MPI_Barrier(MPI_COMM_WORLD);
-}
-
-using testing::SizeIs;
-
 int mpi_rank() {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -537,6 +509,25 @@ class SharedFolder {
   std::optional<TemporaryFolder> folder_;
   std::string path_;
 };
+
+/// What one rank alone cannot write to is an error on all.
+TEST(RecordDirectory, ThatOneRankCannotWriteToIsAnErrorOnAll) {
+  const SharedFolder folder;
+  if (mpi_rank() == 0) std::ofstream(folder.file("file")) << "";
+  MPI_Barrier(MPI_COMM_WORLD);
+  for (const auto& [variable, value, text] :
+       {std::array{std::string("HORA_RECORD_DIRECTORY"), folder.file("file"),
+                   std::string("is no folder")},
+        std::array{std::string("HORA_TIMELINE"), folder.file("no/such/%r.json"),
+                   folder.file("no/such/0.json")}}) {
+    const EnvironmentVariable setting(variable.c_str(), value);
+    expect_error(ErrorCode::invalid_setting, testing::AllOf(HasSubstr(variable), HasSubstr(text)),
+                 [] { const Context world = init(); });
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+using testing::SizeIs;
 
 void average(const Context& world, const std::string& name, int rounds) {
   std::vector<float> values(3000, 1.0F);
@@ -635,18 +626,6 @@ TEST(Timeline, MisuseIsAnErrorAndLeavesTheJobAsItWas) {
               SizeIs(2))
       << "shutdown() completes it";
   expect_error(ErrorCode::shut_down, start(folder.file("c")));
-}
-
-TEST(Timeline, ASettingThatCannotBeWrittenIsTheSameErrorOnAllRanks) {
-  const SharedFolder folder;
-  expect_error(ErrorCode::invalid_setting,
-               testing::AllOf(HasSubstr("HORA_TIMELINE"), HasSubstr(folder.file("no/such/0.json"))),
-               [&] {
-                 const EnvironmentVariable setting("HORA_TIMELINE", folder.file("no/such/%r.json"));
-                 const Context world = init();
-               });
-  const Context world = init();
-  average(world, "x", 1);
 }
 
 }  // namespace

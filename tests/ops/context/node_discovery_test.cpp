@@ -189,49 +189,6 @@ TEST(SettingsOfProcess, WhatTheProgramGivesCountsAsTheEnvironmentDoes) {
   EXPECT_THAT(settings_of_process({}, given).wrong, HasSubstr("HORA_LOG_LEVEL"));
 }
 
-TEST(AgreeOnSettings, AConflictAndAWrongFieldOfOneRankAreTheSameErrorOnEveryRank) {
-  const auto thrown = [](const ProcessSettings& of_rank_1) {
-    std::vector<std::string> texts(3);
-    test::run_ranks({0, 0, 0}, [&](Bootstrap& world) {
-      try {
-        agree_on_settings(world, world.rank() == 1 ? of_rank_1 : ProcessSettings{});
-        ADD_FAILURE() << "no error";
-      } catch (const Error& error) {
-        texts[static_cast<std::size_t>(world.rank())] =
-            std::string(name_of(error.code())) + " " + error.what();
-      }
-    });
-    EXPECT_THAT(texts, testing::Each(texts[0]));
-    return texts[0];
-  };
-  Settings given;
-  given.id_capacity = 64;
-  EXPECT_THAT(thrown(settings_of_process({{"HORA_ID_CAPACITY", "32"}}, given)),
-              AllOf(testing::StartsWith(std::string(name_of(ErrorCode::invalid_argument))),
-                    HasSubstr("rank 1: HORA_ID_CAPACITY is 32"), HasSubstr("but 64")));
-  given.id_capacity = 1;
-  EXPECT_THAT(thrown(settings_of_process({}, given)),
-              AllOf(testing::StartsWith(std::string(name_of(ErrorCode::invalid_setting))),
-                    HasSubstr("rank 1: InitOptions::settings: HORA_ID_CAPACITY")));
-}
-
-TEST(AgreeOnSets, ListsThatDifferAreTheSameErrorOnEveryRank) {
-  std::vector<std::string> texts(3);
-  test::run_ranks({0, 0, 0}, [&](Bootstrap& world) {
-    EXPECT_NO_THROW(agree_on_sets(world, {{0, 1}, {2}}));
-    try {
-      agree_on_sets(world, world.rank() == 2 ? std::vector<std::vector<int>>{}
-                                             : std::vector<std::vector<int>>{{0, 1}});
-      ADD_FAILURE() << "no error";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::mismatch);
-      texts[static_cast<std::size_t>(world.rank())] = error.what();
-    }
-  });
-  EXPECT_THAT(texts,
-              testing::Each(AllOf(HasSubstr("rank 0 has [0 1]"), HasSubstr("rank 2 has none"))));
-}
-
 using Reach = std::vector<std::vector<bool>>;
 
 Reach all_reach(std::size_t count) {

@@ -34,67 +34,29 @@ TEST(CudaCheck, NamesTheCallAndClearsTheLastError) {
 }
 
 using ::testing::AllOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-
-// As the kernel writes it: four mappings of each library, one of them executable.
-constexpr std::string_view kOneCopy =
-    "55d0c6a00000-55d0c6a10000 r-xp 00000000 fd:00 101                        /home/u/train\n"
-    "7f11a0000000-7f11a0021000 rw-p 00000000 00:00 0 \n"
-    "7f11b0000000-7f11b0001000 r--p 00000000 fd:00 2001                       "
-    "/usr/local/cuda-13.0/lib/libcudart.so.13.0.96\n"
-    "7f11b0001000-7f11b0051000 r-xp 00001000 fd:00 2001                       "
-    "/usr/local/cuda-13.0/lib/libcudart.so.13.0.96\n"
-    "7f11b0051000-7f11b0052000 rw-p 00051000 fd:00 2001                       "
-    "/usr/local/cuda-13.0/lib/libcudart.so.13.0.96\n"
-    "7f11c0000000-7f11c0100000 r-xp 00001000 fd:00 2002                       "
-    "/opt/nccl/lib/libnccl.so.2.28.9\n"
-    "7f11d0000000-7f11d0100000 r-xp 00001000 fd:00 2003                       "
-    "/opt/plugins/libnccl-net.so\n"
-    "7ffd3c5e0000-7ffd3c601000 rw-p 00000000 00:00 0                          [stack]\n";
-
-std::string line(std::string_view file, std::string_view path, std::string_view mode = "r-xp") {
-  return "7f2000000000-7f2000001000 " + std::string(mode) + " 00001000 " + std::string(file) +
-         "      " + std::string(path) + "\n";
-}
-
-TEST(LoadedLibraries, OneCopyOfEach) {
-  const LoadedLibraries libraries = check_one_copy(kOneCopy);
-  EXPECT_EQ(libraries.cuda_runtime, "/usr/local/cuda-13.0/lib/libcudart.so.13.0.96");
-  EXPECT_EQ(libraries.nccl, "/opt/nccl/lib/libnccl.so.2.28.9");
-}
 
 TEST(LoadedLibraries, TwoCopiesAreRefusedByBothNames) {
-  const auto expect_refused = [](const std::string& file, const char* path, const char* text) {
-    test::expect_error(ErrorCode::invalid_use, AllOf(HasSubstr(text), HasSubstr("LD_LIBRARY_PATH")),
-                       [&] { check_one_copy(std::string(kOneCopy) + line(file, path)); });
-  };
-  expect_refused("fd:00 3001", "/site-packages/nvidia/nccl/lib/libnccl.so.2",
-                 "two copies of NCCL (libnccl)");
-  expect_refused("fd:01 2002", "/b/libnccl.so.2", "/opt/nccl/lib/libnccl.so.2.28.9 and /b/libnccl");
-  expect_refused("fd:00 3002", "/torch/libcudart.so.12",
-                 "libcudart.so.13.0.96 and /torch/libcudart.so.12");
-  expect_refused("fd:00 3", "/opt/nccl/lib/libnccl.so.2.28.9 (deleted)", "and /opt/nccl/lib");
-  EXPECT_NO_THROW(check_one_copy(std::string(kOneCopy) + line("fd:00 2002", "/other/libnccl.so")))
-      << "one file under two names";
-  EXPECT_THAT(
-      loaded_files("7f00-7f01 r-xp 00000000 fd:00 9   /my project/of 2/libnccl.so.2", "libnccl"),
-      ElementsAre("/my project/of 2/libnccl.so.2"));
-  EXPECT_THAT(loaded_files("\n\nnonsense\n7f-7f r-xp", "libnccl"), IsEmpty());
+  EXPECT_EQ(only_copy({}, "NCCL"), "");
+  EXPECT_EQ(only_copy({"/opt/nccl/lib/libnccl.so.2"}, "NCCL"), "/opt/nccl/lib/libnccl.so.2");
+  test::expect_error(
+      ErrorCode::invalid_use,
+      AllOf(HasSubstr("two copies of NCCL: /opt/libnccl.so.2 and /torch/libnccl.so.2"),
+            HasSubstr("LD_LIBRARY_PATH")),
+      [] {
+        only_copy({"/opt/libnccl.so.2", "/torch/libnccl.so.2"}, "NCCL");
+      });
 }
 
 TEST(LoadedLibraries, NamesOfOneLibraryAndOfOthers) {
-  const auto named = [](std::string_view path) {
-    return !loaded_files(line("fd:00 5", path), "libcudart").empty();
-  };
-  EXPECT_TRUE(named("/l/libcudart.so"));
-  EXPECT_TRUE(named("/l/libcudart.so.13.0.96"));
-  EXPECT_TRUE(named("/l/libcudart-9335f6a2.so.11.0"));
-  EXPECT_FALSE(named("/l/libcudart_static.so"));
-  EXPECT_FALSE(named("/l/libcudart-tools.so"));
-  EXPECT_FALSE(named("/l/libcudart.sock"));
-  EXPECT_FALSE(named("/l/libcudart.so/train"));
+  for (const char* path : {"/l/libcudart.so", "/my project/of 2/libcudart.so.13.0.96",
+                           "/l/libcudart-9335f6a2.so.11.0"}) {
+    EXPECT_TRUE(is_library(path, "libcudart")) << path;
+  }
+  for (const char* path : {"", "/l/libcudart_static.so", "/l/libcudart-tools.so",
+                           "/l/libcudart.sock", "/l/libcudart.so/train"}) {
+    EXPECT_FALSE(is_library(path, "libcudart")) << path;
+  }
 }
 
 // Addresses are only calculated with.

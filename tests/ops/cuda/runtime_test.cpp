@@ -21,7 +21,7 @@ TEST(CudaRuntime, AnswersWithoutADevice) {
   }
 }
 
-TEST(CudaRuntime, ItsFileIsFoundInTheMemoryMap) {
+TEST(CudaRuntime, ItsFileIsFound) {
   EXPECT_NE(check_one_copy().cuda_runtime.find("libcudart"), std::string::npos);
 }
 

@@ -12,7 +12,6 @@
 #include <functional>
 #include <limits>
 #include <random>
-#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -42,21 +41,6 @@ TEST_F(EventTest, IsDoneWhenTheStreamGetsThere) {
   gpu_.resume();
   event.synchronize();
   EXPECT_TRUE(event.query());
-}
-
-TEST_F(EventTest, AnotherStreamWaitsWithoutTheHost) {
-  const CudaStream first(gpu_.cuda(), 0);
-  const CudaStream second(gpu_.cuda(), 0);
-  Event before(gpu_.cuda());
-  Event after(gpu_.cuda());
-  gpu_.delay("event_record", std::chrono::milliseconds(20));
-  before.record(first.get());
-  wait(second.get(), before);
-  after.record(second.get());
-  EXPECT_FALSE(after.query());
-  after.synchronize();
-  EXPECT_TRUE(before.query());
-  EXPECT_EQ(gpu_.count("stream_synchronize"), 0);
 }
 
 TEST_F(EventTest, MemoryIsReadyWhenTheStreamsOfInputAndOutputAre) {
@@ -92,21 +76,6 @@ TEST_F(EventTest, TimeBetweenTwoStamps) {
   EXPECT_GE(elapsed(first, second), std::chrono::milliseconds(19));
   EXPECT_EQ(elapsed(second, first), -elapsed(first, second));
   EXPECT_EQ(elapsed(first, first).count(), 0);
-}
-
-TEST_F(EventTest, PoolCreatesNoneInTheSteadyState) {
-  EventPool pool(gpu_.cuda());
-  for (int step = 0; step < 10; ++step) {
-    std::vector<std::shared_ptr<Event>> events;
-    std::set<cudaEvent_t> different;
-    for (int i = 0; i < 5; ++i) {
-      events.push_back(pool.take());
-      different.insert(events.back()->get());
-    }
-    EXPECT_EQ(different.size(), 5U);
-  }
-  EXPECT_EQ(gpu_.count("event_create"), 5);
-  EXPECT_EQ(gpu_.live().events, 5);
 }
 
 /// An owner that `make` makes by the call `create`, and that goes by the call `destroy`.
@@ -238,7 +207,7 @@ class DeviceGuardTest : public testing::Test {
 
   test::FakeNcclWorld world_;
   test::FakeGpu first_{world_};
-  test::FakeGpu gpu_{world_, {.peers = {{.bus_id = "0000:77:00.0"}}}};
+  test::FakeGpu gpu_{world_, {.peers = 1}};
   const CudaFunctions& cuda_ = gpu_.cuda();
 };
 
@@ -316,23 +285,15 @@ TEST_F(DeviceGuardTest, CapturedStreamsAreRefusedAndStayValid) {
 }
 
 using namespace std::chrono_literals;
-TEST(DeviceClock, FollowsADeviceWhoseClockIsFast) {
-  // 50 ppm fast, latency 10 us: the estimate stays within the latency of the truth.
-  std::chrono::nanoseconds host = 0ns;
+TEST(DeviceClock, FollowsADeviceWhoseClockIsFastOrSlow) {
+  // 50 ppm, latency 10 us: the estimate stays within the latency of the truth.
+  std::chrono::nanoseconds fast = 0ns, slow = 0ns;
   for (int second = 1; second <= 1000; ++second) {
-    const std::chrono::nanoseconds stamped = second * 1s + 10us;
-    const std::chrono::nanoseconds distance = 1s + 50us;
-    host = host_time(second * 1s, host, distance);
-    EXPECT_LE(host, stamped);
-    EXPECT_GE(host, stamped - 10us);
-  }
-}
-
-TEST(DeviceClock, FollowsADeviceWhoseClockIsSlow) {
-  std::chrono::nanoseconds host = 0ns;
-  for (int second = 1; second <= 1000; ++second) {
-    host = host_time(second * 1s, host, 1s - 50us);
-    EXPECT_EQ(host, second * 1s);
+    fast = host_time(second * 1s, fast, 1s + 50us);
+    EXPECT_LE(fast, second * 1s + 10us);
+    EXPECT_GE(fast, second * 1s);
+    slow = host_time(second * 1s, slow, 1s - 50us);
+    EXPECT_EQ(slow, second * 1s);
   }
 }
 

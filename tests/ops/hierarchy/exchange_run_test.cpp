@@ -1,8 +1,6 @@
 // Exchanges on many layouts against their definitions, and what ranks tell one another before
 // exchanges on devices: the ranks, with real control blocks and pipelines, in one thread that goes
 // on with any of them at random.
-#include "ops/hierarchy/exchange_run.h"
-
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
@@ -251,9 +249,8 @@ class ExchangeWorld {
     Rank(Node& node, const PipelineOptions& options, int local_size, Meeting* meeting)
         : memory(node.memory, options.local_rank), group(options.local_rank, local_size) {
       if (meeting) cross.emplace(*meeting, options.node);
-      pipeline.emplace(options, node.control_block[options.local_rank], memory,
-                       LocalGroups{.memory = &group},
-                       CrossGroups{.memory = cross ? &*cross : nullptr});
+      pipeline.emplace(options, node.control_block[options.local_rank], memory, group,
+                       cross ? &*cross : nullptr);
     }
     HeapMemory memory;
     MemoryGroup group;
@@ -422,17 +419,6 @@ TEST_P(ExchangeOn, GivesWhatItsDefinitionSaysAmongAllreducesInAnyOrder) {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, ExchangeOn, testing::ValuesIn(kLayouts),
                          [](const auto& parameters) { return name_of_layout(parameters.param); });
-
-TEST(ExchangeSizes, WhatRepeatsIsKnown) {
-  const Topology topology{{{0}, {1}}};
-  const std::vector<std::int64_t> rows{5};
-  BoundUnit unit;
-  unit.exchange.last = std::make_shared<LastExtents>();
-  unit.unit.kind = OperationKind::allgather;
-  unit.exchange.rows.push_back(rows);
-  unit.exchange.repeats = true;
-  EXPECT_THROW(ExchangeSizes(unit, topology, 0), Error);
-}
 
 }  // namespace
 }  // namespace hora::internal

@@ -167,8 +167,7 @@ struct OneRank {
         trace(random, slowest),
         local(trace),
         cross(trace),
-        pipeline(options, control_block[0], memory, {.memory = &local},
-                 {.memory = options.nodes > 1 ? &cross : nullptr}) {}
+        pipeline(options, control_block[0], memory, local, options.nodes > 1 ? &cross : nullptr) {}
 
   SharedControlBlock control_block;
   HeapNode node{1};
@@ -272,8 +271,8 @@ TEST(Pipeline, ARankWithoutASliceIsDoneAtOnceAndWaitsForItsPeers) {
   other.local_rank = 1;
   test::HeapNode node(2);
   test::HeapMemory memory(node, 0);
-  Pipeline with_slice(options, control_block[0], memory, {.memory = &local}, {.memory = &cross});
-  Pipeline without(other, control_block[1], memory, {.memory = &local}, {});
+  Pipeline with_slice(options, control_block[0], memory, local, &cross);
+  Pipeline without(other, control_block[1], memory, local, nullptr);
   for (Pipeline* pipeline : {&with_slice, &without}) pipeline->start(unit_of(640, 64));
   EXPECT_TRUE(without.advance());
   EXPECT_EQ(without.completed(), 0u);
@@ -307,8 +306,8 @@ TEST(Pipeline, CollectiveStepsStartInOneOrderOnEveryRankOfTheNode) {
       FakeCross& cross = crosses.emplace_back(trace);
       const PipelineOptions options{
           .node = 0, .nodes = 2, .local_rank = r, .slices = kSlices, .slots = slots};
-      pipelines.emplace_back(options, control_block[r], memory, LocalGroups{.memory = &local},
-                             CrossGroups{.memory = r < kSlices ? &cross : nullptr});
+      pipelines.emplace_back(options, control_block[r], memory, local,
+                             r < kSlices ? &cross : nullptr);
     }
     const std::size_t chunks = 1 + random() % 12;
     std::vector<std::size_t> started(kRanks, 0);
@@ -375,6 +374,20 @@ BoundUnit reduce_scatter_of(std::vector<double>& values, const std::vector<std::
   unit.memory = {reinterpret_cast<std::byte*>(values.data())};
   unit.exchange = {sizeof(double), {rows}, std::move(result)};
   return unit;
+}
+
+TEST(Pipeline, AnExchangeCannotRepeatWhatThisRankDoesNotKnow) {
+  auto random = test::generator();
+  PipelineOptions options{.node = 0, .nodes = 2, .local_rank = 0, .slices = 1};
+  options.topology.ranks_of_node = {{0}, {1}};
+  OneRank rank(options, random, 0);
+  const std::vector<std::int64_t> rows{5};
+  BoundUnit unit = unit_of(0, 64, OperationKind::allgather);
+  unit.exchange.rows = {rows};
+  unit.exchange.last = std::make_shared<LastExtents>();
+  unit.exchange.repeats = true;
+  rank.pipeline.start(std::move(unit));
+  EXPECT_THROW(rank.pipeline.advance(), Error);
 }
 
 // Its cross operations follow the earlier chunks', and later chunks' follow them, without a gap.

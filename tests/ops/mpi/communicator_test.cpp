@@ -59,16 +59,6 @@ TEST(MpiBootstrap, AllGatherKeepsLengthsAndOrder) {
   }
 }
 
-TEST(MpiBootstrap, BroadcastGivesTheRootsBytes) {
-  MpiBootstrap world(Communicator::world());
-  for (int root = 0; root < world.size(); ++root) {
-    for (const std::size_t length : {0, 1, 100000}) {
-      const auto own = bytes_of(world.rank() == root ? length : 3, world.rank());
-      EXPECT_EQ(world.broadcast(own, root), bytes_of(length, root));
-    }
-  }
-}
-
 TEST(MpiBootstrap, AllRanksOfThisTestAreOnOneHost) {
   MpiBootstrap world(Communicator::world());
   const auto host = world.of_host();

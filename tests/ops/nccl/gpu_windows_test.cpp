@@ -21,7 +21,7 @@
 #include "core/api/results.h"
 #include "core/base/log.h"
 #include "ops/cuda/stream.h"
-#include "ops/nccl/launches.h"
+#include "ops/nccl/nccl_group.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fake_gpu/gpu_world.h"
 #include "tests/support/seed.h"

@@ -1,5 +1,6 @@
 #include "tests/support/fake_gpu/cuda_table.h"
 
+#include <cstdio>
 #include <cstring>
 
 namespace hora::internal::test {
@@ -199,7 +200,26 @@ CudaFunctions cuda_functions(FakeDevice& device) {
   table.set_device = [&device](int index) {
     return made(device, "set_device", [&] { return device.choose(index); });
   };
-  add_peers(table, device);
+  table.get_device_count = [&device](int* count) {
+    return made(device, "get_device_count", [&] {
+      *count = device.index() + 1 + device.peers();
+      return cudaSuccess;
+    });
+  };
+  table.get_device_properties = [&device](cudaDeviceProp* properties, int index) {
+    return made(device, "get_device_properties", [&] {
+      if (index != device.index()) return cudaErrorInvalidDevice;
+      *properties = {};
+      properties->uuid.bytes[0] = static_cast<char>(device.number() + 1);
+      return cudaSuccess;
+    });
+  };
+  table.device_get_pci_bus_id = [&device](char* id, int length, int) {
+    return made(device, "device_get_pci_bus_id", [&] {
+      std::snprintf(id, static_cast<std::size_t>(length), "%s", device.bus_id().c_str());
+      return cudaSuccess;
+    });
+  };
   add_streams(table, device);
   add_kernels(table, device);
   add_memory(table, device);

@@ -25,7 +25,5 @@ cudaError_t released(FakeDevice& device, std::string_view call, Body body) {
 void add_kernels(CudaFunctions& table, FakeDevice& device);
 /// Pools, and allocations from them. There is no call that gives the default pool.
 void add_pools(CudaFunctions& table, FakeDevice& device);
-/// What devices this one sees, and how they are linked.
-void add_peers(CudaFunctions& table, FakeDevice& device);
 
 }  // namespace hora::internal::test

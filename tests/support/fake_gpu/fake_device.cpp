@@ -18,9 +18,6 @@ FakeDevice::FakeDevice(int number, const FakeGpuOptions& options)
                "device_synchronize",
                "get_device_properties",
                "device_get_pci_bus_id",
-               "device_get_by_pci_bus_id",
-               "device_can_access_peer",
-               "device_get_p2p_attribute",
                "stream_create",
                "stream_destroy",
                "stream_synchronize",
@@ -92,16 +89,9 @@ std::vector<std::string> FakeDevice::violations() const {
 
 cudaError_t FakeDevice::begin(std::string_view call) {
   const int scripted = script_.begin(call);
-  static constexpr std::array<std::string_view, 10> kWithoutContext{"get_last_error",
-                                                                    "get_device_count",
-                                                                    "get_device",
-                                                                    "set_device",
-                                                                    "ctx_get_current",
-                                                                    "get_device_properties",
-                                                                    "device_get_pci_bus_id",
-                                                                    "device_get_by_pci_bus_id",
-                                                                    "device_can_access_peer",
-                                                                    "device_get_p2p_attribute"};
+  static constexpr std::array<std::string_view, 7> kWithoutContext{
+      "get_last_error",  "get_device_count",      "get_device",           "set_device",
+      "ctx_get_current", "get_device_properties", "device_get_pci_bus_id"};
   if (std::ranges::find(kWithoutContext, call) == kWithoutContext.end()) touch();
   if (scripted != 0) {
     return static_cast<cudaError_t>(scripted);

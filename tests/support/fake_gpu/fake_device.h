@@ -36,7 +36,7 @@ class FakeDevice {
   int number() const { return number_; }
   /// "0000:01:00.0", unique in its world.
   std::string bus_id() const;
-  const std::vector<FakePeer>& peers() const { return options_.peers; }
+  int peers() const { return options_.peers; }
 
   void violation(std::string text);
   /// A violation by work that runs: every later call fails, as after an illegal address in CUDA.

@@ -46,21 +46,13 @@ class FakeNcclWorld {
   std::shared_ptr<NcclWorld> world_;
 };
 
-/// Another GPU that the same process sees: of what links say, not to work with.
-struct FakePeer {
-  std::string bus_id;
-  bool access = true;
-  int performance_rank = 0;
-  bool native_atomics = true;
-};
-
 struct FakeGpuOptions {
   std::uint64_t seed = 0;
   /// Each item of work on a stream starts after a random time up to this.
   std::chrono::microseconds longest_delay{0};
   /// A communicator is ready at this poll after all ranks have come.
   int initialisation_polls = 3;
-  std::vector<FakePeer> peers = {};
+  int peers = 0;  ///< other GPUs that the same process sees, after this one
   /// An abort by this rank makes its peers' communicators report ncclRemoteError, as it does where
   /// a network connects them; in a node they are told nothing.
   bool peers_notice_aborts = false;

@@ -29,7 +29,7 @@ bool FakeDevice::has_current() {
 
 cudaError_t FakeDevice::choose(int index) {
   const std::scoped_lock lock(state_.mutex);
-  if (index < 0 || index > number_ + static_cast<int>(options_.peers.size())) {
+  if (index < 0 || index > number_ + options_.peers) {
     return cudaErrorInvalidDevice;
   }
   own_thread().current = index;

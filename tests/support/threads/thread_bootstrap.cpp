@@ -35,10 +35,6 @@ std::shared_ptr<BootstrapRoom> BootstrapRoom::of_host(int host) {
   return room;
 }
 
-std::vector<std::byte> ThreadBootstrap::broadcast(std::span<const std::byte> bytes, int root) {
-  return room_->meet(rank(), bytes)[static_cast<std::size_t>(root)];
-}
-
 std::unique_ptr<Bootstrap> ThreadBootstrap::of_host() {
   const auto& hosts = room_->hosts();
   const int host = hosts[static_cast<std::size_t>(rank())];

@@ -44,8 +44,6 @@ class ThreadBootstrap final : public Bootstrap {
   std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> bytes) override {
     return room_->meet(rank(), bytes);
   }
-  std::vector<std::byte> broadcast(std::span<const std::byte> bytes, int root) override;
-  void barrier() override { room_->meet(rank(), {}); }
   std::unique_ptr<Bootstrap> of_host() override;
 
  private:

@@ -51,24 +51,16 @@ ThreadPath::ThreadPath(const Topology& topology, int rank, NodeControlBlock cont
                        MemoryNodes memory_nodes, const RankDevice& device, const Tracer& trace)
     : control_block_(std::move(control_block)),
       group_(control_block_.local_rank(), control_block_.local_size()) {
-  const PipelineOptions options{.node = topology.node_of(rank),
-                                .nodes = topology.nodes(),
-                                .local_rank = topology.local_rank_of(rank),
-                                .slices = topology.smallest_node(),
-                                .memory_nodes = memory_nodes,
-                                .trace = trace,
-                                .topology = renumbered(topology),
-                                .chunk_bytes = chunk_limit(settings.chunk_size, topology.nodes())};
+  PipelineOptions options = PipelineOptions::of(topology, rank);
+  options.memory_nodes = memory_nodes;
+  options.trace = trace;
+  options.chunk_bytes = chunk_limit(settings.chunk_size, topology.nodes());
   if (options.nodes > 1 && options.local_rank < options.slices) {
     cross_.emplace(*wires.meetings[static_cast<std::size_t>(options.local_rank)], options.node);
   }
   if (options.nodes > 1 && options.local_rank == 0) link_.emplace(wires.leaders, options.node);
-  const LocalGroups locals{.memory = &group_,
-                           .device = device.group,
-                           .device_exchange = device.exchange,
-                           .device_spans_nodes = device.spans_nodes};
-  const CrossGroups crosses{.memory = cross_ ? &*cross_ : nullptr, .device = device.cross};
-  pipeline_.emplace(options, control_block_, memory, locals, crosses);
+  pipeline_.emplace(options, control_block_, memory, group_, cross_ ? &*cross_ : nullptr,
+                    DeviceGroups{device.group, device.exchange, device.cross, device.spans_nodes});
 }
 
 MemoryNodes thread_memory_nodes(const Topology& world, const Topology& set,
