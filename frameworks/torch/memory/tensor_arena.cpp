@@ -73,9 +73,11 @@ std::uintptr_t address(const void* data) {
 /// may outlive the context, and it must outlive them. Thread rule: any thread.
 class TensorArena {
  public:
-  /// `limit`: bytes of all segments. Throws what hora::Buffer throws where the first segment, which
-  /// is at most as long, cannot be had; the context goes on.
-  TensorArena(const Context& context, std::size_t limit) : limit_(limit) {
+  /// `limit`: bytes of all segments. `its_older`: the arena of the context before, of which tensors
+  /// may still live. Throws what hora::Buffer throws where the first segment, which is at most as
+  /// long, cannot be had; the context goes on.
+  TensorArena(const Context& context, std::size_t limit, TensorArena* its_older)
+      : older(its_older), limit_(limit) {
     const LockGuard lock(mutex_);
     add_segment(context, std::min(kFirstSegment, limit));
     context_ = Access::context(engine_of(context));  // last: unwinding, it would end the job
@@ -136,6 +138,8 @@ class TensorArena {
     unused = unused_segments();
   }
 
+  TensorArena* const older;
+
  private:
   struct Use {
     ArenaBlocks::Block block;
@@ -148,24 +152,16 @@ class TensorArena {
     // A quarter of what there is: few segments, and little of them unused.
     const std::size_t length =
         std::min(std::max({wanted, bytes_ / 4, kFirstSegment}), limit_ - bytes_);
-    std::string why;
-    if (try_to_add(length, why) || (wanted < length && try_to_add(wanted, why))) return true;
-    full_ = true;
-    if (!why.empty()) {
+    try {
+      add_segment(*context_, length);
+      return true;
+    } catch (const Error& error) {
+      full_ = true;
+      if (error.code() == ErrorCode::shut_down) return false;
       log_warning("tensor arena: it stays at " + std::to_string(bytes_ >> 20) +
                   " MiB, and further tensors are copied to be averaged (HORA_TENSOR_ARENA_LIMIT is "
                   "larger than what there is): " +
-                  why);
-    }
-    return false;
-  }
-
-  bool try_to_add(std::size_t bytes, std::string& why) HORA_REQUIRES(mutex_) {
-    try {
-      add_segment(*context_, bytes);
-      return true;
-    } catch (const Error& error) {
-      why = error.code() == ErrorCode::shut_down ? "" : error.what();
+                  error.what());
       return false;
     }
   }
@@ -200,45 +196,9 @@ class TensorArena {
   std::atomic<std::uintptr_t> highest_{0};
 };
 
-/// Up to LibTorch 2.2 c10::Allocator::allocate() is const, from then on it is not; copy_data() came
-/// with 2.2. `Interface`: c10::Allocator.
-template <class Interface, class Allocate>
-class C10AllocatorOf;
-
-template <class Interface>
-class C10AllocatorOf<Interface, c10::DataPtr (Interface::*)(std::size_t) const> : public Interface {
- public:
-  c10::DataPtr allocate(std::size_t bytes) const final { return take(bytes); }
-
- protected:
-  virtual c10::DataPtr take(std::size_t bytes) const = 0;
-};
-
-template <class Interface>
-class C10AllocatorOf<Interface, c10::DataPtr (Interface::*)(std::size_t)> : public Interface {
- public:
-  c10::DataPtr allocate(std::size_t bytes) final { return take(bytes); }
-  void copy_data(void* target, const void* source, std::size_t bytes) const final {
-    std::memcpy(target, source, bytes);
-  }
-
- protected:
-  virtual c10::DataPtr take(std::size_t bytes) const = 0;
-};
-
-using C10Allocator = C10AllocatorOf<c10::Allocator, decltype(&c10::Allocator::allocate)>;
-
-/// One for each context that has had one: tensors of earlier ones may still live.
-struct ArenaNode {
-  ArenaNode(const Context& context, std::size_t limit, ArenaNode* its_older)
-      : arena(context, limit), older(its_older) {}
-  TensorArena arena;
-  ArenaNode* const older;
-};
-
 /// The process's; never destroyed, for tensors may be freed by destructors of static objects.
 struct Arenas {
-  std::atomic<ArenaNode*> newest{nullptr};
+  std::atomic<TensorArena*> newest{nullptr};
   Mutex start_mutex;
   std::atomic<bool> started{false};    ///< by the context that there is, with an arena or without
   std::atomic<bool> open{false};       ///< the newest one
@@ -254,25 +214,28 @@ Arenas& arenas() {
 /// Frees arena blocks, and those of the allocator before.
 void free_block(void* data) {
   const Arenas& all = arenas();
-  for (ArenaNode* node = all.newest; node != nullptr; node = node->older) {
-    if (all.is_child) {
-      if (node->arena.spans(data)) return;
-    } else if (node->arena.release(data)) {
-      return;
-    }
+  for (TensorArena* arena = all.newest; arena != nullptr; arena = arena->older) {
+    if (all.is_child ? arena->spans(data) : arena->release(data)) return;
   }
   all.previous->raw_deleter()(data);
 }
 
-class ArenaAllocator final : public C10Allocator {
+/// allocate() is const up to LibTorch 2.2, from then on it is not; copy_data() came with 2.2. So
+/// nothing is marked `override`.
+class ArenaAllocator final : public c10::Allocator {
  public:
-  c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
+  c10::DataPtr allocate(std::size_t bytes) const { return take(bytes); }       // NOLINT
+  c10::DataPtr allocate(std::size_t bytes) { return take(bytes); }             // NOLINT
+  void copy_data(void* target, const void* source, std::size_t bytes) const {  // NOLINT
+    std::memcpy(target, source, bytes);
+  }
+  c10::DeleterFnPtr raw_deleter() const { return &free_block; }  // NOLINT
 
- protected:
-  c10::DataPtr take(std::size_t bytes) const override {
+ private:
+  static c10::DataPtr take(std::size_t bytes) {
     const Arenas& all = arenas();
     if (bytes >= kLeastBytes && all.open && !all.is_child) {
-      if (void* const data = all.newest.load()->arena.allocate(bytes)) {
+      if (void* const data = all.newest.load()->allocate(bytes)) {
         return {data, data, &free_block, c10::Device(c10::DeviceType::CPU)};
       }
     }
@@ -282,8 +245,6 @@ class ArenaAllocator final : public C10Allocator {
   }
 };
 
-constexpr std::uint8_t kPriority = 10;
-
 /// False where the program's own allocator has a higher one.
 bool take_over() {
   Arenas& all = arenas();
@@ -292,16 +253,9 @@ bool take_over() {
   if (previous->raw_deleter() == nullptr) return false;
   all.previous = previous;
   static auto& allocator = *new ArenaAllocator;
-  c10::SetAllocator(c10::kCPU, &allocator, kPriority);
+  c10::SetAllocator(c10::kCPU, &allocator, /*priority=*/10);
   ::pthread_atfork(nullptr, nullptr, [] { arenas().is_child = true; });
   return c10::GetAllocator(c10::kCPU) == &allocator;
-}
-
-/// Bytes; without a setting half of the host's memory, divided among its ranks.
-std::size_t limit_for(const Context& context) {
-  const std::size_t setting = context.settings().tensor_arena_limit;
-  const auto ranks = static_cast<std::size_t>(context.local_size());
-  return setting != 0 ? setting : memory_of_host() / 2 / ranks;
 }
 
 void open_arena(const Context& context) {
@@ -312,7 +266,11 @@ void open_arena(const Context& context) {
   };
   try {
     if (!take_over()) return warn("the program has a CPU allocator of its own (c10::SetAllocator)");
-    all.newest = new ArenaNode(context, limit_for(context), all.newest);
+    // Without a setting half of the host's memory, divided among its ranks.
+    const std::size_t setting = context.settings().tensor_arena_limit;
+    const auto ranks = static_cast<std::size_t>(context.local_size());
+    const std::size_t limit = setting != 0 ? setting : memory_of_host() / 2 / ranks;
+    all.newest = new TensorArena(context, limit, all.newest);
     all.open = true;
   } catch (const Error& error) {
     warn(error.what());
@@ -323,7 +281,7 @@ void open_arena(const Context& context) {
 
 bool in_tensor_arena(const void* data) {
   const Arenas& all = arenas();
-  return all.open && !all.is_child && all.newest.load()->arena.holds(data);
+  return all.open && !all.is_child && all.newest.load()->holds(data);
 }
 
 bool wants_tensor_arena(const Context& context) {
@@ -339,7 +297,7 @@ void start_tensor_arena(const Context& context) {
   if (all.started) return;
   Access::at_shutdown(context, [] {
     Arenas& its = arenas();
-    if (its.open.exchange(false)) its.newest.load()->arena.close();
+    if (its.open.exchange(false)) its.newest.load()->close();
     its.started = false;
   });
   if (wants_tensor_arena(context)) open_arena(context);

@@ -1,7 +1,7 @@
 /// How the scale of the loss grows and backs off. Pure.
 #pragma once
 
-#include <hora/torch/grad_scaler_options.h>
+#include <hora/torch/grad_scaler.h>
 
 #include <string>
 

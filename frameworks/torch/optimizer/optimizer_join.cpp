@@ -1,5 +1,5 @@
 // DistributedOptimizer::join(), of one optimizer or of several at once.
-#include <hora/torch/objects.h>
+#include <hora/torch/collectives.h>
 
 #include <algorithm>
 #include <array>

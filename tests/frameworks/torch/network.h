@@ -1,6 +1,7 @@
-/// A small network without BatchNorm, and the batches that the ranks share.
+/// A small network without BatchNorm, the batches that the ranks share, and tensors compared.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <hora/torch.h>
 
 #include <cstdint>
@@ -58,6 +59,16 @@ double mean_over_ranks(const Context& world, F f) {
   double sum = 0.0;
   for (int rank = 0; rank < world.size(); ++rank) sum += f(rank);
   return sum / world.size();
+}
+
+/// Expects the same types and, element by element, bits.
+inline void expect_equal(const std::vector<torch::Tensor>& actual,
+                         const std::vector<torch::Tensor>& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_EQ(actual[i].scalar_type(), expected[i].scalar_type()) << i;
+    EXPECT_TRUE(torch::equal(actual[i], expected[i])) << i;
+  }
 }
 
 }  // namespace hora::internal::test

@@ -314,20 +314,16 @@ TEST_F(CheckpointTest, PartsAreAddedOnceAndBefore) {
   refuse(ErrorCode::invalid_argument, "a/b", "without '/'");
   refuse(ErrorCode::invalid_argument, "", "without '/'");
   refuse(ErrorCode::invalid_argument, "ranks", "\"ranks\"");
+  expect_error(ErrorCode::invalid_argument, HasSubstr("step -1 of epoch 0; expected 0 or more"),
+               [&] { checkpoint.save({.step = -1}); });
+  expect_error(ErrorCode::invalid_argument, HasSubstr("step 1 of epoch -2"),
+               [&] { checkpoint.save({.step = 1, .epoch = -2}); });
   save(checkpoint, 1);
   refuse(ErrorCode::invalid_use, "late", "after save() or load()");
   expect_error(ErrorCode::invalid_argument, HasSubstr("no name"), [&] { Checkpoint(world_, {}); });
   expect_error(ErrorCode::invalid_argument, HasSubstr("the timeout is 0 ms"), [&] {
     Checkpoint(world_, {.folder = "a", .timeout = std::chrono::milliseconds(0)});
   });
-}
-
-TEST_F(CheckpointTest, PositionsAreNotNegative) {
-  Checkpoint checkpoint = checkpoint_in(folder_.path());
-  expect_error(ErrorCode::invalid_argument, HasSubstr("step -1 of epoch 0; expected 0 or more"),
-               [&] { checkpoint.save({.step = -1}); });
-  expect_error(ErrorCode::invalid_argument, HasSubstr("step 1 of epoch -2"),
-               [&] { checkpoint.save({.step = 1, .epoch = -2}); });
 }
 
 TEST_F(CheckpointTest, SavesBetweenTwoStepsOfItsOptimizers) {

@@ -1,8 +1,7 @@
 // A training that is resumed has the bits of one that never stopped.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <hora/torch/power_sgd.h>
-#include <hora/torch/top_k.h>
+#include <hora/torch/gradient_hook.h>
 #include <mpi.h>
 
 #include <algorithm>

@@ -1,11 +1,11 @@
 // Collectives on several tensors under one handle.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <hora/torch/groups.h>
+#include <hora/torch/collectives.h>
 
 #include <vector>
 
-#include "tests/frameworks/torch/expect_equal.h"
+#include "tests/frameworks/torch/network.h"
 #include "tests/frameworks/torch/process_sets.h"
 #include "tests/support/expect_error.h"
 
@@ -108,22 +108,6 @@ TEST(TensorGroup, AllreduceAndBroadcastInAProcessSet) {
   barrier(world);
 }
 
-TEST(TensorGroup, ReduceScatterOfSumsAveragesAndScales) {
-  const Context world = init();
-  const double size = world.size();
-  const auto expect = [&](const ReduceScatterOptions& options, double factor) {
-    const auto own = grouped_reduce_scatter(world, mixed(1.0, 2 * world.size()), options);
-    const auto ones = mixed(1.0, 2);
-    ASSERT_EQ(own.size(), ones.size());
-    for (std::size_t i = 0; i < own.size(); ++i) {
-      EXPECT_TRUE(torch::allclose(own[i], ones[i] * factor)) << i;
-    }
-  };
-  expect({.op = ReduceOp::sum}, size);
-  expect({}, 1.0);
-  expect({.op = ReduceOp::sum, .prescale = 0.5, .postscale = 3.0}, 1.5 * size);
-}
-
 TEST(TensorGroup, AllgatherOfRowsThatDifferByRank) {
   const Context world = init();
   const std::int64_t own = world.rank() + 1;
@@ -145,18 +129,6 @@ TEST(TensorGroup, WhereOneMemberDiffersItIsTheSameErrorOnEveryRank) {
                  [&] { grouped_allreduce(world, tensors, {.name = "g"}); });
     expect_equal(grouped_allreduce(world, mixed(1.0), {.name = "g"}), mixed(1.0));
   }
-}
-
-TEST(TensorGroup, AllgatherAndReduceScatterInAProcessSet) {
-  const Context world = init();
-  const ParitySet set(world);
-  const auto members = static_cast<std::int64_t>(set.members.size());
-  expect_equal(grouped_allgather(world, mixed(3.0, 2), {.name = "g", .process_set = set.id}),
-               {torch::full({2 * members}, 3.0), torch::full({2 * members, 2}, 4.0, torch::kDouble),
-                torch::full({2 * members, 2}, 5.0)});
-  expect_equal(grouped_reduce_scatter(world, mixed(3.0, 2 * members), {.process_set = set.id}),
-               mixed(3.0, 2));
-  barrier(world);
 }
 
 TEST(TensorGroup, OneHandleForAll) {

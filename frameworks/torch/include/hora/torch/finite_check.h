@@ -55,17 +55,12 @@ struct NonFinite {
 };
 
 /// Looks at each gradient of this rank when backward has computed it, before it is added up,
-/// averaged or compressed; check() sends 8 bytes. Works beside a DistributedOptimizer with any
-/// options, or without. On a GPU check() waits for the device, as loss.item() does.
+/// averaged or compressed; check() sends 8 bytes, and waits for a GPU. Works beside a
+/// DistributedOptimizer, or without. Not found are sums of finite gradients that overflow.
 ///
-/// zero_grad() of each optimizer, on every rank, discards a found step. BatchNorm's averages have
-/// changed, and a hook's error memory on a GPU. Not found are sums of finite gradients that
-/// overflow, and the results of hooks registered later.
-///
-/// Collective: constructed with the same options and names on every rank of the set, else all throw
-/// the same Error(mismatch). The context must outlive it and stay where it is. Parameters that
-/// become trainable are looked at after the next check(). Thread rule: one thread at a time, not
-/// during backward().
+/// Collective: the same options and names on every rank of the set, else all throw the same
+/// Error(mismatch). The context must outlive it. Parameters that become trainable are looked at
+/// after the next check(). Thread rule: one thread at a time, not during backward().
 class FiniteCheck {
  public:
   FiniteCheck(const Context& context,
