@@ -212,7 +212,7 @@ void broadcast_optimizer_state(const Context& context, torch::optim::Optimizer& 
   if (sends) {
     try {
       fill_image(image, state_of(optimizer, pieces));
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       fill_image(image, NamedTensors(), {{kProblem, error.what()}});  // for all ranks
     }
   }

@@ -12,7 +12,6 @@
 #include <variant>
 
 #include "core/base/text.h"
-#include "frameworks/torch/memory/tensor_arena.h"
 #include "frameworks/torch/tensor_view.h"
 #include "frameworks/torch/wire_type.h"
 

@@ -1,5 +1,6 @@
 // PowerSGD and top-k: other ways to average buckets of gradients.
 #include <ATen/CPUGeneratorImpl.h>
+#include <c10/util/accumulate.h>
 #include <hora/torch/collectives.h>
 #include <hora/torch/gradient_hook.h>
 #include <torch/torch.h>
@@ -8,7 +9,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <set>
 
 #include "frameworks/torch/tensor_view.h"
 
@@ -58,17 +58,11 @@ struct Joint {
 };
 
 Joint make_joint(const std::vector<std::vector<std::int64_t>>& shapes, const at::Tensor& like) {
-  std::vector<std::int64_t> begins;
-  std::int64_t length = 0;
-  for (const auto& shape : shapes) {
-    begins.push_back(length);
-    length += c10::multiply_integers(shape);
-  }
-  Joint joint{at::zeros({length}, like.options().dtype(at::kFloat)), {}};
-  for (std::size_t i = 0; i < shapes.size(); ++i) {
-    joint.each.push_back(
-        joint.all.narrow(0, begins[i], c10::multiply_integers(shapes[i])).view(shapes[i]));
-  }
+  std::vector<std::int64_t> lengths;
+  for (const auto& shape : shapes) lengths.push_back(c10::multiply_integers(shape));
+  Joint joint{at::zeros({c10::sum_integers(lengths)}, like.options().dtype(at::kFloat)), {}};
+  joint.each = joint.all.split_with_sizes(lengths);
+  for (std::size_t i = 0; i < shapes.size(); ++i) joint.each[i] = joint.each[i].view(shapes[i]);
   return joint;
 }
 
@@ -128,24 +122,27 @@ struct PowerSgd::State {
     return bucket;
   }
 
+  /// Takes what was loaded for the bucket, if all of it fits.
   void take_loaded(const std::string& number, BucketState& bucket,
-                   const std::vector<at::Tensor>& gradients) const {
+                   const std::vector<at::Tensor>& gradients) {
     const torch::Tensor* const step = loaded.find(number + "/step");
-    if (!step) return;
-    for (const Matrix& matrix : bucket.matrices) {
-      const std::string prefix = matrix.prefix(number);
-      const torch::Tensor* const q = loaded.find(prefix + "/q");
-      const torch::Tensor* const error = loaded.find(prefix + "/error");
-      if (!q || q->sizes() != matrix.q.sizes()) return;
-      if (error && error->sizes() != gradients[matrix.gradient].sizes()) return;
+    const bool fits = std::ranges::all_of(bucket.matrices, [&](const Matrix& matrix) {
+      const torch::Tensor* const q = loaded.find(matrix.prefix(number) + "/q");
+      const torch::Tensor* const error = loaded.find(matrix.prefix(number) + "/error");
+      return q && q->sizes() == matrix.q.sizes() &&
+             (!error || error->sizes() == gradients[matrix.gradient].sizes());
+    });
+    if (step && fits) {
+      bucket.step = step->item<int>();
+      for (Matrix& matrix : bucket.matrices) {
+        const at::Device device = matrix.q.device();
+        matrix.q = loaded[matrix.prefix(number) + "/q"].to(device);
+        const torch::Tensor* const error = loaded.find(matrix.prefix(number) + "/error");
+        if (error) matrix.error = error->to(device);
+      }
     }
-    bucket.step = step->item<int>();
-    for (Matrix& matrix : bucket.matrices) {
-      const std::string prefix = matrix.prefix(number);
-      const at::Device device = matrix.q.device();
-      matrix.q = loaded[prefix + "/q"].to(device);
-      if (const torch::Tensor* error = loaded.find(prefix + "/error"))
-        matrix.error = error->to(device);
+    for (const std::string& key : loaded.keys()) {
+      if (key.starts_with(number + "/")) loaded.erase(key);
     }
   }
 
@@ -241,21 +238,13 @@ bool PowerSgd::proceed(const GradientBucketView& view) {
 }
 
 NamedState PowerSgd::state() const {
-  NamedState state;
-  std::set<std::string> begun;
+  NamedState state = state_->loaded;
   for (const auto& [name, bucket] : state_->buckets) {
     const std::string number = bucket_number(name);
-    begun.insert(number);
     state.insert(number + "/step", at::scalar_tensor(bucket.step, at::kInt));
     for (const State::Matrix& matrix : bucket.matrices) {
-      const std::string prefix = matrix.prefix(number);
-      state.insert(prefix + "/q", matrix.q);
-      if (matrix.error.defined()) state.insert(prefix + "/error", matrix.error);
-    }
-  }
-  for (const auto& item : state_->loaded) {
-    if (!begun.contains(item.key().substr(0, item.key().find('/')))) {
-      state.insert(item.key(), item.value());
+      state.insert(matrix.prefix(number) + "/q", matrix.q);
+      if (matrix.error.defined()) state.insert(matrix.prefix(number) + "/error", matrix.error);
     }
   }
   return state;

@@ -1,5 +1,3 @@
-#include "frameworks/torch/memory/tensor_arena.h"
-
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <hora/buffer.h>
@@ -12,51 +10,20 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "core/api/internals.h"
 #include "core/base/checked.h"
 #include "core/base/diagnostics.h"
 #include "core/base/sync.h"
+#include "frameworks/torch/tensor_view.h"
+#include "ops/shm/shared_memory.h"
 
 namespace hora::internal {
-
-std::size_t arena_class(std::size_t bytes) {
-  const std::size_t step = std::bit_floor(std::max<std::size_t>(bytes, 1)) / 8;
-  return align_up(bytes, std::max<std::size_t>(step, kAlignment));
-}
-
-std::optional<ArenaBlocks::Block> ArenaBlocks::allocate(std::size_t bytes) {
-  const std::size_t length = arena_class(bytes);
-  std::optional<Block> block;
-  auto& kept = kept_[length];
-  if (!kept.empty()) {
-    block = kept.back();
-    kept.pop_back();
-  } else {
-    block = blocks_.allocate(length);
-    if (!block) {
-      join_kept();
-      block = blocks_.allocate(length);
-    }
-  }
-  if (block) in_use_ += 1;
-  return block;
-}
-
-void ArenaBlocks::release(Block block, std::size_t bytes) {
-  kept_[arena_class(bytes)].push_back(block);
-  in_use_ -= 1;
-}
-
-void ArenaBlocks::join_kept() {
-  for (auto& [length, kept] : kept_) {
-    for (const Block& block : kept) blocks_.release(block);
-    kept.clear();
-  }
-}
-
 namespace {
 
 constexpr std::size_t kFirstSegment = std::size_t{64} << 20;
@@ -68,9 +35,18 @@ std::uintptr_t address(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data);
 }
 
+/// Returns the length of the blocks that serve `bytes` bytes: eight classes from one power of two
+/// to the next, so that at most an eighth is unused and sizes that are nearly equal share blocks.
+std::size_t class_of(std::size_t bytes) {
+  const std::size_t step = std::bit_floor(std::max<std::size_t>(bytes, 1)) / 8;
+  return align_up(bytes, std::max<std::size_t>(step, kAlignment));
+}
+
 /// Grows by segments, each a hora::Buffer, up to its limit or as far as the machine has memory, and
-/// keeps them: memory that was used once causes no page faults when it is used again. Its blocks
-/// may outlive the context, and it must outlive them. Thread rule: any thread.
+/// keeps them: memory that was used once causes no page faults when it is used again. A step of
+/// training frees and wants the same sizes as the step before: a released block is kept as it is
+/// for the next of its class, the one released last first, which is in the cache. Its blocks may
+/// outlive the context, and it must outlive them. Thread rule: any thread.
 class TensorArena {
  public:
   /// `limit`: bytes of all segments. `its_older`: the arena of the context before, of which tensors
@@ -90,11 +66,12 @@ class TensorArena {
   std::byte* allocate(std::size_t bytes) {
     const LockGuard lock(mutex_);
     if (!context_ || Access::has_failed(*context_)) return nullptr;
-    auto block = blocks_.allocate(bytes);
-    if (!block && grow(bytes)) block = blocks_.allocate(bytes);
+    const std::size_t length = class_of(bytes);
+    auto block = take(length);
+    if (!block && grow(length)) block = take(length);
     if (!block) return nullptr;
     std::byte* const data = segments_[block->segment].data() + block->offset;
-    uses_.emplace(data, Use{*block, bytes});
+    uses_.emplace(data, Use{*block, length});
     return data;
   }
 
@@ -108,7 +85,7 @@ class TensorArena {
     if (use == uses_.end()) return false;
     // A dropped handle may leave a collective in flight on this memory.
     if (context_ && std::uncaught_exceptions() > 0) return true;
-    blocks_.release(use->second.block, use->second.bytes);
+    kept_[use->second.length].push_back(use->second.block);
     uses_.erase(use);
     unused = unused_segments();
     return true;
@@ -141,13 +118,29 @@ class TensorArena {
   TensorArena* const older;
 
  private:
+  using Block = BlockAllocator::SegmentBlock;
   struct Use {
-    ArenaBlocks::Block block;
-    std::size_t bytes;
+    Block block;
+    std::size_t length;
   };
 
-  bool grow(std::size_t bytes) HORA_REQUIRES(mutex_) {
-    const std::size_t wanted = arena_class(bytes);
+  std::optional<Block> take(std::size_t length) HORA_REQUIRES(mutex_) {
+    auto& kept = kept_[length];
+    if (!kept.empty()) {
+      const Block block = kept.back();
+      kept.pop_back();
+      return block;
+    }
+    if (const auto block = blocks_.allocate(length)) return block;
+    // Only now kept blocks are joined with their neighbours, and cut anew.
+    for (auto& [each, blocks] : kept_) {
+      for (const Block& block : blocks) blocks_.release(block);
+      blocks.clear();
+    }
+    return blocks_.allocate(length);
+  }
+
+  bool grow(std::size_t wanted) HORA_REQUIRES(mutex_) {
     if (full_ || wanted > limit_ - std::min(bytes_, limit_)) return false;
     // A quarter of what there is: few segments, and little of them unused.
     const std::size_t length =
@@ -168,7 +161,7 @@ class TensorArena {
 
   void add_segment(const Context& context, std::size_t bytes) HORA_REQUIRES(mutex_) {
     const Buffer& segment = segments_.emplace_back(context, bytes);
-    blocks_.add_segment(bytes);
+    blocks_.add_segment(0, bytes);
     bytes_ += bytes;
     lowest_ = std::min(lowest_.load(), address(segment.data()));
     highest_ = std::max(highest_.load(), address(segment.data()) + bytes);
@@ -176,8 +169,9 @@ class TensorArena {
 
   /// The segments, if they are to be given up: by the caller, who has released the lock.
   std::vector<Buffer> unused_segments() HORA_REQUIRES(mutex_) {
-    if (context_ || blocks_.blocks_in_use() != 0) return {};
+    if (context_ || !uses_.empty()) return {};
     blocks_ = {};
+    kept_.clear();
     lowest_ = UINTPTR_MAX;
     highest_ = 0;
     return std::exchange(segments_, {});
@@ -189,7 +183,8 @@ class TensorArena {
   bool full_ HORA_GUARDED_BY(mutex_) = false;               ///< it does not grow any more
   std::size_t bytes_ HORA_GUARDED_BY(mutex_) = 0;
   std::vector<Buffer> segments_ HORA_GUARDED_BY(mutex_);
-  ArenaBlocks blocks_ HORA_GUARDED_BY(mutex_);
+  BlockAllocator blocks_ HORA_GUARDED_BY(mutex_);
+  std::unordered_map<std::size_t, std::vector<Block>> kept_ HORA_GUARDED_BY(mutex_);  ///< by length
   std::unordered_map<const void*, Use> uses_ HORA_GUARDED_BY(mutex_);
   /// All segments lie between them, so that most other addresses need no lock.
   std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX};

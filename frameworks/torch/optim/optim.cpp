@@ -71,11 +71,9 @@ State* state_of(Optimizer& optimizer, const at::Tensor& parameter) {
 }
 
 template <class State>
-State& add_state(Optimizer& optimizer, const at::Tensor& parameter) {
-  auto state = std::make_unique<State>();
-  State& added = *state;
-  optimizer.state()[key_of(parameter)] = std::move(state);
-  return added;
+State* new_state_of(Optimizer& optimizer, const at::Tensor& parameter) {
+  optimizer.state()[key_of(parameter)] = std::make_unique<State>();
+  return state_of<State>(optimizer, parameter);
 }
 
 bool can_update_sgd(Optimizer& optimizer, const SGDOptions& options, const at::Tensor& parameter) {
@@ -97,7 +95,7 @@ ParameterUpdate begin_sgd(Optimizer& optimizer, const SGDOptions& options,
     auto* state = state_of<SGDParamState>(optimizer, parameter);
     step.first = state == nullptr;
     if (step.first) {
-      state = &add_state<SGDParamState>(optimizer, parameter);
+      state = new_state_of<SGDParamState>(optimizer, parameter);
       state->momentum_buffer(at::empty_like(parameter));
     }
     update.memory.state[0] = bytes_of(state->momentum_buffer());
@@ -119,7 +117,7 @@ ParameterUpdate begin_adam(Optimizer& optimizer, const Options& options,
                            const at::Tensor& parameter, bool decoupled) {
   auto* state = state_of<State>(optimizer, parameter);
   if (state == nullptr) {
-    state = &add_state<State>(optimizer, parameter);
+    state = new_state_of<State>(optimizer, parameter);
     state->exp_avg(at::zeros_like(parameter));
     state->exp_avg_sq(at::zeros_like(parameter));
     if (options.amsgrad()) state->max_exp_avg_sq(at::zeros_like(parameter));

@@ -6,7 +6,6 @@
 
 #include "core/api/internals.h"
 #include "core/base/text.h"
-#include "frameworks/torch/memory/tensor_arena.h"
 #include "frameworks/torch/optimizer/optimizer_checks.h"
 #include "frameworks/torch/optimizer/optimizer_implementation.h"
 #include "frameworks/torch/tensor_view.h"

@@ -1,6 +1,5 @@
 #include "frameworks/torch/optimizer/lent_gradients.h"
 
-#include "frameworks/torch/memory/tensor_arena.h"
 #include "frameworks/torch/optimizer/parameter_form.h"
 #include "frameworks/torch/tensor_view.h"
 

@@ -1,6 +1,4 @@
 // LibTorch's tensors in memory that the ranks of a node share.
-#include "frameworks/torch/memory/tensor_arena.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/torch.h>
@@ -17,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "frameworks/torch/tensor_view.h"
 #include "tests/support/child_process.h"
 #include "tests/support/seed.h"
 
@@ -153,23 +152,37 @@ TEST(CpuAllocator, MemoryIsUsedAgainWithoutPageFaults) {
   EXPECT_LT(faults() - before, 100) << "one round has " << 136 * 16 << " pages";
 }
 
-TEST(CpuAllocator, BeyondTheLimitTensorsLieElsewhere) {
-  const Context world = init_with(TensorArenaUse::on, 8 << 20);
-  const auto fits = torch::ones({1 << 20});
-  const auto beyond = torch::ones({1 << 21});
-  EXPECT_TRUE(is_shared(fits));
-  EXPECT_FALSE(is_shared(beyond));
-  EXPECT_EQ(beyond.sum().item<float>(), 1 << 21);
-  EXPECT_TRUE(is_shared(torch::ones({kLeast})));
-}
-
-TEST(CpuAllocator, GrowsUpToTheLimit) {
+TEST(CpuAllocator, GrowsUpToItsLimitBeyondWhichTensorsLieElsewhere) {
   const Context world = init_with(TensorArenaUse::on, 160 << 20);
   const auto first = torch::empty({15 << 20});  // 60 MiB
   const auto second = torch::empty({15 << 20});
-  EXPECT_TRUE(is_shared(first));
-  EXPECT_TRUE(is_shared(second));
-  EXPECT_FALSE(is_shared(torch::empty({15 << 20})));
+  EXPECT_TRUE(is_shared(first) && is_shared(second));
+  const auto beyond = torch::ones({15 << 20});
+  EXPECT_FALSE(is_shared(beyond));
+  EXPECT_EQ(beyond.sum().item<float>(), 15 << 20);
+  EXPECT_TRUE(is_shared(torch::ones({kLeast})));
+}
+
+TEST(CpuAllocator, TensorsOfRandomSizesKeepTheirValues) {
+  const Context world = init_with(TensorArenaUse::on, 16 << 20);
+  std::mt19937_64 random = generator();
+  std::vector<torch::Tensor> used;
+  int shared = 0, elsewhere = 0;
+  for (int round = 0; round < 500; ++round) {
+    if (used.empty() || random() % 5 < 3) {
+      const auto count = static_cast<std::int64_t>(kLeast + random() % (8 * kLeast));
+      used.push_back(torch::full({count}, round));
+      EXPECT_TRUE(is_aligned(used.back()));
+      ++(is_shared(used.back()) ? shared : elsewhere);
+    } else {
+      std::swap(used[random() % used.size()], used.back());
+      EXPECT_TRUE(used.back().eq(used.back()[0]).all().item<bool>());
+      used.pop_back();
+    }
+  }
+  for (const auto& tensor : used) EXPECT_TRUE(tensor.eq(tensor[0]).all().item<bool>());
+  EXPECT_GT(shared, 0);
+  EXPECT_GT(elsewhere, 0) << "it was full now and then";
 }
 
 TEST(CpuAllocator, WithoutItsFirstSegmentTensorsAreCopied) {
@@ -273,77 +286,6 @@ TEST(CpuAllocator, AForkedChildReadsTensorsAndWritesToNone) {
   EXPECT_TRUE(is_shared(torch::ones({kLeast})));
   allreduce_(world, tensor, {.name = "after"});
   EXPECT_TRUE(tensor.eq(1.0F).all().item<bool>());
-}
-
-constexpr std::size_t kKiB = 1 << 10;
-
-TEST(ArenaClass, IsAtMostAnEighthLongerAndAMultipleOf64) {
-  EXPECT_EQ(arena_class(64 * kKiB), 64 * kKiB);
-  EXPECT_EQ(arena_class(64 * kKiB + 1), 72 * kKiB);
-  EXPECT_EQ(arena_class(72 * kKiB), 72 * kKiB);
-  EXPECT_EQ(arena_class(1), 64u);
-  std::mt19937_64 random = generator();
-  for (int i = 0; i < 1000; ++i) {
-    const std::size_t bytes = 512 + (random() >> (random() % 40 + 24));
-    const std::size_t length = arena_class(bytes);
-    EXPECT_GE(length, bytes);
-    EXPECT_LE(length - bytes, bytes / 8) << bytes;
-    EXPECT_EQ(length % 64, 0u);
-    EXPECT_EQ(arena_class(length), length) << "a class is its own";
-  }
-}
-
-TEST(ArenaBlocks, TheBlockReleasedLastServesTheNextOfItsClass) {
-  ArenaBlocks blocks;
-  EXPECT_FALSE(blocks.allocate(100));
-  blocks.add_segment(1000 * kKiB);
-  const auto a = blocks.allocate(100 * kKiB);
-  const auto b = blocks.allocate(100 * kKiB);
-  ASSERT_TRUE(a && b);
-  EXPECT_EQ(blocks.blocks_in_use(), 2u);
-  blocks.release(*a, 100 * kKiB);
-  blocks.release(*b, 100 * kKiB);
-  EXPECT_EQ(blocks.blocks_in_use(), 0u);
-  EXPECT_EQ(blocks.allocate(99 * kKiB), b) << "99 KiB are of the same class";
-  EXPECT_EQ(blocks.allocate(100 * kKiB), a);
-}
-
-TEST(ArenaBlocks, RandomBlocksNeverOverlap) {
-  std::mt19937_64 random = generator();
-  ArenaBlocks blocks;
-  blocks.add_segment(4096 * kKiB);
-  blocks.add_segment(1024 * kKiB);
-  struct Used {
-    ArenaBlocks::Block block;
-    std::size_t bytes;
-  };
-  std::vector<Used> used;
-  const auto overlap = [](const Used& a, const Used& b) {
-    return a.block.segment == b.block.segment && a.block.offset < b.block.offset + b.bytes &&
-           b.block.offset < a.block.offset + a.bytes;
-  };
-  std::size_t refused = 0;
-  for (int round = 0; round < 5000; ++round) {
-    if (used.empty() || random() % 5 < 3) {
-      const std::size_t bytes = 1 + random() % (200 * kKiB);
-      const auto block = blocks.allocate(bytes);
-      if (!block) {
-        refused += 1;
-        continue;
-      }
-      const Used now{*block, bytes};
-      EXPECT_EQ(block->offset % 64, 0u);
-      EXPECT_LE(block->offset + bytes, (block->segment == 0 ? 4096u : 1024u) * kKiB);
-      for (const Used& other : used) ASSERT_FALSE(overlap(now, other));
-      used.push_back(now);
-    } else {
-      const std::size_t which = random() % used.size();
-      blocks.release(used[which].block, used[which].bytes);
-      used.erase(used.begin() + static_cast<std::ptrdiff_t>(which));
-    }
-    ASSERT_EQ(blocks.blocks_in_use(), used.size());
-  }
-  EXPECT_GT(refused, 0u) << "it was full now and then";
 }
 
 }  // namespace

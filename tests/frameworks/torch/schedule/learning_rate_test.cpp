@@ -119,21 +119,22 @@ TEST(LearningRateSchedule, ADistributedOptimizerStepsWithTheRate) {
 }
 
 TEST(LearningRateSchedule, RefusesOptionsOutOfRange) {
-  const auto expect_refused = [](const std::string& text, const LearningRateOptions& options,
-                                 std::int64_t steps = 10) {
+  constexpr auto cosine = LearningRateDecay::cosine;
+  const std::pair<const char*, LearningRateOptions> cases[] = {
+      {"rate is nan", {.rate = std::nan("")}},
+      {"rate is -1", {.rate = -1.0}},
+      {"warmup_start is 0.2", {.rate = 0.1, .warmup_start = 0.2}},
+      {"warmup_epochs is -1", {.warmup_epochs = -1}},
+      {"decay_epochs is 0", {.decay_epochs = 0}},
+      {"decay_factor is 2", {.decay_factor = 2}},
+      {"epochs is 5", {.warmup_epochs = 5, .decay = cosine, .epochs = 5}},
+      {"final_rate is 1", {.decay = cosine, .final_rate = 1}}};
+  for (const auto& [text, options] : cases) {
     expect_error(ErrorCode::invalid_argument, HasSubstr(text),
-                 [&] { LearningRateSchedule(options, steps); });
-  };
-  expect_refused("steps_per_epoch is 0", kOptions, 0);
-  expect_refused("rate is nan", {.rate = std::nan("")});
-  expect_refused("rate is -1", {.rate = -1.0});
-  expect_refused("warmup_start is 0.2", {.rate = 0.1, .warmup_start = 0.2});
-  expect_refused("warmup_epochs is -1", {.warmup_epochs = -1});
-  expect_refused("decay_epochs is 0", {.decay_epochs = 0});
-  expect_refused("decay_factor is 2", {.decay_factor = 2});
-  expect_refused("epochs is 5",
-                 {.warmup_epochs = 5, .decay = LearningRateDecay::cosine, .epochs = 5});
-  expect_refused("final_rate is 1", {.decay = LearningRateDecay::cosine, .final_rate = 1});
+                 [&, &options = options] { LearningRateSchedule(options, 10); });
+  }
+  expect_error(ErrorCode::invalid_argument, HasSubstr("steps_per_epoch is 0"),
+               [] { LearningRateSchedule(kOptions, 0); });
 }
 
 }  // namespace

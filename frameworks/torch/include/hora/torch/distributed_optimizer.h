@@ -9,21 +9,10 @@
 ///     }
 #pragma once
 
-#include <hora/collectives.h>
-#include <hora/context.h>
-#include <hora/export.h>
-#include <hora/torch/compression.h>
-#include <torch/optim/optimizer.h>
-#include <torch/ordered_dict.h>
-#include <torch/types.h>
+#include <hora/torch/collectives.h>
 
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace hora::internal {
 class OptimizerImplementation;

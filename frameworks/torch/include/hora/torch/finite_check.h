@@ -3,26 +3,15 @@
 ///     hora::FiniteCheck finite(world, model->named_parameters(),
 ///                              {.policy = hora::NonFinitePolicy::skip});
 ///     for (auto& batch : *loader) {
-///       optimizer.zero_grad();
 ///       const torch::Tensor loss = loss_of(model, batch);
 ///       loss.backward();
-///       if (const auto found = finite.check(loss)) {   // the same on every rank
-///         if (world.rank() == 0) std::cerr << "step left out: " << found->text() << '\n';
-///         optimizer.zero_grad();                       // on every rank: discards the gradients
-///         continue;
-///       }
-///       optimizer.step();
+///       if (!finite.check(loss)) optimizer.step();   // the same on every rank
+///       optimizer.zero_grad();                       // or discards the gradients
 ///     }
 #pragma once
 
-#include <hora/context.h>
-#include <hora/export.h>
-#include <hora/types.h>
-#include <torch/ordered_dict.h>
-#include <torch/types.h>
+#include <hora/torch/collectives.h>
 
-#include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -72,7 +61,6 @@ class FiniteCheck {
 
   /// Between a step's last backward() and step(): returns the finding of any rank since the last
   /// check(), if any. `loss`: floating-point, any shape; undefined: gradients alone. Collective.
-  /// Throws by `policy`, naming rank and tensor, and what allreduce() throws.
   std::optional<NonFinite> check(const torch::Tensor& loss);
 
  private:

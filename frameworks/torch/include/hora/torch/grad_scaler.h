@@ -42,8 +42,7 @@ struct GradScalerState {
 ///     }
 ///
 /// `.grad` holds divided averages after unscale_(), step() or synchronize(): clip between
-/// unscale_() and step(). Optimizers of one loss share one: all step or none. Gradients above
-/// 1e38 / ranks (float32, bfloat16) count as not finite: averaging could overflow.
+/// unscale_() and step(). Gradients above 1e38 / ranks (float32, bfloat16) count as not finite.
 ///
 /// Collective: the same options on every rank, else all throw the same Error(mismatch). The
 /// optimizers must outlive it (they may be moved), and have one GradScaler at a time. Thread rule:
@@ -53,8 +52,8 @@ class GradScaler {
   /// Throws Error(invalid_argument) for options out of range, Error(invalid_use) between backward()
   /// and step(), and for an optimizer that has one.
   explicit GradScaler(DistributedOptimizer& optimizer, const GradScalerOptions& options = {});
-  /// In the same order on every rank. Throws Error(invalid_argument), too, for none, a null
-  /// pointer, or several process sets.
+  /// For optimizers of one loss, in the same order on every rank: all step or none. Throws
+  /// Error(invalid_argument), too, for none, a null pointer, or several process sets.
   explicit GradScaler(const std::vector<DistributedOptimizer*>& optimizers,
                       const GradScalerOptions& options = {});
   ~GradScaler();

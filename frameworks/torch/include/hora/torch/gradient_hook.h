@@ -1,34 +1,12 @@
-/// Other algorithms to average buckets of gradients: PowerSgd, TopK, or one of your own, such as
-/// this one, which is as without.
+/// Other algorithms to average buckets of gradients: PowerSgd, TopK, or one of your own.
 ///
-///     struct Plain : hora::GradientHook {
-///       std::map<std::string, hora::TensorHandle> handles;
-///       void begin(const hora::GradientBucketView& bucket) override {
-///         handles[bucket.name] =
-///             hora::allreduce_async_(bucket.context, bucket.values,
-///                                    {.name = bucket.name, .process_set = bucket.process_set});
-///       }
-///       bool proceed(const hora::GradientBucketView& bucket) override {
-///         handles[bucket.name].wait();
-///         return true;
-///       }
-///       std::string describe() const override { return "Plain"; }
-///     };
 ///     hora::DistributedOptimizer optimizer(world, sgd, model->named_parameters(),
-///                                          {.hook = std::make_shared<Plain>()});
+///                                          {.hook = std::make_shared<hora::PowerSgd>()});
 #pragma once
 
-#include <c10/util/Exception.h>  // for ordered_dict.h, which lacks it
-#include <hora/collectives.h>
-#include <hora/context.h>
-#include <hora/export.h>
-#include <torch/ordered_dict.h>
-#include <torch/types.h>
+#include <hora/torch/collectives.h>
 
-#include <cstdint>
-#include <memory>
 #include <string>
-#include <vector>
 
 namespace hora::internal {
 class OptimizerImplementation;
@@ -36,13 +14,15 @@ class OptimizerImplementation;
 
 namespace HORA_EXPORT hora {
 
+/// A bucket to be averaged: without a hook by
+/// allreduce_async_(context, values, {.name = name, .process_set = process_set}).
 struct GradientBucketView {
   const Context& context;
   ProcessSet process_set = kWorld;
   /// Distinguishes buckets of the optimizer; prefix of names of the hook's collectives.
   std::string name;
-  /// One a parameter, with its shape and strides, views of `values`, in the type of Compression, on
-  /// one device. One that this rank does not have is all zeros.
+  /// One a parameter, with its shape and strides, views of `values`, on one device. One that this
+  /// rank does not have is all zeros.
   std::vector<torch::Tensor> gradients;
   /// One dimension, with padding between, which is zero and must stay so.
   torch::Tensor values;
@@ -56,8 +36,7 @@ class GradientHook {
  public:
   virtual ~GradientHook() = default;
 
-  /// Starts to average, while backward goes on; does not wait. Buckets may begin in different
-  /// orders on ranks and in steps.
+  /// Starts to average; does not wait. Buckets may begin in different orders on ranks.
   virtual void begin(const GradientBucketView& bucket) = 0;
 
   /// Waits for what was started last. True when `gradients` hold the average; false when more has

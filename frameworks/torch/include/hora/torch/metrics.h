@@ -10,14 +10,9 @@
 ///     std::cout << all[1].average();
 #pragma once
 
-#include <hora/context.h>
-#include <hora/export.h>
-#include <hora/types.h>
-#include <torch/types.h>
+#include <hora/torch/collectives.h>
 
-#include <cstdint>
 #include <string>
-#include <vector>
 
 namespace HORA_EXPORT hora {
 

@@ -5,12 +5,10 @@
 ///     hora::SyncBatchNorm layer(world, torch::nn::BatchNormOptions(64));     // or one by one
 #pragma once
 
-#include <hora/export.h>
-#include <hora/hora.h>
+#include <hora/torch/collectives.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 
-#include <cstddef>
 #include <string>
 
 namespace HORA_EXPORT hora {
