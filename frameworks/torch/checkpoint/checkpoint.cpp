@@ -111,14 +111,16 @@ CheckpointPart hook_part(const Context& context, const std::string& name, Gradie
   return part;
 }
 
-/// LibTorch's default generators of this rank, by their devices' names.
-std::map<std::string, at::Generator> generators_of(const Context& context) {
-  std::map<std::string, at::Generator> generators{
-      {"cpu", at::globalContext().defaultGenerator(at::kCPU)}};
-  if (const at::Device device = to_torch(context.device()); device.is_cuda()) {
-    generators.emplace("cuda", at::globalContext().defaultGenerator(device));
-  }
-  return generators;
+/// Calls `f(device's name, generator)` for LibTorch's default generators of this rank, locked.
+template <class F>
+void each_generator(const Context& context, const F& f) {
+  const auto call = [&](const char* device, at::Generator generator) {
+    const std::lock_guard lock(generator.mutex());
+    f(device, generator);
+  };
+  call("cpu", at::globalContext().defaultGenerator(at::kCPU));
+  const at::Device device = to_torch(context.device());
+  if (device.is_cuda()) call("cuda", at::globalContext().defaultGenerator(device));
 }
 
 const at::Tensor& value_in(const std::string& part, const Checkpoint::Tensors& tensors) {
@@ -143,22 +145,15 @@ void copy_into(const Checkpoint::Tensors& own, const Checkpoint::Tensors& saved)
   }
 }
 
-/// The entries of all parts of this scope.
-NamedTensors entries_of(std::span<const CheckpointPart> parts, CheckpointScope scope) {
-  NamedTensors entries;
+/// Adds the entries of all parts of this scope, with their names in a file.
+void add_entries(NamedTensors& into, std::span<const CheckpointPart> parts, CheckpointScope scope,
+                 const std::string& prefix = "") {
   for (const CheckpointPart& part : parts) {
     if (part.scope != scope) continue;
     for (const auto& item : part.save()) {
-      entries.insert(part.name + "/" + item.key(), item.value());
+      into.insert(prefix + part.name + "/" + item.key(), item.value());
     }
   }
-  return entries;
-}
-
-/// Adds one rank's entries, with their names in a file.
-void add_entries_of_rank(NamedTensors& into, int rank, const NamedTensors& entries) {
-  const std::string prefix = std::string(kRanks) + std::to_string(rank) + "/";
-  for (const auto& item : entries) into.insert(prefix + item.key(), item.value());
 }
 
 /// Puts a file's entries where they belong. Throws Error(invalid_argument) for a name that is none.
@@ -322,27 +317,22 @@ struct Checkpoint::State {
   bool has(CheckpointScope scope) const {
     return std::ranges::find(parts, scope, &CheckpointPart::scope) != parts.end();
   }
-  /// Whether each rank writes parts of its own.
+  /// Whether ranks have parts of their own, and whether each writes its own.
+  bool has_own() const { return has(CheckpointScope::each_rank) || has(CheckpointScope::shard); }
   bool has_shards() const { return has(CheckpointScope::shard) && !options.per_node; }
-  /// Whether parts are gathered from all ranks.
-  bool has_gathered() const {
-    return has(CheckpointScope::each_rank) || (has(CheckpointScope::shard) && options.per_node);
-  }
 
   void collect() {
     for (const CheckpointPart& part : parts) part.prepare();
-    if (has_gathered()) {
-      NamedTensors own = entries_of(parts, CheckpointScope::each_rank);
-      if (options.per_node) own.update(entries_of(parts, CheckpointScope::shard));
-      fill_image(of_rank, own);
-    }
-    if (has_shards()) {
+    if (has_own()) {
+      const std::string prefix = c10::str(kRanks, context.rank(), '/');
       NamedTensors own;
-      add_entries_of_rank(own, context.rank(), entries_of(parts, CheckpointScope::shard));
-      fill_image(shard_image, own);
+      add_entries(own, parts, CheckpointScope::each_rank, prefix);
+      add_entries(own, parts, CheckpointScope::shard, prefix);
+      fill_image(own_image, own);
     }
     if (!writes_main()) return;
-    shared = entries_of(parts, CheckpointScope::shared);
+    shared = NamedTensors();
+    add_entries(shared, parts, CheckpointScope::shared);
     check_can_fill(shared);
     // As PyTorch's own files say, and some of their readers want.
     if (module != nullptr) fill_image(weights_image, weights_of(*module), {{"format", "pt"}});
@@ -394,7 +384,7 @@ struct Checkpoint::State {
         throw Error(ErrorCode::transport,
                     c10::str("what rank ", rank, " has sent cannot be read: ", contents.error()));
       }
-      add_entries_of_rank(state, static_cast<int>(rank), contents->tensors);
+      state.update(contents->tensors);
     }
     fill_image(state_image, state, {{kPartsKey, nlohmann::json(names_of(parts)).dump()}});
   }
@@ -421,8 +411,8 @@ struct Checkpoint::State {
                                   {"best", best}},
                                  problem);
     std::vector<Bytes> of_ranks;
-    if (has_gathered()) {
-      of_ranks = allgather_object(context, std::span<const std::byte>(of_rank),
+    if (has_own() && !has_shards()) {
+      of_ranks = allgather_object(context, std::span<const std::byte>(own_image),
                                   {.name = "hora.checkpoint.ranks"});
     }
     manifest = header.at("manifest").get<Manifest>();
@@ -445,7 +435,7 @@ struct Checkpoint::State {
     if (has_shards()) {
       Manifest of_shard = manifest;
       of_shard.shard = context.rank();
-      const FileImage image{kStateFile, shard_image};
+      const FileImage image{kStateFile, own_image};
       shard_folder.write(of_shard, {&image, 1}, best, kept);
     }
     if (!writes_main()) return;
@@ -457,40 +447,30 @@ struct Checkpoint::State {
 
   void wait() { exchange({{"parts", nlohmann::json::array()}, {"time", 0}}, ""); }
 
-  /// Reads a file on the part's rank for all. What is wrong with it, the same on every rank.
-  tl::expected<ImageContents, std::string> read_file(const std::string& folder,
-                                                     const FoundPart& part,
-                                                     const ManifestFile& file) const {
-    tl::expected<Bytes, std::string> bytes;
-    if (context.rank() == part.rank) bytes = read_checked(folder + "/" + part.folder, file);
-    barrier(context, {.name = "hora.checkpoint.read", .timeout = options.timeout});
-    const std::string problem =
-        broadcast_object(context, std::string_view(bytes ? "" : bytes.error()),
-                         {.name = "hora.checkpoint.problem", .root = part.rank});
-    if (!problem.empty()) return tl::unexpected(problem);
-    bytes = broadcast_object(context, std::span<const std::byte>(*bytes),
-                             {.name = "hora.checkpoint.file", .root = part.rank});
-    auto contents = contents_of(std::move(*bytes));
-    if (contents) return contents;
-    return tl::unexpected(in_quotes(part.folder + "/" + file.name) + ": " + contents.error());
-  }
-
-  /// Adds what the part holds. What is wrong with it, the same on every rank; empty: nothing.
+  /// Reads the part's files on its rank for all, and adds their contents. Returns what is wrong
+  /// with one, the same on every rank; empty: nothing.
   std::string read(const std::string& folder, const FoundPart& part, Loaded& into) const {
     for (const ManifestFile& file : part.manifest.files) {
-      auto contents = read_file(folder, part, file);
-      if (!contents) return contents.error();
-      if (file.name == kWeightsFile) {
-        into.weights = std::move(contents->tensors);
-      } else if (file.name == kStateFile) {
-        try {
-          take_entries(into.parts, contents->tensors);
-          if (part.manifest.shard < 0) {
-            nlohmann::json::parse(contents->metadata[kPartsKey]).get_to(into.names);
-          }
-        } catch (const std::exception& error) {
-          return in_quotes(part.folder + "/" + file.name) + ": " + error.what();
-        }
+      tl::expected<Bytes, std::string> bytes;
+      if (context.rank() == part.rank) bytes = read_checked(folder + "/" + part.folder, file);
+      barrier(context, {.name = "hora.checkpoint.read", .timeout = options.timeout});
+      const std::string problem =
+          broadcast_object(context, std::string_view(bytes ? "" : bytes.error()),
+                           {.name = "hora.checkpoint.problem", .root = part.rank});
+      if (!problem.empty()) return problem;
+      bytes = broadcast_object(context, std::span<const std::byte>(*bytes),
+                               {.name = "hora.checkpoint.file", .root = part.rank});
+      auto contents = contents_of(std::move(*bytes));
+      const std::string place = in_quotes(part.folder + "/" + file.name) + ": ";
+      if (!contents) return place + contents.error();
+      try {
+        if (file.name == kWeightsFile) into.weights = contents->tensors;
+        if (file.name != kStateFile) continue;
+        take_entries(into.parts, contents->tensors);
+        if (part.manifest.shard >= 0) continue;
+        nlohmann::json::parse(contents->metadata[kPartsKey]).get_to(into.names);
+      } catch (const std::exception& error) {
+        return place + error.what();
       }
     }
     return "";
@@ -605,10 +585,9 @@ struct Checkpoint::State {
   bool begun = false;
 
   NamedTensors shared;
-  Bytes of_rank;  ///< what is gathered, this rank's
+  Bytes own_image;  ///< this rank's own parts
   Bytes weights_image;
   Bytes state_image;
-  Bytes shard_image;
   CheckpointFolder main_folder;
   CheckpointFolder shard_folder;
   std::string complete;     ///< the newest save that all ranks have completely
@@ -665,19 +644,15 @@ void Checkpoint::add_random_state() {
   const Context& context = state_->context;
   const auto save = [&context] {
     Tensors states;
-    for (auto& [device, generator] : generators_of(context)) {
-      const std::lock_guard lock(generator.mutex());
+    each_generator(context, [&](const char* device, const at::Generator& generator) {
       states.insert(device, generator.get_state());
-    }
+    });
     return states;
   };
   const auto load = [&context](const Tensors& states) {
-    for (auto& [device, generator] : generators_of(context)) {
-      const at::Tensor* const state = states.find(device);
-      auto own = generator;
-      const std::lock_guard lock(own.mutex());
-      if (state) own.set_state(state->clone());
-    }
+    each_generator(context, [&](const char* device, at::Generator& generator) {
+      if (const at::Tensor* state = states.find(device)) generator.set_state(state->clone());
+    });
   };
   add_state("random_state", save, load, CheckpointScope::each_rank);
 }

@@ -1,8 +1,6 @@
 /// Checkpoints of a training: written in the background, resumed by any number of ranks; and files
 /// of weights.
 ///
-///     hora::DistributedOptimizer optimizer(world, sgd, model->named_parameters());
-///     hora::broadcast_parameters(world, *model);
 ///     hora::Checkpoint checkpoint(world, {.folder = "models"});
 ///     checkpoint.add_weights(*model);
 ///     checkpoint.add_optimizer("optimizer", optimizer);
@@ -15,20 +13,12 @@
 ///     checkpoint.wait();
 #pragma once
 
-#include <hora/context.h>
-#include <hora/export.h>
+#include <hora/torch/collectives.h>
 #include <hora/torch/distributed_optimizer.h>
 #include <hora/torch/grad_scaler.h>
 #include <hora/torch/gradient_hook.h>
-#include <torch/nn/module.h>
-#include <torch/optim/optimizer.h>
-#include <torch/ordered_dict.h>
-#include <torch/types.h>
 
-#include <chrono>
-#include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -83,7 +73,7 @@ struct CheckpointPosition {
 /// Owner of an added part.
 enum class CheckpointScope {
   shared,     ///< equal on all ranks: rank 0's is saved, and loaded by all
-  each_rank,  ///< each rank's own, small: what all have is written into one file
+  each_rank,  ///< each rank's own, small: what all have is written into one file, or with shards
   shard,      ///< each rank's own, large: the rank itself writes it, but with per_node
 };
 
