@@ -1,8 +1,4 @@
-/// The ranks that average together.
-///
-/// Do all ranks average the same parameters?
-///
-/// Destroys what has collectives under way, without waiting for them.
+/// The ranks that average together, and whether they agree; objects.cpp.
 #pragma once
 
 #include <hora/collectives.h>
@@ -27,7 +23,7 @@ struct Peers {
 /// Throws Error(invalid_argument) where this rank is no member, or the set does not exist.
 Peers peers_of(const Context& context, ProcessSet set);
 
-/// Words for the error's text: what differs, in the plural, and what to do.
+/// Words for the error's text: the subject that differs, in the plural, and what to do.
 struct Agreement {
   std::string what;
   std::string advice;

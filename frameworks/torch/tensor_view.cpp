@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <new>
-#include <utility>
 
 #include "core/base/text.h"
 
@@ -14,15 +13,13 @@ namespace hora::internal {
 namespace {
 
 /// uint16, uint32 and uint64, which LibTorch has from 2.3 on; before it Undefined.
-template <class Scalar>
-constexpr std::array<Scalar, 3> long_unsigned_types() {
+constexpr auto long_unsigned = []<class Scalar>(Scalar none) {
   if constexpr (requires { Scalar::UInt64; }) {
-    return {Scalar::UInt16, Scalar::UInt32, Scalar::UInt64};
+    return std::array{Scalar::UInt16, Scalar::UInt32, Scalar::UInt64};
   } else {
-    return {Scalar::Undefined, Scalar::Undefined, Scalar::Undefined};
+    return std::array{none, none, none};
   }
-}
-constexpr auto long_unsigned = long_unsigned_types<c10::ScalarType>();
+}(c10::ScalarType::Undefined);
 
 constexpr std::array<std::pair<DataType, c10::ScalarType>, 13> pairs{{
     {DataType::float16, c10::ScalarType::Half},
@@ -59,8 +56,7 @@ c10::ScalarType to_scalar_type(DataType type) noexcept {
 Device to_device(const c10::Device& device) {
   if (device.is_cpu()) return {};
   if (device.is_cuda()) return {DeviceKind::cuda, device.index()};
-  throw Error(ErrorCode::invalid_argument,
-              "a tensor is on " + device.str() + "; hora works on cpu and cuda");
+  refuse_argument("a tensor is on ", device, "; hora works on cpu and cuda");
 }
 
 c10::Device to_torch(const Device& device) noexcept {
@@ -68,7 +64,7 @@ c10::Device to_torch(const Device& device) noexcept {
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(device.index)};
 }
 
-void refuse_tensor(const std::string& name, const std::string& what) {
+void refuse_named_tensor(const std::string& name, const std::string& what) {
   throw Error(ErrorCode::invalid_argument, tensor_text(name) + ": " + what, -1, name);
 }
 
@@ -80,9 +76,9 @@ void check_dense(const std::string& name, const torch::Tensor& tensor) {
 TensorView view_of(const std::string& name, const torch::Tensor& contiguous) {
   const auto type = to_data_type(contiguous.scalar_type());
   if (!type) {
-    refuse_tensor(name, std::string("has type ") + torch::toString(contiguous.scalar_type()) +
-                            "; expected float16, bfloat16, float32, float64, int8, int16, int32, "
-                            "int64, uint8, uint16, uint32, uint64 or bool");
+    refuse_tensor(name, "has type ", contiguous.scalar_type(),
+                  "; expected float16, bfloat16, float32, float64, int8, int16, ",
+                  "int32, int64, uint8, uint16, uint32, uint64 or bool");
   }
   return {contiguous.data_ptr(), *type, contiguous.sizes().vec(), to_device(contiguous.device()),
           current_stream(contiguous.device())};
@@ -95,11 +91,9 @@ torch::Tensor in_memory_order(const torch::Tensor& dense) {
 torch::Tensor to_tensor(const Result& result) {
   const c10::ScalarType type = to_scalar_type(result.type());
   if (type == c10::ScalarType::Undefined) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        "LibTorch " TORCH_VERSION " has no tensors of " + std::string(name_of(result.type())) +
-            ", which are there from 2.3 on; expected a type that it has: convert the values "
-            "to a signed type beforehand, or take them from the hora::Result");
+    refuse_argument("LibTorch " TORCH_VERSION " has no tensors of ", name_of(result.type()),
+                    ", which are there from 2.3 on; convert the values to a signed type ",
+                    "beforehand, or take them from the hora::Result");
   }
   const c10::Device device = to_torch(result.view().device);
   if (result.data() == nullptr) {

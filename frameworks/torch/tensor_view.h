@@ -1,13 +1,13 @@
-/// Conversion of tensors to the views that collectives take, and back, with the checks of
-/// unsupported ones.
-///
-/// hora's element types, devices and streams, and LibTorch's.
+/// Tensors as the views that collectives take, and back; hora's element types, devices and streams,
+/// and LibTorch's.
 #pragma once
 
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 #include <c10/core/Storage.h>
+#include <c10/util/StringUtil.h>
 #include <hora/context.h>
+#include <hora/error.h>
 #include <hora/hora.h>
 #include <hora/types.h>
 #include <torch/types.h>
@@ -26,8 +26,18 @@ c10::ScalarType to_scalar_type(DataType type) noexcept;
 Device to_device(const c10::Device& device);
 c10::Device to_torch(const Device& device) noexcept;
 
-/// Throws Error(invalid_argument) "tensor "<name>": <what>".
-[[noreturn]] void refuse_tensor(const std::string& name, const std::string& what);
+/// Throws Error(invalid_argument) with the parts one after the other.
+template <class... Parts>
+[[noreturn]] void refuse_argument(const Parts&... parts) {
+  throw Error(ErrorCode::invalid_argument, c10::str(parts...));
+}
+
+/// Throws Error(invalid_argument) "tensor "<name>": <parts>".
+[[noreturn]] void refuse_named_tensor(const std::string& name, const std::string& what);
+template <class... Parts>
+[[noreturn]] void refuse_tensor(const std::string& name, const Parts&... parts) {
+  refuse_named_tensor(name, c10::str(parts...));
+}
 
 /// Refuses undefined and sparse tensors.
 void check_dense(const std::string& name, const torch::Tensor& tensor);
@@ -60,14 +70,12 @@ torch::Tensor to_tensor(const Result& result);
 /// old values fails instead of using the new ones.
 void note_written(const torch::Tensor& tensor);
 
-/// Peers may still write to it, whatever becomes of its tensors.
-/// Where there is no memory for that, there is nothing to be saved.
+/// Keeps memory to which peers may still write, whatever becomes of its tensors.
 void never_free(const c10::Storage& memory) noexcept;
 
-/// The tensor's own device where hora works there: the CPU, and this rank's GPU. For a tensor on
-/// another one this rank's device, to which LibTorch copies its values, and back. A device of which
-/// nothing can be copied to this rank's (GPUs where the job is one on CPUs, meta) stays as it is:
-/// the collective refuses it.
+/// Returns the tensor's own device where hora works there (the CPU, this rank's GPU), else this
+/// rank's, to which LibTorch copies. One from which nothing can be copied there (GPUs in a job on
+/// CPUs, meta) stays as it is: the collective refuses it.
 at::Device working_device(const Context& context, const at::Device& device);
 
 /// Itself where it is there already, without a call of LibTorch.
@@ -90,5 +98,23 @@ void share_device_memory(const Context& context);
 /// The tensor's memory is not used again before `stream` has done what it holds by the time the
 /// tensor is freed. Nothing to be done for the CPU.
 void keep_for_stream(const at::Tensor& tensor, void* stream);
+
+// The tensor arena: LibTorch's CPU tensors in memory that the ranks of the node share; memory/.
+
+/// From now on until the context's shutdown(), where the settings want it: every CPU tensor of 64
+/// KiB or more that LibTorch allocates, in any thread, lies in an arena, as long as that has room.
+/// Others, and those of a forked child, are allocated as before. Tensors may outlive the context.
+/// Does nothing the second time. Where the arena cannot be had, or the program has an allocator of
+/// its own with a higher priority, tensors are copied: a warning says so where the setting is `on`.
+/// Thread rule: no other thread allocates tensors during the first call of the process.
+void start_tensor_arena(const Context& context);
+
+/// Whether the byte at `data` lies in the arena that is open: the node's ranks reach it. Thread
+/// rule: any thread.
+bool in_tensor_arena(const void* data);
+
+/// Whether start_tensor_arena() has one in mind: the same on all ranks, whether or not it could be
+/// had.
+bool wants_tensor_arena(const Context& context);
 
 }  // namespace hora::internal

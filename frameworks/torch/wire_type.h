@@ -1,4 +1,4 @@
-/// Which type a tensor travels in, and what the two passes over a bucket of gradients do besides
+/// The type that a tensor travels in, and what the two passes over a bucket of gradients do besides
 /// converting: packing (from autograd's memory into the bucket) and unpacking (from the bucket into
 /// what `.grad` views). Pure: the same on every rank.
 #pragma once
@@ -6,16 +6,26 @@
 #include <hora/torch/compression.h>
 #include <hora/types.h>
 
+#include <limits>
 #include <optional>
 #include <string>
 
 namespace hora::internal {
 
 /// Empty: nothing.
-std::string wrong_with(Compression compression);
+inline std::string wrong_with(Compression compression) {
+  if (compression == Compression::none || name_of(compression) != "none") return {};
+  return "compression is " + std::to_string(static_cast<int>(compression)) +
+         "; expected none, float16 or bfloat16";
+}
 
 /// `type` is a floating-point type.
-DataType wire_type(Compression compression, DataType type) noexcept;
+inline DataType wire_type(Compression compression, DataType type) noexcept {
+  if (compression == Compression::none) return type;
+  const DataType wire =
+      compression == Compression::float16 ? DataType::float16 : DataType::bfloat16;
+  return size_of(type) > size_of(wire) ? wire : type;
+}
 
 /// A pass's work on each value.
 struct GradientPass {
@@ -26,7 +36,13 @@ struct GradientPass {
   int terms = 1;
 
   /// For values that are written as `type`.
-  double limit(DataType type) const noexcept;
+  double limit(DataType type) const noexcept {
+    const double largest = type == DataType::float16    ? 0x1.ffcp15
+                           : type == DataType::bfloat16 ? 0x1.fep127
+                           : type == DataType::float32  ? std::numeric_limits<float>::max()
+                                                        : std::numeric_limits<double>::max();
+    return largest / terms;
+  }
   /// Values stay as they are.
   bool is_plain() const noexcept { return scale == 1.0 && !checked; }
   bool operator==(const GradientPass&) const = default;
@@ -49,6 +65,11 @@ struct GradientPasses {
 /// In float16 unscaled gradients would vanish. They travel scaled, and unpacking multiplies and
 /// checks: the average, which is the same on all ranks to the bit, and not finite where any term
 /// or the sum was not.
-GradientPasses gradient_passes(DataType wire, std::optional<double> unscale, int ranks) noexcept;
+inline GradientPasses gradient_passes(DataType wire, std::optional<double> unscale,
+                                      int ranks) noexcept {
+  if (!unscale) return {};
+  if (wire == DataType::float16) return {{}, {*unscale, true, 1}};
+  return {{*unscale, true, 2 * ranks}, {}};
+}
 
 }  // namespace hora::internal

@@ -1,4 +1,4 @@
-/// Collectives on several tensors at once, under one handle; <hora/torch/groups.h> is for
+/// Collectives on several tensors at once, under one handle; <hora/torch/collectives.h> is for
 /// LibTorch's.
 ///
 ///     std::array gradients{hora::view(weights), hora::view(biases)};

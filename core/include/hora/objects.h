@@ -1,5 +1,5 @@
 /// Values whose size other ranks do not know: bytes and text, which hora does not interpret.
-/// <hora/objects_json.h> has them for nlohmann::json, <hora/torch/objects.h> for tensors.
+/// <hora/objects_json.h> has them for nlohmann::json, <hora/torch/collectives.h> for tensors.
 ///
 ///     std::string text = world.rank() == 0 ? read_configuration() : "";
 ///     text = hora::broadcast_object(world, text, {.name = "configuration"});

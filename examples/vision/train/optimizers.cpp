@@ -1,8 +1,7 @@
 #include "examples/vision/train/optimizers.h"
 
+#include <hora/torch/gradient_hook.h>
 #include <hora/torch/optim.h>
-#include <hora/torch/power_sgd.h>
-#include <hora/torch/top_k.h>
 
 #include <cmath>
 #include <stdexcept>

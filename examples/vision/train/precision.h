@@ -1,7 +1,7 @@
 /// How images become logits: in which precision, and on how many GPUs.
 #pragma once
 
-#include <hora/torch/grad_scaler_options.h>
+#include <hora/torch/grad_scaler.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>
 

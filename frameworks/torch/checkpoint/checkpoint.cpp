@@ -1,30 +1,22 @@
 #include <ATen/Context.h>
-#include <ATen/core/Generator.h>
-#include <hora/collectives.h>
-#include <hora/error.h>
-#include <hora/objects.h>
 #include <hora/objects_json.h>
 #include <hora/printable.h>
 #include <hora/torch/checkpoint.h>
+#include <torch/torch.h>
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
 #include <future>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
-#include <span>
 #include <unordered_map>
-#include <utility>
-#include <vector>
 
 #include "core/base/diagnostics.h"
 #include "core/base/text.h"
-#include "frameworks/torch/checkpoint/optimizer_state.h"
-#include "frameworks/torch/checkpoint/safetensors.h"
+#include "frameworks/torch/checkpoint/named_tensors.h"
 #include "frameworks/torch/checkpoint/store.h"
 #include "frameworks/torch/optimizer/optimizer.h"
 #include "frameworks/torch/tensor_view.h"
@@ -65,14 +57,13 @@ struct CheckpointPart {
   std::function<void()> prepare = [] {};  ///< before any part is saved or loaded, on every rank
 };
 
-CheckpointPart optimizer_part(const Context& context, const std::string& name,
-                              DistributedOptimizer& optimizer) {
+CheckpointPart wrapped_part(const Context& context, const std::string& name,
+                            DistributedOptimizer& optimizer) {
   const auto implementation = [&optimizer]() -> OptimizerImplementation& {
     return *OptimizerImplementation::together({&optimizer}, "Checkpoint").front();
   };
-  const bool sharded = implementation().is_sharded() && context.size() > 1;
   CheckpointPart part{.name = name};
-  if (sharded) part.scope = CheckpointScope::shard;
+  if (implementation().is_sharded() && context.size() > 1) part.scope = CheckpointScope::shard;
   part.prepare = [implementation] { implementation().complete_parameters(); };
   part.save = [implementation, name] {
     implementation().check_between_steps("save() of " + in_quotes(name));
@@ -120,18 +111,16 @@ CheckpointPart hook_part(const Context& context, const std::string& name, Gradie
   return part;
 }
 
-/// LibTorch's default generators of this rank, by their devices' names.
-std::map<std::string, at::Generator> generators_of(const Context& context) {
-  std::map<std::string, at::Generator> generators{
-      {"cpu", at::globalContext().defaultGenerator(at::kCPU)}};
-  if (const at::Device device = to_torch(context.device()); device.is_cuda()) {
-    generators.emplace("cuda", at::globalContext().defaultGenerator(device));
-  }
-  return generators;
-}
-
-Checkpoint::Tensors one_value(const at::Tensor& value) {
-  return {{kValue, value}};
+/// Calls `f(device's name, generator)` for LibTorch's default generators of this rank, locked.
+template <class F>
+void each_generator(const Context& context, const F& f) {
+  const auto call = [&](const char* device, at::Generator generator) {
+    const std::lock_guard lock(generator.mutex());
+    f(device, generator);
+  };
+  call("cpu", at::globalContext().defaultGenerator(at::kCPU));
+  const at::Device device = to_torch(context.device());
+  if (device.is_cuda()) call("cuda", at::globalContext().defaultGenerator(device));
 }
 
 const at::Tensor& value_in(const std::string& part, const Checkpoint::Tensors& tensors) {
@@ -146,9 +135,8 @@ void copy_into(const Checkpoint::Tensors& own, const Checkpoint::Tensors& saved)
   for (const auto& item : own) {
     const at::Tensor* const tensor = saved.find(item.key());
     if (tensor == nullptr || tensor->sizes() != item.value().sizes()) {
-      throw Error(ErrorCode::invalid_argument,
-                  tensor == nullptr ? "it has no tensor " + in_quotes(item.key())
-                                    : "its tensor " + in_quotes(item.key()) + " has another shape");
+      refuse_argument("its tensor ", in_quotes(item.key()),
+                      tensor == nullptr ? " is missing" : " has another shape");
     }
   }
   for (const auto& item : own) {
@@ -157,30 +145,22 @@ void copy_into(const Checkpoint::Tensors& own, const Checkpoint::Tensors& saved)
   }
 }
 
-/// The entries of all parts of this scope.
-NamedTensors entries_of(std::span<const CheckpointPart> parts, CheckpointScope scope) {
-  NamedTensors entries;
+/// Adds the entries of all parts of this scope, with their names in a file.
+void add_entries(NamedTensors& into, std::span<const CheckpointPart> parts, CheckpointScope scope,
+                 const std::string& prefix = "") {
   for (const CheckpointPart& part : parts) {
     if (part.scope != scope) continue;
     for (const auto& item : part.save()) {
-      entries.insert(part.name + "/" + item.key(), item.value());
+      into.insert(prefix + part.name + "/" + item.key(), item.value());
     }
   }
-  return entries;
-}
-
-/// Adds one rank's entries, with their names in a file.
-void add_entries_of_rank(NamedTensors& into, int rank, const NamedTensors& entries) {
-  const std::string prefix = std::string(kRanks) + std::to_string(rank) + "/";
-  for (const auto& item : entries) into.insert(prefix + item.key(), item.value());
 }
 
 /// Puts a file's entries where they belong. Throws Error(invalid_argument) for a name that is none.
 void take_entries(std::map<std::string, SavedPart>& parts, const NamedTensors& entries) {
   for (const auto& item : entries) {
     const auto refuse_name = [&] {
-      throw Error(ErrorCode::invalid_argument,
-                  "the checkpoint's entry " + in_quotes(item.key()) + " has the name of no part");
+      refuse_argument("the checkpoint's entry ", in_quotes(item.key()), " has the name of no part");
     };
     std::string name = item.key();
     int rank = -1;
@@ -220,39 +200,8 @@ std::string random_save_name() {
 }
 
 std::int64_t seconds_since_1970() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-std::vector<int> ranks_of_nodes(const Context& context) {
-  std::vector<int> ranks;
-  for (int node = 0; node < context.cross_size(); ++node) {
-    ranks.push_back(static_cast<int>(context.ranks_of_node(node).size()));
-  }
-  return ranks;
-}
-
-nlohmann::json report_of(const std::string& folder) {
-  nlohmann::json report = {{"found", nlohmann::json::array()},
-                           {"refused", nlohmann::json::array()}};
-  const auto add = [&](const std::string& below) {
-    const FolderContents contents = contents_of_folder(folder + "/" + below);
-    for (const FoundPart& one : contents.found) {
-      report["found"].push_back(
-          {{"folder", below + one.folder}, {"manifest", to_text(one.manifest)}});
-    }
-    for (const std::string& why : contents.refused) report["refused"].push_back(why);
-  };
-  add("");
-  std::set<std::string> of_ranks;
-  std::error_code ignored;  // a node may lack the folder
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename();
-    if (name.starts_with("rank-")) of_ranks.insert(name + "/");
-  }
-  for (const std::string& below : of_ranks) add(below);
-  return report;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
 }
 
 /// The checkpoints of all ranks, the same on each: in local rank 0's `folder` on every node.
@@ -260,20 +209,19 @@ nlohmann::json report_of(const std::string& folder) {
 FolderContents look_on_all_ranks(const Context& context, const std::string& folder,
                                  std::chrono::milliseconds timeout) {
   nlohmann::json own;
-  if (context.local_rank() == 0) own = report_of(folder);
+  if (context.local_rank() == 0) own = contents_of_folder(folder);
   barrier(context, {.name = "hora.checkpoint.looked", .timeout = timeout});
   FolderContents all;
   const auto reports = allgather_object(context, own, {.name = "hora.checkpoint.found"});
   for (std::size_t rank = 0; rank < reports.size(); ++rank) {
     if (reports[rank].is_null()) continue;
-    for (const auto& one : reports[rank].at("found")) {
-      auto manifest = parse_manifest(one.at("manifest").get<std::string>());
-      if (!manifest) continue;  // its rank has just parsed it
-      all.found.push_back(
-          {static_cast<int>(rank), one.at("folder").get<std::string>(), std::move(*manifest)});
+    auto contents = reports[rank].get<FolderContents>();
+    for (FoundPart& part : contents.found) {
+      part.rank = static_cast<int>(rank);
+      all.found.push_back(std::move(part));
     }
-    for (const auto& why : reports[rank].at("refused")) {
-      all.refused.push_back("rank " + std::to_string(rank) + ", " + why.get<std::string>());
+    for (const std::string& why : contents.refused) {
+      all.refused.push_back(c10::str("rank ", rank, ", ", why));
     }
   }
   return all;
@@ -288,20 +236,21 @@ FolderContents look_on_all_ranks(const Context& context, const std::string& fold
     if (part.manifest.shard >= 0 || (!slot.empty() && part.folder != slot)) continue;
     const auto missing = missing_shards(part.manifest, all.found);
     if (missing.empty()) continue;
-    text += "; of " + in_quotes(part.folder) + " of rank " + std::to_string(part.rank) +
-            " no rank has the shards that " + named_ranks(missing) + " wrote";
+    text += c10::str("; of ", in_quotes(part.folder), " of rank ", part.rank,
+                     " no rank has the shards that ", named_ranks(missing), " wrote");
   }
   reject(text + ". Name another folder or slot, or remove this one to begin anew");
 }
 
 /// Contents of a checkpoint, the same on every rank.
 struct Loaded {
-  Manifest manifest;        ///< of the main part
-  std::string from;         ///< "last" of rank 1, for messages
+  Manifest manifest = {};   ///< of the main part
+  std::string from = {};    ///< "last" of rank 1, for messages
   std::int64_t latest = 0;  ///< time of the latest save of all that were found
-  std::optional<NamedTensors> weights;
-  std::set<std::string> names;  ///< of the parts that were saved, also of those without entries
-  std::map<std::string, SavedPart> parts;
+  std::optional<NamedTensors> weights = {};
+  std::set<std::string> names =
+      {};  ///< of the parts that were saved, also of those without entries
+  std::map<std::string, SavedPart> parts = {};
 };
 
 }  // namespace
@@ -317,8 +266,7 @@ struct Checkpoint::State {
       reject("the folder has no name; give CheckpointOptions::folder");
     }
     if (options.timeout.count() <= 0) {
-      reject("the timeout is " + std::to_string(options.timeout.count()) +
-             " ms; expected more than 0");
+      reject(c10::str("the timeout is ", options.timeout.count(), " ms; expected more than 0"));
     }
     if (context.local_rank() != 0) return;
     for (const FoundPart& one : contents_of_folder(options.folder).found) {
@@ -330,8 +278,7 @@ struct Checkpoint::State {
   ~State() {
     finish();
     if (!failure.empty()) {
-      log_warning("Checkpoint: the save of step " + std::to_string(step) +
-                  " has failed: " + failure);
+      log_warning(c10::str("Checkpoint: the save of step ", step, " has failed: ", failure));
     }
   }
 
@@ -367,27 +314,25 @@ struct Checkpoint::State {
     }
   }
 
+  bool has(CheckpointScope scope) const {
+    return std::ranges::find(parts, scope, &CheckpointPart::scope) != parts.end();
+  }
+  /// Whether ranks have parts of their own, and whether each writes its own.
+  bool has_own() const { return has(CheckpointScope::each_rank) || has(CheckpointScope::shard); }
+  bool has_shards() const { return has(CheckpointScope::shard) && !options.per_node; }
+
   void collect() {
     for (const CheckpointPart& part : parts) part.prepare();
-    has_shards = has_gathered = false;
-    for (const CheckpointPart& part : parts) {
-      const bool shard = part.scope == CheckpointScope::shard;
-      has_shards = has_shards || (shard && !options.per_node);
-      has_gathered =
-          has_gathered || part.scope == CheckpointScope::each_rank || (shard && options.per_node);
-    }
-    if (has_gathered) {
-      NamedTensors own = entries_of(parts, CheckpointScope::each_rank);
-      if (options.per_node) own.update(entries_of(parts, CheckpointScope::shard));
-      fill_image(of_rank, own);
-    }
-    if (has_shards) {
+    if (has_own()) {
+      const std::string prefix = c10::str(kRanks, context.rank(), '/');
       NamedTensors own;
-      add_entries_of_rank(own, context.rank(), entries_of(parts, CheckpointScope::shard));
-      fill_image(shard_image, own);
+      add_entries(own, parts, CheckpointScope::each_rank, prefix);
+      add_entries(own, parts, CheckpointScope::shard, prefix);
+      fill_image(own_image, own);
     }
     if (!writes_main()) return;
-    shared = entries_of(parts, CheckpointScope::shared);
+    shared = NamedTensors();
+    add_entries(shared, parts, CheckpointScope::shared);
     check_can_fill(shared);
     // As PyTorch's own files say, and some of their readers want.
     if (module != nullptr) fill_image(weights_image, weights_of(*module), {{"format", "pt"}});
@@ -407,24 +352,23 @@ struct Checkpoint::State {
     auto reports = allgather_object(context, own, {.name = "hora.checkpoint.save"});
     for (std::size_t rank = 0; rank < reports.size(); ++rank) {
       const auto& report = reports[rank];
-      const auto text = [&](const char* key) { return report.at(key).get<std::string>(); };
-      const std::string on_rank = " on rank " + std::to_string(rank) + ": ";
-      if (!text("failure").empty()) {
-        reject("the save of step " + std::to_string(step_before) + " has failed" + on_rank +
-                   text("failure") + "; free space or repair the folder, and save again" +
-                   (complete.empty() ? "" : ". The one before is still there"),
-               static_cast<int>(rank));
+      const auto on_rank = [&](const std::string& what, const std::string& why) {
+        reject(c10::str(what, " on rank ", rank, ": ", why), static_cast<int>(rank));
+      };
+      if (const auto why = report.at("failure").get<std::string>(); !why.empty()) {
+        on_rank(c10::str("the save of step ", step_before, " has failed"),
+                why + "; free space or repair the folder, and save again" +
+                    (complete.empty() ? "" : ". The one before is still there"));
       }
-      if (!text("problem").empty()) {
-        reject("save() cannot copy what it is to save" + on_rank + text("problem"),
-               static_cast<int>(rank));
+      if (const auto why = report.at("problem").get<std::string>(); !why.empty()) {
+        on_rank("save() cannot copy what it is to save", why);
       }
       if (report.at("parts") != reports[0].at("parts")) {
-        throw Error(ErrorCode::mismatch, "Checkpoint: ranks have added different parts: rank 0 " +
-                                             reports[0].at("parts").dump() + ", rank " +
-                                             std::to_string(rank) + " " +
-                                             report.at("parts").dump() +
-                                             "; add the same ones in the same order on every rank");
+        throw Error(
+            ErrorCode::mismatch,
+            c10::str("Checkpoint: ranks have added different parts: rank 0 ",
+                     reports[0].at("parts").dump(), ", rank ", rank, " ", report.at("parts").dump(),
+                     "; add the same ones in the same order on every rank"));
       }
       reports[0]["time"] = std::max(reports[0]["time"], report.at("time"));
     }
@@ -437,10 +381,10 @@ struct Checkpoint::State {
     for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
       const auto contents = contents_of(std::move(of_ranks[rank]));
       if (!contents) {
-        throw Error(ErrorCode::transport, "what rank " + std::to_string(rank) +
-                                              " has sent cannot be read: " + contents.error());
+        throw Error(ErrorCode::transport,
+                    c10::str("what rank ", rank, " has sent cannot be read: ", contents.error()));
       }
-      add_entries_of_rank(state, static_cast<int>(rank), contents->tensors);
+      state.update(contents->tensors);
     }
     fill_image(state_image, state, {{kPartsKey, nlohmann::json(names_of(parts)).dump()}});
   }
@@ -453,25 +397,28 @@ struct Checkpoint::State {
     } catch (const std::exception& error) {
       problem = error.what();
     }
-    const nlohmann::json header = exchange({{"parts", names_of(parts)},
-                                            {"save", random_save_name()},
-                                            {"time", std::max(seconds_since_1970(), latest + 1)},
-                                            {"step", position.step},
-                                            {"epoch", position.epoch},
-                                            {"best", best}},
-                                           problem);
+    Manifest manifest;
+    manifest.save = random_save_name();
+    manifest.step = position.step;
+    manifest.epoch = position.epoch;
+    for (int node = 0; node < context.cross_size(); ++node) {
+      manifest.ranks_of_nodes.push_back(static_cast<int>(context.ranks_of_node(node).size()));
+    }
+    manifest.shards = has_shards() ? context.size() : 0;
+    const auto header = exchange({{"parts", names_of(parts)},
+                                  {"manifest", manifest},
+                                  {"time", std::max(seconds_since_1970(), latest + 1)},
+                                  {"best", best}},
+                                 problem);
     std::vector<Bytes> of_ranks;
-    if (has_gathered) {
-      of_ranks = allgather_object(context, std::span<const std::byte>(of_rank),
+    if (has_own() && !has_shards()) {
+      of_ranks = allgather_object(context, std::span<const std::byte>(own_image),
                                   {.name = "hora.checkpoint.ranks"});
     }
-    Manifest manifest;
-    manifest.save = pending = header.at("save").get<std::string>();
-    manifest.step = step = header.at("step").get<std::int64_t>();
-    manifest.epoch = header.at("epoch").get<std::int64_t>();
+    manifest = header.at("manifest").get<Manifest>();
     manifest.time = latest = header.at("time").get<std::int64_t>();
-    manifest.ranks_of_nodes = ranks_of_nodes(context);
-    manifest.shards = has_shards ? context.size() : 0;
+    pending = manifest.save;
+    step = manifest.step;
     try {
       if (writes_main()) fill_state(std::move(of_ranks));
       const bool is_best = header.at("best").get<bool>();
@@ -485,10 +432,10 @@ struct Checkpoint::State {
   }
 
   void write(const Manifest& manifest, bool best, const std::string& kept) {
-    if (has_shards) {
+    if (has_shards()) {
       Manifest of_shard = manifest;
       of_shard.shard = context.rank();
-      const FileImage image{kStateFile, shard_image};
+      const FileImage image{kStateFile, own_image};
       shard_folder.write(of_shard, {&image, 1}, best, kept);
     }
     if (!writes_main()) return;
@@ -500,47 +447,30 @@ struct Checkpoint::State {
 
   void wait() { exchange({{"parts", nlohmann::json::array()}, {"time", 0}}, ""); }
 
-  /// Reads a file on the part's rank for all. What is wrong with it, the same on every rank.
-  tl::expected<ImageContents, std::string> read_file(const std::string& folder,
-                                                     const FoundPart& part,
-                                                     const ManifestFile& file) const {
-    Bytes bytes;
-    std::string problem;
-    if (context.rank() == part.rank) {
-      auto read = read_checked(folder + "/" + part.folder, file);
-      if (read) {
-        bytes = std::move(*read);
-      } else {
-        problem = read.error();
-      }
-    }
-    barrier(context, {.name = "hora.checkpoint.read", .timeout = options.timeout});
-    problem = broadcast_object(context, std::string_view(problem),
-                               {.name = "hora.checkpoint.problem", .root = part.rank});
-    if (!problem.empty()) return tl::unexpected(problem);
-    bytes = broadcast_object(context, std::span<const std::byte>(bytes),
-                             {.name = "hora.checkpoint.file", .root = part.rank});
-    auto contents = contents_of(std::move(bytes));
-    if (contents) return contents;
-    return tl::unexpected(in_quotes(part.folder + "/" + file.name) + ": " + contents.error());
-  }
-
-  /// Adds what the part holds. What is wrong with it, the same on every rank; empty: nothing.
+  /// Reads the part's files on its rank for all, and adds their contents. Returns what is wrong
+  /// with one, the same on every rank; empty: nothing.
   std::string read(const std::string& folder, const FoundPart& part, Loaded& into) const {
     for (const ManifestFile& file : part.manifest.files) {
-      auto contents = read_file(folder, part, file);
-      if (!contents) return contents.error();
-      if (file.name == kWeightsFile) {
-        into.weights = std::move(contents->tensors);
-      } else if (file.name == kStateFile) {
-        try {
-          take_entries(into.parts, contents->tensors);
-          if (part.manifest.shard < 0) {
-            nlohmann::json::parse(contents->metadata[kPartsKey]).get_to(into.names);
-          }
-        } catch (const std::exception& error) {
-          return in_quotes(part.folder + "/" + file.name) + ": " + error.what();
-        }
+      tl::expected<Bytes, std::string> bytes;
+      if (context.rank() == part.rank) bytes = read_checked(folder + "/" + part.folder, file);
+      barrier(context, {.name = "hora.checkpoint.read", .timeout = options.timeout});
+      const std::string problem =
+          broadcast_object(context, std::string_view(bytes ? "" : bytes.error()),
+                           {.name = "hora.checkpoint.problem", .root = part.rank});
+      if (!problem.empty()) return problem;
+      bytes = broadcast_object(context, std::span<const std::byte>(*bytes),
+                               {.name = "hora.checkpoint.file", .root = part.rank});
+      auto contents = contents_of(std::move(*bytes));
+      const std::string place = in_quotes(part.folder + "/" + file.name) + ": ";
+      if (!contents) return place + contents.error();
+      try {
+        if (file.name == kWeightsFile) into.weights = contents->tensors;
+        if (file.name != kStateFile) continue;
+        take_entries(into.parts, contents->tensors);
+        if (part.manifest.shard >= 0) continue;
+        nlohmann::json::parse(contents->metadata[kPartsKey]).get_to(into.names);
+      } catch (const std::exception& error) {
+        return place + error.what();
       }
     }
     return "";
@@ -564,22 +494,21 @@ struct Checkpoint::State {
     for (const FoundPart& part : all.found) {
       loaded.latest = std::max(loaded.latest, part.manifest.time);
     }
-    while (const auto set = newest_complete(all.found, slot)) {
-      const FoundPart& main = set->front();
-      loaded = {main.manifest,
-                in_quotes(main.folder) + " of rank " + std::to_string(main.rank),
-                loaded.latest,
-                {},
-                {},
-                {}};
-      const auto damaged = std::ranges::find_if(*set, [&](const FoundPart& part) {
+    for (;;) {
+      const auto set = newest_complete(all.found, slot);
+      if (set.empty()) break;
+      const FoundPart& main = set.front();
+      loaded = {.latest = loaded.latest};
+      loaded.manifest = main.manifest;
+      loaded.from = c10::str(in_quotes(main.folder), " of rank ", main.rank);
+      const auto damaged = std::ranges::find_if(set, [&](const FoundPart& part) {
         const std::string problem = read(folder, part, loaded);
         if (problem.empty()) return false;
-        all.refused.push_back("rank " + std::to_string(part.rank) + ", " + problem);
+        all.refused.push_back(c10::str("rank ", part.rank, ", ", problem));
         warn_of(all.refused.back());
         return true;
       });
-      if (damaged == set->end()) return loaded;
+      if (damaged == set.end()) return loaded;
       std::erase(all.found, *damaged);
     }
     const auto is_main = [](const FoundPart& part) { return part.manifest.shard < 0; };
@@ -609,8 +538,7 @@ struct Checkpoint::State {
       try {
         part.load(loaded.parts[part.name]);
       } catch (const std::exception& error) {
-        throw Error(ErrorCode::invalid_argument,
-                    "part " + in_quotes(part.name) + " does not fit: " + error.what());
+        refuse_argument("part ", in_quotes(part.name), " does not fit: ", error.what());
       }
     }
   }
@@ -621,8 +549,7 @@ struct Checkpoint::State {
         allgather_object(context, std::string_view(problem), {.name = "hora.checkpoint.loaded"});
     for (std::size_t rank = 0; rank < problems.size(); ++rank) {
       if (problems[rank].empty()) continue;
-      reject("load() on rank " + std::to_string(rank) + ": " + problems[rank],
-             static_cast<int>(rank));
+      reject(c10::str("load() on rank ", rank, ": ", problems[rank]), static_cast<int>(rank));
     }
   }
 
@@ -657,13 +584,10 @@ struct Checkpoint::State {
   torch::nn::Module* module = nullptr;
   bool begun = false;
 
-  bool has_shards = false;    ///< parts of which each rank writes its own
-  bool has_gathered = false;  ///< parts that are gathered from all ranks
   NamedTensors shared;
-  Bytes of_rank;  ///< what is gathered, this rank's
+  Bytes own_image;  ///< this rank's own parts
   Bytes weights_image;
   Bytes state_image;
-  Bytes shard_image;
   CheckpointFolder main_folder;
   CheckpointFolder shard_folder;
   std::string complete;     ///< the newest save that all ranks have completely
@@ -691,7 +615,7 @@ void Checkpoint::add_weights(torch::nn::Module& module) {
 }
 
 void Checkpoint::add_optimizer(const std::string& name, DistributedOptimizer& optimizer) {
-  state_->add(optimizer_part(state_->context, name, optimizer));
+  state_->add(wrapped_part(state_->context, name, optimizer));
 }
 
 void Checkpoint::add_optimizer(const std::string& name, torch::optim::Optimizer& optimizer,
@@ -720,19 +644,15 @@ void Checkpoint::add_random_state() {
   const Context& context = state_->context;
   const auto save = [&context] {
     Tensors states;
-    for (auto& [device, generator] : generators_of(context)) {
-      const std::lock_guard lock(generator.mutex());
+    each_generator(context, [&](const char* device, const at::Generator& generator) {
       states.insert(device, generator.get_state());
-    }
+    });
     return states;
   };
   const auto load = [&context](const Tensors& states) {
-    for (auto& [device, generator] : generators_of(context)) {
-      const at::Tensor* const state = states.find(device);
-      auto own = generator;
-      const std::lock_guard lock(own.mutex());
-      if (state) own.set_state(state->clone());
-    }
+    each_generator(context, [&](const char* device, at::Generator& generator) {
+      if (const at::Tensor* state = states.find(device)) generator.set_state(state->clone());
+    });
   };
   add_state("random_state", save, load, CheckpointScope::each_rank);
 }
@@ -746,7 +666,10 @@ void Checkpoint::add_tensors(const std::string& name, const Tensors& tensors,
 
 void Checkpoint::add_number(const std::string& name, std::int64_t& number, CheckpointScope scope) {
   add_state(
-      name, [&number] { return one_value(at::scalar_tensor(number, at::kLong)); },
+      name,
+      [&number] {
+        return Tensors{{kValue, at::scalar_tensor(number, at::kLong)}};
+      },
       [&number, name](const Tensors& saved) {
         number = value_in(name, saved).item<std::int64_t>();
       },
@@ -755,7 +678,10 @@ void Checkpoint::add_number(const std::string& name, std::int64_t& number, Check
 
 void Checkpoint::add_number(const std::string& name, double& number, CheckpointScope scope) {
   add_state(
-      name, [&number] { return one_value(at::scalar_tensor(number, at::kDouble)); },
+      name,
+      [&number] {
+        return Tensors{{kValue, at::scalar_tensor(number, at::kDouble)}};
+      },
       [&number, name](const Tensors& saved) { number = value_in(name, saved).item<double>(); },
       scope);
 }
@@ -764,7 +690,10 @@ void Checkpoint::add_text(const std::string& name, const std::function<std::stri
                           const std::function<void(const std::string&)>& load,
                           CheckpointScope scope) {
   add_state(
-      name, [save] { return one_value(text_tensor(save())); },
+      name,
+      [save] {
+        return Tensors{{kValue, text_tensor(save())}};
+      },
       [load, name](const Tensors& saved) { load(text_of(value_in(name, saved))); }, scope);
 }
 
@@ -782,8 +711,8 @@ void Checkpoint::add_state(const std::string& name, const std::function<Tensors(
 
 void Checkpoint::save(const CheckpointPosition& position, const CheckpointSaveOptions& options) {
   if (position.step < 0 || position.epoch < 0) {
-    reject("save() of step " + std::to_string(position.step) + " of epoch " +
-           std::to_string(position.epoch) + "; expected 0 or more");
+    reject(c10::str("save() of step ", position.step, " of epoch ", position.epoch,
+                    "; expected 0 or more"));
   }
   state_->begun = true;
   state_->save(position, options.best);

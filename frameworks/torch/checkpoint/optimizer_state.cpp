@@ -1,37 +1,28 @@
-#include "frameworks/torch/checkpoint/optimizer_state.h"
-
-#include <ATen/Functions.h>
-#include <ATen/core/grad_mode.h>
 #include <hora/error.h>
 #include <hora/printable.h>
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/lbfgs.h>
-#include <torch/optim/rmsprop.h>
-#include <torch/optim/sgd.h>
-#include <torch/serialize.h>
+#include <torch/torch.h>
 
 #include <algorithm>
-#include <charconv>
+#include <cctype>
+#include <cinttypes>
+#include <cstdio>
 #include <deque>
 #include <map>
-#include <memory>
-#include <optional>
-#include <tuple>
-#include <type_traits>
-#include <utility>
+#include <sstream>
 
-#include "frameworks/torch/collectives/objects.h"
+#include "core/base/checked.h"
+#include "frameworks/torch/checkpoint/named_tensors.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora::internal {
 namespace {
 
 using namespace torch::optim;
+using Fields = std::map<std::string, at::Tensor>;
 
-[[noreturn]] void refuse_state(const std::string& what) {
-  throw Error(ErrorCode::invalid_argument, "the optimizer's state: " + what);
+template <class... Parts>
+[[noreturn]] void refuse_state(const Parts&... parts) {
+  refuse_argument("the optimizer's state: ", parts...);
 }
 
 /// Calls `f.operator()<State, Optimizer>(name)` for each of LibTorch's classes.
@@ -45,35 +36,31 @@ void each_kind(const F& f) {
   f.template operator()<LBFGSParamState, LBFGS>("LBFGS");
 }
 
-/// Calls `field(name, value)` for each field of a state class; but LBFGS's `al`: room for factors
+/// Calls `field(name, value)` for each field that the class has; but LBFGS's `al`: room for factors
 /// that each step computes anew.
 template <class State, class F>
 void each_field(State& state, const F& field) {
-  if constexpr (std::is_same_v<State, LBFGSParamState>) {
-    field("func_evals", state.func_evals());
-    field("n_iter", state.n_iter());
-    field("t", state.t());
-    field("prev_loss", state.prev_loss());
-    field("d", state.d());
-    field("H_diag", state.H_diag());
-    field("prev_flat_grad", state.prev_flat_grad());
-    field("old_dirs", state.old_dirs());
-    field("old_stps", state.old_stps());
-    field("ro", state.ro());
-  } else {
-    if constexpr (requires { state.step(); }) field("step", state.step());
-    if constexpr (requires { state.exp_avg(); }) {
-      field("exp_avg", state.exp_avg());
-      field("exp_avg_sq", state.exp_avg_sq());
-      field("max_exp_avg_sq", state.max_exp_avg_sq());
-    }
-    if constexpr (requires { state.square_avg(); }) field("square_avg", state.square_avg());
-    if constexpr (requires { state.momentum_buffer(); }) {
-      field("momentum_buffer", state.momentum_buffer());
-    }
-    if constexpr (requires { state.grad_avg(); }) field("grad_avg", state.grad_avg());
-    if constexpr (requires { state.sum(); }) field("sum", state.sum());
-  }
+#define HORA_FIELD(name) \
+  if constexpr (requires { state.name(); }) field(#name, state.name())
+  HORA_FIELD(step);
+  HORA_FIELD(exp_avg);
+  HORA_FIELD(exp_avg_sq);
+  HORA_FIELD(max_exp_avg_sq);
+  HORA_FIELD(square_avg);
+  HORA_FIELD(momentum_buffer);
+  HORA_FIELD(grad_avg);
+  HORA_FIELD(sum);
+  HORA_FIELD(func_evals);
+  HORA_FIELD(n_iter);
+  HORA_FIELD(t);
+  HORA_FIELD(prev_loss);
+  HORA_FIELD(d);
+  HORA_FIELD(H_diag);
+  HORA_FIELD(prev_flat_grad);
+  HORA_FIELD(old_dirs);
+  HORA_FIELD(old_stps);
+  HORA_FIELD(ro);
+#undef HORA_FIELD
 }
 
 /// Calls `f(state, kind)` with the state's own class. False where it is unknown.
@@ -107,80 +94,135 @@ std::string kind_of(const Optimizer& optimizer) {
   return kind;
 }
 
-/// Puts fields into `entries`.
-struct FieldWriter {
-  NamedTensors& entries;
-  const std::string& prefix;
+// The options of a group: how many there are; of each the name, a 0, its kind and its value. A text
+// is its length and bytes. The numbers are part of files: append, never reorder.
 
-  void operator()(const char* name, const at::Tensor& value) const {
-    if (value.defined()) entries.insert(prefix + name, value);
-  }
-  void operator()(const char* name, std::int64_t value) const {
-    entries.insert(prefix + name, at::scalar_tensor(value, at::kLong));
-  }
-  void operator()(const char* name, double value) const {
-    entries.insert(prefix + name, at::scalar_tensor(value, at::kDouble));
-  }
-  void operator()(const char* name, const std::deque<at::Tensor>& values) const {
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      entries.insert(prefix + name + "." + std::to_string(i), values[i]);
-    }
-  }
+enum class Kind : std::uint8_t {
+  none = 0,
+  integer = 3,
+  real = 4,
+  boolean = 5,
+  text = 6,
+  tuple = 12
 };
 
-std::string range_text(const OptimizerPiece& piece) {
-  if (piece.is_whole()) return "";
-  return "[" + std::to_string(piece.begin) + ":" +
-         std::to_string(piece.begin + piece.stepped.numel()) + "]";
+template <class T>
+void put(std::string& bytes, const T& value) {
+  bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-/// Sizes, then strides.
-at::Tensor layout_of(const at::Tensor& tensor) {
-  return at::stack(
-      {at::tensor(tensor.sizes(), at::kLong), at::tensor(tensor.strides(), at::kLong)});
+void put_text(std::string& bytes, const std::string& text) {
+  put(bytes, std::uint64_t{text.size()});
+  bytes += text;
 }
 
-std::string group_key(std::size_t group) {
-  return "groups/" + std::to_string(group);
+void put_value(std::string& bytes, const c10::IValue& value) {
+  if (value.isNone()) {
+    put(bytes, Kind::none);
+  } else if (value.isInt()) {
+    put(bytes, Kind::integer);
+    put(bytes, value.toInt());
+  } else if (value.isDouble()) {
+    put(bytes, Kind::real);
+    put(bytes, value.toDouble());
+  } else if (value.isBool()) {
+    put(bytes, Kind::boolean);
+    put(bytes, static_cast<std::uint8_t>(value.toBool()));
+  } else if (value.isString()) {
+    put(bytes, Kind::text);
+    put_text(bytes, value.toStringRef());
+  } else if (value.isTuple()) {
+    put(bytes, Kind::tuple);
+    const auto tuple = value.toTuple();
+    put(bytes, std::uint64_t{tuple->elements().size()});
+    for (const c10::IValue& element : tuple->elements()) put_value(bytes, element);
+  } else {
+    refuse_state("an option is a " + value.tagKind() +
+                 "; expected numbers, texts, or tuples of them");
+  }
+}
+
+c10::IValue take_value(BoundedReader& reader, int depth = 0) {
+  switch (reader.take<Kind>()) {
+    case Kind::none:
+      return {};
+    case Kind::integer:
+      return reader.take<std::int64_t>();
+    case Kind::real:
+      return reader.take<double>();
+    case Kind::boolean:
+      return reader.take<std::uint8_t>() != 0;
+    case Kind::text:
+      return reader.take_text();
+    case Kind::tuple: {
+      if (depth > 8) reader.refuse("tuples are nested too deep");
+      std::vector<c10::IValue> values(reader.take_count(1));
+      for (c10::IValue& value : values) value = take_value(reader, depth + 1);
+      return c10::ivalue::Tuple::create(std::move(values));
+    }
+  }
+  reader.refuse("an option of an unknown kind");
+}
+
+torch::serialize::InputArchive reopened(torch::serialize::OutputArchive& archive) {
+  std::stringstream stream;
+  archive.save_to(stream);
+  torch::serialize::InputArchive result;
+  result.load_from(stream);
+  return result;
+}
+
+std::string options_bytes(const OptimizerOptions& options) {
+  torch::serialize::OutputArchive written;
+  options.serialize(written);
+  auto archive = reopened(written);
+  const std::vector<std::string> keys = archive.keys();
+  std::string bytes;
+  put(bytes, std::uint64_t{keys.size()});
+  for (const std::string& key : keys) {
+    c10::IValue value;
+    archive.read(key, value);
+    put_text(bytes, key);
+    put(bytes, std::uint8_t{0});
+    put_value(bytes, value);
+  }
+  return bytes;
+}
+
+void load_options(OptimizerOptions& options, const std::string& bytes) {
+  BoundedReader reader(std::as_bytes(std::span(bytes)),
+                       {"the options of an optimizer", -1, ErrorCode::invalid_argument});
+  torch::serialize::OutputArchive archive;
+  for (std::size_t left = reader.take_count(10); left > 0; --left) {
+    const std::string key = reader.take_text();
+    // LibTorch turns keys into quoted text of TorchScript, which it then parses.
+    const bool plain =
+        std::ranges::all_of(key, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+    if (key.empty() || !plain || reader.take<std::uint8_t>() != 0) {
+      reader.refuse("the entry " + in_quotes(key) + " is no option");
+    }
+    archive.write(key, take_value(reader));
+  }
+  reader.expect_end();
+  auto read = reopened(archive);
+  options.serialize(read);
 }
 
 /// One parameter's saved state.
 struct SavedParameter {
   struct Range {
-    std::int64_t end = 0;
-    std::map<std::string, at::Tensor> fields;
+    std::int64_t end = 0;  ///< -1: the whole parameter
+    Fields fields;
   };
   at::Tensor layout;
-  std::map<std::string, at::Tensor> fields;  ///< of the whole one
-  std::map<std::int64_t, Range> ranges;      ///< by their begins, of elements of it
+  std::map<std::int64_t, Range> ranges;  ///< by their begins, of elements of it
 
-  bool is_cut() const { return !ranges.empty(); }
-  const std::map<std::string, at::Tensor>& some_fields() const {
-    return is_cut() ? ranges.begin()->second.fields : fields;
-  }
+  bool is_cut() const { return ranges.begin()->second.end >= 0; }
 };
-
-/// "name[3:7]" as its name and range; nothing where there is no range.
-std::optional<std::tuple<std::string, std::int64_t, std::int64_t>> cut_name(
-    const std::string& text) {
-  const auto open = text.rfind('[');
-  const auto colon = text.rfind(':');
-  if (open == std::string::npos || colon == std::string::npos || colon < open ||
-      text.back() != ']') {
-    return std::nullopt;
-  }
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  const char* const data = text.data();
-  const auto first = std::from_chars(data + open + 1, data + colon, begin);
-  const auto second = std::from_chars(data + colon + 1, data + text.size() - 1, end);
-  if (first.ptr != data + colon || second.ptr != data + text.size() - 1) return std::nullopt;
-  return std::tuple(text.substr(0, open), begin, end);
-}
 
 struct SavedState {
   std::string kind;
-  std::map<std::string, at::Tensor> groups;
+  Fields groups;
   std::map<std::string, SavedParameter> parameters;
 };
 
@@ -193,17 +235,24 @@ void take_entry(SavedState& state, const std::string& key, const at::Tensor& val
   if (slash == std::string::npos) refuse_state("its entry " + in_quotes(key) + " is none");
   const std::string name = key.substr(0, slash);
   const std::string field = key.substr(slash + 1);
+  const auto open = std::min(name.rfind('['), name.size());
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  int length = 0;
   if (name == "groups") {
     state.groups.emplace(key, value);
   } else if (field == "layout") {
     state.parameters[name].layout = value;
-  } else if (const auto cut = cut_name(name)) {
-    const auto& [parameter, begin, end] = *cut;
-    auto& range = state.parameters[parameter].ranges[begin];
+  } else if (std::sscanf(name.c_str() + open, "[%" SCNd64 ":%" SCNd64 "]%n", &begin, &end,
+                         &length) == 2 &&
+             open + static_cast<std::size_t>(length) == name.size()) {
+    auto& range = state.parameters[name.substr(0, open)].ranges[begin];
     range.end = end;
     range.fields.emplace(field, value);
   } else {
-    state.parameters[name].fields.emplace(field, value);
+    auto& whole = state.parameters[name].ranges[0];
+    whole.end = -1;
+    whole.fields.emplace(field, value);
   }
 }
 
@@ -237,62 +286,18 @@ at::Tensor assembled(const std::string& name, const SavedParameter& saved,
   return flat.as_strided(sizes, strides);
 }
 
-/// Sets fields of one piece from what was saved of its parameter.
-struct FieldReader {
-  const OptimizerPiece& piece;
-  const SavedParameter& saved;
-  bool elementwise;  ///< tensors are as the parameter
-
-  const at::Tensor* found(const std::string& name) const {
-    const auto& fields = saved.some_fields();
-    const auto place = fields.find(name);
-    return place == fields.end() ? nullptr : &place->second;
+/// Returns a field of a piece as the piece lies. `elementwise`: it is as the parameter.
+at::Tensor placed(const OptimizerPiece& piece, const SavedParameter& saved, const std::string& name,
+                  const at::Tensor& one, bool elementwise) {
+  const at::Tensor whole = saved.is_cut() ? assembled(piece.name, saved, name) : one;
+  if (!elementwise) return whole.to(piece.whole.device(), /*non_blocking=*/false, /*copy=*/true);
+  if (whole.sizes() != piece.whole.sizes()) {
+    refuse_state("of parameter " + in_quotes(piece.name) + " has another shape (" + name + ")");
   }
-
-  at::Tensor placed(const std::string& name, const at::Tensor& one) const {
-    const at::Tensor whole = saved.is_cut() ? assembled(piece.name, saved, name) : one;
-    if (!elementwise) return whole.to(piece.whole.device(), /*non_blocking=*/false, /*copy=*/true);
-    if (whole.sizes() != piece.whole.sizes()) {
-      refuse_state("of parameter " + in_quotes(piece.name) + " has another shape (" + name + ")");
-    }
-    const at::Tensor full =
-        at::empty_like(piece.whole.detach(), at::TensorOptions(whole.scalar_type())).copy_(whole);
-    if (piece.is_whole()) return full;
-    return in_memory_order(full).narrow(0, piece.begin, piece.stepped.numel()).clone();
-  }
-
-  void operator()(const char* name, at::Tensor& value) const {
-    if (const at::Tensor* one = found(name)) value = placed(name, *one);
-  }
-  void operator()(const char* name, std::int64_t& value) const {
-    if (const at::Tensor* one = found(name)) value = one->item<std::int64_t>();
-  }
-  void operator()(const char* name, double& value) const {
-    if (const at::Tensor* one = found(name)) value = one->item<double>();
-  }
-  void operator()(const char* name, std::deque<at::Tensor>& values) const {
-    for (std::size_t i = 0;; ++i) {
-      const std::string key = std::string(name) + "." + std::to_string(i);
-      const at::Tensor* const one = found(key);
-      if (!one) return;
-      values.push_back(placed(key, *one));
-    }
-  }
-};
-
-void load_options(Optimizer& optimizer, const SavedState& saved) {
-  auto& groups = optimizer.param_groups();
-  if (saved.groups.size() != groups.size()) {
-    refuse_state("the checkpoint has " + std::to_string(saved.groups.size()) +
-                 " parameter groups, the optimizer " + std::to_string(groups.size()));
-  }
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    const std::string bytes = text_of(saved.groups.at(group_key(i)));
-    auto archive =
-        archive_of(std::as_bytes(std::span(bytes.data(), bytes.size())),
-                   {"the options of an optimizer", -1, ErrorCode::invalid_argument}, at::kCPU);
-    groups[i].options().serialize(archive);
-  }
+  const at::Tensor full =
+      at::empty_like(piece.whole.detach(), at::TensorOptions(whole.scalar_type())).copy_(whole);
+  if (piece.is_whole()) return full;
+  return in_memory_order(full).narrow(0, piece.begin, piece.stepped.numel()).clone();
 }
 
 }  // namespace
@@ -301,24 +306,39 @@ NamedTensors state_of(Optimizer& optimizer, std::span<const OptimizerPiece> piec
   NamedTensors entries;
   std::string kind_of_state;
   for (const OptimizerPiece& piece : pieces) {
-    if (!piece.is_whole()) entries.insert(piece.name + "/layout", layout_of(piece.whole));
+    std::string prefix = piece.name + "/";
+    if (!piece.is_whole()) {
+      entries.insert(prefix + "layout", at::stack({at::tensor(piece.whole.sizes(), at::kLong),
+                                                   at::tensor(piece.whole.strides(), at::kLong)}));
+      prefix =
+          c10::str(piece.name, '[', piece.begin, ':', piece.begin + piece.stepped.numel(), "]/");
+    }
     const auto found = optimizer.state().find(key_of(piece.stepped));
     if (found == optimizer.state().end()) continue;
-    const std::string prefix = piece.name + range_text(piece) + "/";
+    const auto put_field = [&]<class T>(const std::string& name, const T& value) {
+      if constexpr (std::is_same_v<T, at::Tensor>) {
+        if (value.defined()) entries.insert(prefix + name, value);
+      } else if constexpr (std::is_same_v<T, std::deque<at::Tensor>>) {
+        for (std::size_t i = 0; i < value.size(); ++i) {
+          entries.insert(c10::str(prefix, name, '.', i), value[i]);
+        }
+      } else {
+        entries.insert(prefix + name, at::scalar_tensor(value, c10::CppTypeToScalarType<T>::value));
+      }
+    };
     const bool known = with_class(*found->second, [&](auto& state, const char* kind) {
       kind_of_state = kind;
-      each_field(state, FieldWriter{entries, prefix});
+      each_field(state, put_field);
     });
     if (!known) {
       refuse_state("of parameter " + in_quotes(piece.name) +
-                   " is of a class that is none of LibTorch's; save it by add_state()");
+                   " is of a class that is none of LibTorch's (Checkpoint::add_state() takes any)");
     }
   }
   if (!kind_of_state.empty()) entries.insert("kind", text_tensor(kind_of_state));
   for (std::size_t i = 0; i < optimizer.param_groups().size(); ++i) {
-    torch::serialize::OutputArchive archive;
-    optimizer.param_groups()[i].options().serialize(archive);
-    entries.insert(group_key(i), text_tensor(archive_bytes(archive, group_key(i))));
+    entries.insert(c10::str("groups/", i),
+                   text_tensor(options_bytes(optimizer.param_groups()[i].options())));
   }
   return entries;
 }
@@ -334,15 +354,41 @@ void load_state(Optimizer& optimizer, std::span<const OptimizerPiece> pieces,
   if (!state.kind.empty() && !expected.empty() && state.kind != expected) {
     refuse_state("the checkpoint is of " + state.kind + ", the optimizer is " + expected);
   }
-  load_options(optimizer, state);
+  auto& groups = optimizer.param_groups();
+  if (state.groups.size() != groups.size()) {
+    refuse_state("the checkpoint has ", state.groups.size(), " parameter groups, the optimizer ",
+                 groups.size());
+  }
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const auto group = state.groups.find(c10::str("groups/", i));
+    if (group == state.groups.end()) refuse_state("group ", i, " has no options");
+    load_options(groups[i].options(), text_of(group->second));
+  }
   optimizer.state().clear();
   for (const OptimizerPiece& piece : pieces) {
     const auto found = state.parameters.find(piece.name);
-    if (found == state.parameters.end() || found->second.some_fields().empty()) continue;
+    if (found == state.parameters.end() || found->second.ranges.empty()) continue;
+    const Fields& fields = found->second.ranges.begin()->second.fields;
+    const bool elementwise = state.kind != "LBFGS";
+    const auto set_field = [&]<class T>(const std::string& name, T& value) {
+      if constexpr (std::is_same_v<T, std::deque<at::Tensor>>) {
+        for (std::size_t i = 0;; ++i) {
+          const auto one = fields.find(c10::str(name, '.', i));
+          if (one == fields.end()) return;
+          value.push_back(placed(piece, found->second, one->first, one->second, elementwise));
+        }
+      } else {
+        const auto one = fields.find(name);
+        if (one == fields.end()) return;
+        if constexpr (std::is_same_v<T, at::Tensor>) {
+          value = placed(piece, found->second, name, one->second, elementwise);
+        } else {
+          value = one->second.template item<T>();
+        }
+      }
+    };
     auto loaded = new_state(state.kind);
-    with_class(*loaded, [&](auto& of_class, const char* kind) {
-      each_field(of_class, FieldReader{piece, found->second, std::string_view(kind) != "LBFGS"});
-    });
+    with_class(*loaded, [&](auto& of_class, const char*) { each_field(of_class, set_field); });
     optimizer.state()[key_of(piece.stepped)] = std::move(loaded);
   }
 }

@@ -1,11 +1,7 @@
-#include "frameworks/torch/checkpoint/safetensors.h"
-
-#include <ATen/Functions.h>
-#include <ATen/core/grad_mode.h>
-#include <c10/util/StringUtil.h>
 #include <hora/error.h>
 #include <hora/printable.h>
-#include <hora/torch/safetensors.h>
+#include <hora/torch/checkpoint.h>
+#include <torch/torch.h>
 
 #include <algorithm>
 #include <array>
@@ -13,13 +9,12 @@
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 #include <stdexcept>
 #include <tuple>
-#include <utility>
 
 #include "core/base/checked.h"
+#include "frameworks/torch/checkpoint/named_tensors.h"
 #include "frameworks/torch/checkpoint/store.h"
 #include "frameworks/torch/tensor_view.h"
 
@@ -44,33 +39,22 @@ constexpr std::array kTypes{
 };
 static_assert(kTypes.size() == static_cast<std::size_t>(last_of<DataType>) + 1);
 
-std::size_t place_of(DataType type) {
-  return static_cast<std::size_t>(std::ranges::find(kTypes, type, &TypeName::type) -
-                                  kTypes.begin());
-}
-
 constexpr std::size_t kLengthBytes = 8;
 constexpr std::size_t kMostDimensions = 64;
-constexpr std::string_view kMetadata = "__metadata__";
-
-/// Nothing where the shape is none, or its bytes cannot be counted.
-std::optional<std::uint64_t> bytes_of(DataType type, const std::vector<std::int64_t>& shape) {
-  if (shape.size() > kMostDimensions) return std::nullopt;
-  Checked bytes = size_of(type);
-  bool empty = false;
-  for (const std::int64_t extent : shape) {
-    empty = empty || extent == 0;
-    // Rows must be countable also where there are none.
-    if (extent != 0) bytes = bytes * extent;
-  }
-  if (!bytes.at_most(kMaxBytes)) return std::nullopt;
-  return empty ? 0 : bytes.value();
-}
-
+constexpr const char* kMetadata = "__metadata__";
 /// A header that is longer is refused, as the format's own library does.
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 /// The deepest of the header's objects and lists is a tensor's shape.
 constexpr int kHeaderDepth = 2;
+
+/// One tensor of a file.
+struct TensorEntry {
+  std::string name;
+  std::size_t type = 0;  ///< in kTypes
+  std::vector<std::int64_t> shape;
+  std::uint64_t offset = 0;  ///< from the header's end
+  std::uint64_t bytes = 0;
+};
 
 using Json = nlohmann::json;
 using Problem = std::invalid_argument;
@@ -94,224 +78,194 @@ Json parsed_header(std::string_view text) {
 std::vector<std::uint64_t> numbers_in(const Json& tensor, const char* key) {
   const Json& list = tensor.at(key);
   if (!list.is_array() || !std::ranges::all_of(list, &Json::is_number_unsigned)) {
-    throw Problem(std::string("its ") + key + " is no list of numbers from 0 on");
+    throw Problem(c10::str("its ", key, " is no list of numbers from 0 on"));
   }
   return list.get<std::vector<std::uint64_t>>();
 }
 
-/// Offsets from the header's end. Throws Problem or an exception of Json's.
+/// Throws Problem or an exception of Json's.
 TensorEntry entry_of(const std::string& name, const Json& tensor) {
   if (!tensor.is_object() || tensor.size() != 3) {
     throw Problem("expected dtype, shape and data_offsets, and nothing else");
   }
-  TensorEntry entry;
-  entry.name = name;
   const auto type = tensor.at("dtype").get<std::string>();
   const auto found = std::ranges::find(kTypes, type, &TypeName::name);
   if (found == kTypes.end()) throw Problem("its dtype " + in_quotes(type) + " is unknown");
-  entry.type = found->type;
+  TensorEntry entry{name, static_cast<std::size_t>(found - kTypes.begin()), {}};
+  Checked bytes = size_of(found->type);
+  bool empty = false;
   for (const std::uint64_t extent : numbers_in(tensor, "shape")) {
-    if (!std::in_range<std::int64_t>(extent)) throw Problem("its shape is none");
     entry.shape.push_back(static_cast<std::int64_t>(extent));
+    empty = empty || extent == 0;
+    // Rows must be countable also where there are none.
+    if (extent != 0) bytes = bytes * entry.shape.back();
   }
-  const std::vector<std::uint64_t> offsets = numbers_in(tensor, "data_offsets");
+  if (entry.shape.size() > kMostDimensions || !bytes.at_most(kMaxBytes)) {
+    throw Problem("its shape is none, or too large");
+  }
+  entry.bytes = empty ? 0 : bytes.value();
+  const auto offsets = numbers_in(tensor, "data_offsets");
   if (offsets.size() != 2 || offsets[0] > offsets[1]) {
     throw Problem("its data_offsets are not a begin and an end");
   }
+  if (offsets[1] - offsets[0] != entry.bytes) {
+    throw Problem(c10::str("its data_offsets span ", offsets[1] - offsets[0],
+                           " bytes, its shape and dtype ", entry.bytes));
+  }
   entry.offset = offsets[0];
-  entry.bytes = offsets[1] - offsets[0];
   return entry;
 }
 
-/// Offsets from the header's end.
-tl::expected<Safetensors, std::string> read_header(std::string_view text) {
-  Safetensors result;
-  std::string name;
-  try {
-    const Json header = parsed_header(text);
-    for (const auto& item : header.items()) {
-      name = item.key();
-      if (name == kMetadata) {
-        item.value().get_to(result.metadata);
-      } else {
-        result.tensors.push_back(entry_of(name, item.value()));
-      }
-    }
-  } catch (const Json::parse_error& error) {
-    return tl::unexpected(std::string("the header is no JSON: ") + error.what());
-  } catch (const std::exception& error) {
-    return tl::unexpected((name.empty() ? "the header" : "tensor " + in_quotes(name)) + ": " +
-                          error.what());
-  }
-  return result;
-}
-
-/// Each byte of the data belongs to one tensor. Empty where that is so.
-std::string range_problem(std::vector<TensorEntry>& tensors, std::uint64_t data_bytes) {
+/// Throws Problem unless each byte of the data belongs to one tensor.
+void check_ranges(std::vector<TensorEntry>& tensors, std::uint64_t data_bytes) {
   std::ranges::stable_sort(tensors, {}, [](const TensorEntry& tensor) {
     return std::tuple(tensor.offset, tensor.bytes);
   });
   std::uint64_t end = 0;
   for (const TensorEntry& tensor : tensors) {
-    const std::string name = "tensor " + in_quotes(tensor.name);
-    const auto expected = bytes_of(tensor.type, tensor.shape);
-    if (!expected) return name + ": its shape is none, or too large";
-    if (*expected != tensor.bytes) {
-      return name + ": its data_offsets span " + std::to_string(tensor.bytes) +
-             " bytes, its shape and dtype " + std::to_string(*expected);
-    }
     if (tensor.offset != end) {
-      return name + ": it begins at byte " + std::to_string(tensor.offset) +
-             " of the data, the one before ends at " + std::to_string(end);
+      throw Problem(c10::str("tensor ", in_quotes(tensor.name), ": it begins at byte ",
+                             tensor.offset, " of the data, the one before ends at ", end));
     }
     if (tensor.bytes > data_bytes - end) {
-      return name + ": it ends at byte " + std::to_string(end + tensor.bytes) +
-             " of the data, which has " + std::to_string(data_bytes);
+      throw Problem(c10::str("tensor ", in_quotes(tensor.name), ": it ends at byte ",
+                             end + tensor.bytes, " of the data, which has ", data_bytes));
     }
     end += tensor.bytes;
   }
-  if (end == data_bytes) return "";
-  return "the last tensor ends at byte " + std::to_string(end) + " of the data, which has " +
-         std::to_string(data_bytes);
+  if (end == data_bytes) return;
+  throw Problem(
+      c10::str("the last tensor ends at byte ", end, " of the data, which has ", data_bytes));
 }
 
-std::string json_of(const TensorEntry& tensor) {
-  const std::uint64_t offsets[] = {tensor.offset, tensor.offset + tensor.bytes};
-  return Json(tensor.name).dump() + R"(:{"dtype":")" +
-         std::string(kTypes[place_of(tensor.type)].name) + R"(","shape":)" +
-         Json(tensor.shape).dump() + R"(,"data_offsets":)" + Json(offsets).dump() + "}";
-}
-
-}  // namespace
-
-tl::expected<Safetensors, std::string> parse_safetensors(std::span<const std::byte> file) {
-  std::uint64_t header_bytes = 0;
+/// The header's text. Throws Problem or an exception of Json's.
+std::string_view header_in(std::span<const std::byte> file) {
   if (file.size() < kLengthBytes) {
-    return tl::unexpected("it has " + std::to_string(file.size()) +
-                          " bytes, fewer than the 8 of a header's length");
+    throw Problem(
+        c10::str("it has ", file.size(), " bytes, fewer than the 8 of a header's length"));
   }
-  std::memcpy(&header_bytes, file.data(), kLengthBytes);
-  const std::uint64_t rest = file.size() - kLengthBytes;
-  if (header_bytes > kMaxHeaderBytes || header_bytes > rest) {
-    return tl::unexpected(
-        std::string("it is no safetensors file (torch.save() writes none), or cut off"));
+  std::uint64_t length = 0;
+  std::memcpy(&length, file.data(), kLengthBytes);
+  if (length > kMaxHeaderBytes || length > file.size() - kLengthBytes) {
+    throw Problem("it is no safetensors file (torch.save() writes none), or cut off");
   }
   const auto* const text = reinterpret_cast<const char*>(file.data()) + kLengthBytes;
-  if (header_bytes == 0 || text[0] != '{') {
-    return tl::unexpected(
-        std::string("it is no safetensors file: its header does not begin with '{'"));
+  if (length == 0 || text[0] != '{') {
+    throw Problem("it is no safetensors file: its header does not begin with '{'");
   }
-  auto result = read_header({text, header_bytes});
-  if (!result) return result;
-  if (std::string problem = range_problem(result->tensors, rest - header_bytes); !problem.empty()) {
-    return tl::unexpected(std::move(problem));
-  }
-  for (TensorEntry& tensor : result->tensors) tensor.offset += kLengthBytes + header_bytes;
-  return result;
+  return {text, length};
 }
 
-tl::expected<SafetensorsLayout, std::string> lay_out_safetensors(std::vector<TensorEntry> tensors,
-                                                                 const Metadata& metadata) {
-  std::ranges::sort(tensors, [](const TensorEntry& a, const TensorEntry& b) {
-    const std::size_t place_of_a = place_of(a.type);
-    const std::size_t place_of_b = place_of(b.type);
-    return place_of_a != place_of_b ? place_of_a > place_of_b : a.name < b.name;
-  });
-  std::set<std::string_view> names{kMetadata};
-  std::uint64_t end = 0;
-  for (TensorEntry& tensor : tensors) {
-    const auto bytes = bytes_of(tensor.type, tensor.shape);
-    const std::string name = "tensor " + in_quotes(tensor.name);
-    if (!names.insert(tensor.name).second) return tl::unexpected(name + ": its name is taken");
-    if (!bytes || *bytes > kMaxBytes - end) return tl::unexpected(name + ": it is too large");
-    tensor.offset = end;
-    tensor.bytes = *bytes;
-    end += *bytes;
-  }
-  SafetensorsLayout layout;
-  try {
-    std::string header;
-    if (!metadata.empty()) header += Json(kMetadata).dump() + ":" + Json(metadata).dump();
-    for (const TensorEntry& tensor : tensors) {
-      header += (header.empty() ? "" : ",") + json_of(tensor);
-    }
-    header = "{" + header + "}";
-    header.append((8 - header.size() % 8) % 8, ' ');
-    const std::uint64_t length = header.size();
-    if (length > kMaxHeaderBytes) return tl::unexpected(std::string("its header is over 100 MB"));
-    layout.header.resize(kLengthBytes);
-    std::memcpy(layout.header.data(), &length, kLengthBytes);
-    layout.header += header;
-  } catch (const Json::exception& error) {
-    return tl::unexpected(std::string("a name is no UTF-8: ") + error.what());
-  }
-  for (TensorEntry& tensor : tensors) tensor.offset += layout.header.size();
-  layout.bytes = layout.header.size() + end;
-  layout.tensors = std::move(tensors);
-  return layout;
-}
-
-namespace {
-
+/// Lays out the tensors: types of larger alignment first, then by name.
 std::vector<TensorEntry> entries_of(const NamedTensors& tensors) {
   std::vector<TensorEntry> entries;
   for (const auto& item : tensors) {
-    check_dense(item.key(), item.value());
-    const auto type = to_data_type(item.value().scalar_type());
-    if (!type) {
-      refuse_tensor(item.key(), std::string("a tensor of type ") +
-                                    c10::toString(item.value().scalar_type()) +
-                                    " cannot be written; expected numbers or booleans");
+    const at::Tensor& tensor = item.value();
+    check_dense(item.key(), tensor);
+    const auto type = to_data_type(tensor.scalar_type());
+    if (!type || item.key() == kMetadata) {
+      refuse_tensor(item.key(), "a tensor of type ", tensor.scalar_type(),
+                    " and this name cannot be written; expected numbers or "
+                    "booleans, and another name than ",
+                    kMetadata);
     }
-    entries.push_back({item.key(), *type, item.value().sizes().vec()});
+    const auto place = std::ranges::find(kTypes, *type, &TypeName::type) - kTypes.begin();
+    entries.push_back({item.key(), static_cast<std::size_t>(place), tensor.sizes().vec(), 0,
+                       size_of(*type) * static_cast<std::uint64_t>(tensor.numel())});
   }
+  std::ranges::sort(entries, [](const TensorEntry& a, const TensorEntry& b) {
+    return a.type != b.type ? a.type > b.type : a.name < b.name;
+  });
+  std::uint64_t end = 0;
+  for (TensorEntry& entry : entries) entry.offset = std::exchange(end, end + entry.bytes);
   return entries;
 }
 
-SafetensorsLayout layout_of_file(const NamedTensors& tensors, const Metadata& metadata) {
-  auto layout = lay_out_safetensors(entries_of(tensors), metadata);
-  if (layout) return std::move(*layout);
-  throw Error(ErrorCode::invalid_argument,
-              "these tensors make no safetensors file: " + layout.error());
+/// The file's begin, to its first tensor, padded to 8 bytes.
+std::string header_of(const std::vector<TensorEntry>& tensors, const Metadata& metadata) {
+  std::string header(kLengthBytes, '\0');
+  try {
+    header += "{";
+    if (!metadata.empty()) header += Json(kMetadata).dump() + ":" + Json(metadata).dump() + ",";
+    for (const TensorEntry& tensor : tensors) {
+      const std::uint64_t offsets[] = {tensor.offset, tensor.offset + tensor.bytes};
+      header += c10::str(Json(tensor.name).dump(), R"(:{"dtype":")", kTypes[tensor.type].name,
+                         R"(","shape":)", Json(tensor.shape).dump(), R"(,"data_offsets":)",
+                         Json(offsets).dump(), "},");
+    }
+  } catch (const Json::exception& error) {
+    refuse_argument("these tensors make no safetensors file: a name is no UTF-8: ", error.what());
+  }
+  if (header.back() == ',') header.pop_back();
+  header += "}";
+  header.append((8 - header.size() % 8) % 8, ' ');
+  const std::uint64_t length = header.size() - kLengthBytes;
+  if (length > kMaxHeaderBytes) {
+    throw Error(ErrorCode::invalid_argument,
+                "these tensors make no safetensors file: its header is over 100 MB");
+  }
+  std::memcpy(header.data(), &length, kLengthBytes);
+  return header;
 }
 
 }  // namespace
 
 void check_can_fill(const NamedTensors& tensors) {
-  layout_of_file(tensors, {});
+  header_of(entries_of(tensors), {});
 }
 
 void fill_image(Bytes& image, const NamedTensors& tensors, const Metadata& metadata) {
-  const SafetensorsLayout layout = layout_of_file(tensors, metadata);
-  image.resize(layout.bytes);
-  std::memcpy(image.data(), layout.header.data(), layout.header.size());
+  const std::vector<TensorEntry> entries = entries_of(tensors);
+  const std::string header = header_of(entries, metadata);
+  const std::uint64_t data = entries.empty() ? 0 : entries.back().offset + entries.back().bytes;
+  image.resize(header.size() + data);
+  std::memcpy(image.data(), header.data(), header.size());
   const at::NoGradGuard no_grad;
-  for (const TensorEntry& entry : layout.tensors) {
+  for (const TensorEntry& entry : entries) {
     if (entry.bytes == 0) continue;
     const at::Tensor& tensor = tensors[entry.name];
-    at::from_blob(image.data() + entry.offset, entry.shape, at::TensorOptions(tensor.scalar_type()))
+    at::from_blob(image.data() + header.size() + entry.offset, entry.shape,
+                  at::TensorOptions(tensor.scalar_type()))
         .copy_(tensor);
   }
 }
 
 tl::expected<ImageContents, std::string> contents_of(Bytes bytes) {
   const auto file = std::make_shared<Bytes>(std::move(bytes));
-  auto parsed = parse_safetensors(*file);
-  if (!parsed) return tl::unexpected(parsed.error());
   ImageContents contents;
-  contents.metadata = std::move(parsed->metadata);
-  for (const TensorEntry& entry : parsed->tensors) {
-    const c10::ScalarType type = to_scalar_type(entry.type);
-    if (type == c10::ScalarType::Undefined) {
-      return tl::unexpected("tensor " + in_quotes(entry.name) +
-                            ": this version of LibTorch has no type " +
-                            std::string(name_of(entry.type)));
+  std::string name;
+  try {
+    const std::string_view text = header_in(*file);
+    std::vector<TensorEntry> tensors;
+    const Json header = parsed_header(text);
+    for (const auto& item : header.items()) {
+      name = item.key();
+      if (name == kMetadata) {
+        item.value().get_to(contents.metadata);
+      } else {
+        tensors.push_back(entry_of(name, item.value()));
+      }
     }
-    contents.tensors.insert(entry.name, entry.bytes == 0
-                                            ? at::empty(entry.shape, at::TensorOptions(type))
-                                            : at::from_blob(
-                                                  file->data() + entry.offset, entry.shape,
-                                                  [file](void*) {}, at::TensorOptions(type)));
+    name.clear();
+    std::byte* const data = file->data() + kLengthBytes + text.size();
+    check_ranges(tensors, file->size() - kLengthBytes - text.size());
+    for (const TensorEntry& entry : tensors) {
+      const c10::ScalarType type = to_scalar_type(kTypes[entry.type].type);
+      if (type == c10::ScalarType::Undefined) {
+        throw Problem(c10::str("tensor ", in_quotes(entry.name),
+                               ": this version of LibTorch has no ", "type ",
+                               kTypes[entry.type].name));
+      }
+      contents.tensors.insert(entry.name, entry.bytes == 0
+                                              ? at::empty(entry.shape, at::TensorOptions(type))
+                                              : at::from_blob(
+                                                    data + entry.offset, entry.shape,
+                                                    [file](void*) {}, at::TensorOptions(type)));
+    }
+  } catch (const Json::parse_error& error) {
+    return tl::unexpected(c10::str("the header is no JSON: ", error.what()));
+  } catch (const std::exception& error) {
+    return tl::unexpected((name.empty() ? "" : "tensor " + in_quotes(name) + ": ") + error.what());
   }
   return contents;
 }
@@ -330,14 +284,6 @@ std::string text_of(const at::Tensor& tensor) {
 
 namespace hora {
 using namespace internal;
-namespace {
-
-[[noreturn]] void refuse_weights(const std::string& name, const std::string& what) {
-  throw Error(ErrorCode::invalid_argument, "load_weights(): " + in_quotes(name) + " " + what, -1,
-              name);
-}
-
-}  // namespace
 
 void save_safetensors(const std::string& path, const NamedTensors& tensors) {
   Bytes image;
@@ -346,13 +292,11 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors) {
 }
 
 NamedTensors load_safetensors(const std::string& path) {
-  auto bytes = read_file(path, std::numeric_limits<std::int64_t>::max());
-  const auto refuse = [&](const std::string& what) {
-    throw Error(ErrorCode::invalid_argument, in_quotes(path) + ": " + what);
-  };
-  if (!bytes) refuse(bytes.error());
-  auto contents = contents_of(std::move(*bytes));
-  if (!contents) refuse(contents.error());
+  const auto contents =
+      read_file(path, std::numeric_limits<std::int64_t>::max()).and_then(contents_of);
+  if (!contents) {
+    throw Error(ErrorCode::invalid_argument, in_quotes(path) + ": " + contents.error());
+  }
   NamedTensors own;
   for (const auto& item : contents->tensors) own.insert(item.key(), item.value().clone());
   return own;
@@ -367,19 +311,23 @@ NamedTensors weights_of(const torch::nn::Module& module) {
 }
 
 void load_weights(torch::nn::Module& module, const NamedTensors& weights) {
+  const auto refuse = [](const std::string& name, const std::string& what) {
+    throw Error(ErrorCode::invalid_argument, "load_weights(): " + in_quotes(name) + " " + what, -1,
+                name);
+  };
   const NamedTensors own = weights_of(module);
   for (const auto& item : own) {
     const torch::Tensor* const given = weights.find(item.key());
-    if (given == nullptr) refuse_weights(item.key(), "is in the module, but not in the weights");
-    if (given->sizes() != item.value().sizes()) {
-      refuse_weights(item.key(), c10::str("has the shape ", given->sizes(), " in the weights; ",
-                                          "expected the module's, ", item.value().sizes()));
+    if (given == nullptr) {
+      refuse(item.key(), "is in the module, but not in the weights");
+    } else if (given->sizes() != item.value().sizes()) {
+      refuse(item.key(),
+             c10::str("has the shape ", given->sizes(), " in the weights; expected the module's, ",
+                      item.value().sizes()));
     }
   }
   for (const auto& item : weights) {
-    if (!own.contains(item.key())) {
-      refuse_weights(item.key(), "is in the weights, but not in the module");
-    }
+    if (!own.contains(item.key())) refuse(item.key(), "is in the weights, but not in the module");
   }
   const at::NoGradGuard no_grad;
   for (const auto& item : own) {

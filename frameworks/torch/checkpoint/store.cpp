@@ -14,7 +14,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <system_error>
 #include <tuple>
@@ -33,25 +32,37 @@ std::string system_text(int number) {
   return std::generic_category().message(number) + " (errno " + std::to_string(number) + ")";
 }
 
-[[noreturn]] void fail(const std::string& path, const std::string& what, int number) {
+[[noreturn]] void fail(const std::string& path, const std::string& what, int number = errno) {
   throw Error(ErrorCode::invalid_argument,
               in_quotes(path) + " cannot be " + what + ": " + system_text(number));
+}
+
+tl::unexpected<std::string> refused(const std::string& why) {
+  return tl::unexpected(why);
+}
+
+tl::unexpected<std::string> refused(const std::string& path, const std::string& why) {
+  return tl::unexpected(in_quotes(path) + ": " + why);
+}
+
+std::string join(const std::string& folder, std::string_view name) {
+  return folder + "/" + std::string(name);
 }
 
 constexpr std::size_t kLongestWrite = std::size_t{64} << 20;
 
 /// `file`: a new one, or what open() says where it cannot be made.
 void write_durably(const std::string& path, Descriptor file, std::span<const std::byte> bytes) {
-  if (file.get() < 0) fail(path, "made", errno);
+  if (file.get() < 0) fail(path, "made");
   while (!bytes.empty()) {
     const ssize_t written =
         ::write(file.get(), bytes.data(), std::min(bytes.size(), kLongestWrite));
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail(path, "written", errno);
+    if (written < 0) fail(path, "written");
     bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
-  if (::fsync(file.get()) != 0) fail(path, "written to the disk", errno);
-  if (file.close() != 0) fail(path, "closed", errno);
+  if (::fsync(file.get()) != 0) fail(path, "written to the disk");
+  if (file.close() != 0) fail(path, "closed");
 }
 
 /// Makes a new file (mode 0600) that holds `bytes`, on the disk when it returns.
@@ -64,14 +75,9 @@ std::span<const std::byte> bytes_in(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-/// A file's temporary names before the random part.
-constexpr std::string_view kTemporary = ".new-";
-
-/// Temporary files that no live writer has changed for so long were left by a killed one.
-constexpr std::chrono::hours kLeftOver(1);
-
+/// Removes temporary files that no live writer has changed for an hour.
 void remove_leftovers(const fs::path& folder, const std::string& begin) {
-  const auto oldest = fs::file_time_type::clock::now() - kLeftOver;
+  const auto oldest = fs::file_time_type::clock::now() - std::chrono::hours(1);
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     if (!entry.path().filename().native().starts_with(begin)) continue;
@@ -82,10 +88,10 @@ void remove_leftovers(const fs::path& folder, const std::string& begin) {
 /// The names in the folder are on the disk when it returns.
 void sync_folder(const std::string& folder) {
   const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (opened.get() < 0) fail(folder, "opened", errno);
+  if (opened.get() < 0) fail(folder, "opened");
   // Some file systems have no such call for folders.
   if (::fsync(opened.get()) != 0 && errno != EINVAL && errno != ENOTSUP) {
-    fail(folder, "written to the disk", errno);
+    fail(folder, "written to the disk");
   }
 }
 
@@ -95,19 +101,13 @@ void make_folders(const std::string& folder) {
   if (fs::is_directory(path)) return;
   const std::string above = path.parent_path();
   if (!above.empty()) make_folders(above);
-  if (::mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST) fail(folder, "made", errno);
+  if (::mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST) fail(folder, "made");
   if (!fs::is_directory(path)) fail(folder, "made", ENOTDIR);
   sync_folder(above.empty() ? "." : above);
 }
 
-void rename_durably(const std::string& from, const std::string& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) fail(from, "renamed to " + in_quotes(to), errno);
-}
-
-void remove_folder(const std::string& folder) {
-  std::error_code error;
-  fs::remove_all(folder, error);
-  if (error) fail(folder, "removed", error.value());
+void rename(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) fail(from, "renamed to " + in_quotes(to));
 }
 
 /// Follows no link; nothing where there is nothing of this name.
@@ -116,18 +116,12 @@ std::optional<struct stat> stat_of(const std::string& path) {
   return ::lstat(path.c_str(), &facts) == 0 ? std::optional(facts) : std::nullopt;
 }
 
-/// The error where `facts` are not of a regular file.
-tl::expected<std::uint64_t, std::string> size_in(const struct stat& facts) {
-  if (!S_ISREG(facts.st_mode)) return tl::unexpected(std::string("it is no regular file"));
-  return static_cast<std::uint64_t>(facts.st_size);
-}
-
 /// Throws where another one, in this process or another, has it.
 Descriptor locked(const std::string& folder) {
   const std::string path = folder + "/.lock";
   Descriptor file(
       ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR));
-  if (file.get() < 0) fail(path, "opened", errno);
+  if (file.get() < 0) fail(path, "opened");
   if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return file;
   throw Error(ErrorCode::invalid_argument,
               in_quotes(folder) +
@@ -141,13 +135,13 @@ Descriptor locked(const std::string& folder) {
 void replace_durably(const std::string& path, std::span<const std::byte> bytes) {
   const fs::path whole(path);
   const std::string folder = whole.has_parent_path() ? whole.parent_path().string() : ".";
-  const std::string begin = path + std::string(kTemporary);
+  const std::string begin = path + ".new-";
   remove_leftovers(folder, fs::path(begin).filename());
   std::string temporary = begin + "XXXXXX";
   const int descriptor = ::mkostemp(temporary.data(), O_CLOEXEC);
   try {
     write_durably(path, Descriptor(descriptor), bytes);
-    rename_durably(temporary, path);
+    rename(temporary, path);
   } catch (...) {
     if (descriptor >= 0) ::unlink(temporary.c_str());
     throw;
@@ -159,26 +153,28 @@ tl::expected<std::vector<std::byte>, std::string> read_file(const std::string& p
                                                             std::uint64_t most) {
   // O_NONBLOCK: a FIFO is not waited for.
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (file.get() < 0) return tl::unexpected("it cannot be opened: " + system_text(errno));
+  if (file.get() < 0) return refused("it cannot be opened: " + system_text(errno));
   struct stat facts {};
-  if (::fstat(file.get(), &facts) != 0) return tl::unexpected(system_text(errno));
-  const auto size = size_in(facts);
-  if (!size) return tl::unexpected(size.error());
-  if (*size > most) {
-    return tl::unexpected("it has " + std::to_string(*size) + " bytes, more than the " +
-                          std::to_string(most) + " that it can have");
+  if (::fstat(file.get(), &facts) != 0) return refused(system_text(errno));
+  if (!S_ISREG(facts.st_mode)) return refused("it is no regular file");
+  const auto size = static_cast<std::uint64_t>(facts.st_size);
+  if (size > most) {
+    return refused("it has " + std::to_string(size) + " bytes, more than the " +
+                   std::to_string(most) + " that it can have");
   }
-  std::vector<std::byte> bytes(*size);
+  std::vector<std::byte> bytes(size);
   std::span<std::byte> rest(bytes);
   while (!rest.empty()) {
     const ssize_t read = ::read(file.get(), rest.data(), std::min(rest.size(), kLongestWrite));
     if (read < 0 && errno == EINTR) continue;
-    if (read < 0) return tl::unexpected("it cannot be read: " + system_text(errno));
-    if (read == 0) return tl::unexpected(std::string("it has become shorter while it was read"));
+    if (read < 0) return refused("it cannot be read: " + system_text(errno));
+    if (read == 0) return refused("it has become shorter while it was read");
     rest = rest.subspan(static_cast<std::size_t>(read));
   }
   return bytes;
 }
+
+namespace {
 
 std::string checksum_of(std::span<const std::byte> bytes) {
   XXH128_canonical_t canonical;
@@ -191,8 +187,6 @@ std::string checksum_of(std::span<const std::byte> bytes) {
   }
   return text;
 }
-
-namespace {
 
 constexpr std::string_view kManifestName = "manifest.json";
 /// A longer one is refused.
@@ -211,93 +205,65 @@ bool is_plain_name(const std::string& name) {
   });
 }
 
-/// Says what is wrong with the text as such.
-std::optional<std::string> damage_of(std::string_view text) {
-  if (text.size() > kMaxManifestBytes) return "it is longer than 1 MiB";
+/// Whether the text ends with its own checksum.
+bool is_undamaged(std::string_view text) {
   constexpr std::size_t kTail = kBeforeChecksum.size() + kDigits + kAfterChecksum.size();
-  if (text.size() < kTail || !text.ends_with(kAfterChecksum) ||
+  if (text.size() < kTail || text.size() > kMaxManifestBytes || !text.ends_with(kAfterChecksum) ||
       text.substr(text.size() - kTail, kBeforeChecksum.size()) != kBeforeChecksum) {
-    return "it does not end with its checksum: it is cut short or damaged";
+    return false;
   }
   const std::size_t place = text.size() - kAfterChecksum.size() - kDigits;
   std::string zeroed(text);
   zeroed.replace(place, kDigits, kDigits, '0');
-  if (checksum_of(bytes_in(zeroed)) == text.substr(place, kDigits)) return std::nullopt;
-  return "its text does not have the checksum that it names: it is damaged";
+  return checksum_of(bytes_in(zeroed)) == text.substr(place, kDigits);
 }
 
 int number_of_ranks(const Manifest& manifest) {
   return std::accumulate(manifest.ranks_of_nodes.begin(), manifest.ranks_of_nodes.end(), 0);
 }
 
-std::string problem_of(const Manifest& manifest) {
-  if (number_of_ranks(manifest) < 1 || manifest.shards < 0 || manifest.shard < -1 ||
-      manifest.shard >= manifest.shards) {
-    return "its ranks or shards are none";
-  }
-  for (const ManifestFile& file : manifest.files) {
-    if (!is_plain_name(file.name)) return "it names a file that is not in its folder";
-  }
-  return "";
-}
-
 }  // namespace
 
 std::string to_text(const Manifest& manifest) {
-  nlohmann::ordered_json json;
+  nlohmann::json json = manifest;
   json["format"] = kFormat;
   json["version"] = kVersion;
-  json["save"] = manifest.save;
-  json["step"] = manifest.step;
-  json["epoch"] = manifest.epoch;
-  json["time"] = manifest.time;
   json["ranks"] = number_of_ranks(manifest);
-  json["ranks_of_nodes"] = manifest.ranks_of_nodes;
-  json["shards"] = manifest.shards;
-  json["shard"] = manifest.shard;
-  json["files"] = nlohmann::ordered_json::array();
-  for (const ManifestFile& file : manifest.files) {
-    json["files"].push_back(
-        {{"name", file.name}, {"bytes", file.bytes}, {"checksum", file.checksum}});
-  }
-  json["checksum"] = std::string(kDigits, '0');
-  std::string text = json.dump(2) + "\n";
+  std::string text = json.dump(2);
+  const std::string zeros(kDigits, '0');
+  text.replace(text.size() - 2, 2,
+               ",\n" + std::string(kBeforeChecksum) + zeros + std::string(kAfterChecksum));
   text.replace(text.size() - kAfterChecksum.size() - kDigits, kDigits, checksum_of(bytes_in(text)));
   return text;
 }
 
 tl::expected<Manifest, std::string> parse_manifest(std::string_view text) {
-  if (const auto damage = damage_of(text)) return tl::unexpected(*damage);
+  if (!is_undamaged(text)) {
+    return refused("it does not end with its checksum: it is cut short or damaged");
+  }
   try {
     const auto json = nlohmann::json::parse(text);
     if (json.at("format") != kFormat || json.at("version") != kVersion) {
-      return tl::unexpected("it is of another format than \"" + std::string(kFormat) +
-                            "\", version " + std::to_string(kVersion) +
-                            ": another version of hora has written it");
+      return refused("it is of another format than \"" + std::string(kFormat) + "\", version " +
+                     std::to_string(kVersion) + ": another version of hora has written it");
     }
-    Manifest manifest;
-    json.at("save").get_to(manifest.save);
-    json.at("step").get_to(manifest.step);
-    json.at("epoch").get_to(manifest.epoch);
-    json.at("time").get_to(manifest.time);
-    json.at("ranks_of_nodes").get_to(manifest.ranks_of_nodes);
-    json.at("shards").get_to(manifest.shards);
-    json.at("shard").get_to(manifest.shard);
-    for (const auto& file : json.at("files")) {
-      manifest.files.push_back({file.at("name"), file.at("bytes"), file.at("checksum")});
+    auto manifest = json.get<Manifest>();
+    if (number_of_ranks(manifest) < 1 || manifest.shards < 0 || manifest.shard < -1 ||
+        manifest.shard >= manifest.shards) {
+      return refused("its ranks or shards are none");
     }
-    if (std::string problem = problem_of(manifest); !problem.empty()) {
-      return tl::unexpected(std::move(problem));
+    if (!std::ranges::all_of(manifest.files, is_plain_name, &ManifestFile::name)) {
+      return refused("it names a file that is not in its folder");
     }
     return manifest;
   } catch (const nlohmann::json::exception& error) {
-    return tl::unexpected(std::string("its JSON is none of a checkpoint: ") + error.what());
+    return refused(std::string("its JSON is none of a checkpoint: ") + error.what());
   }
 }
 
 namespace {
 
-/// The lowest rank's.
+/// Returns the lowest rank's.
 const FoundPart* find_shard(const Manifest& main, int shard, std::span<const FoundPart> found) {
   const FoundPart* first = nullptr;
   for (const FoundPart& part : found) {
@@ -317,133 +283,102 @@ std::vector<int> missing_shards(const Manifest& main, std::span<const FoundPart>
   return missing;
 }
 
-std::optional<CompleteSet> newest_complete(std::span<const FoundPart> found,
-                                           std::string_view slot) {
-  std::vector<const FoundPart*> mains;
+std::vector<FoundPart> newest_complete(std::span<const FoundPart> found, std::string_view slot) {
+  const FoundPart* newest = nullptr;
+  const auto age = [](const FoundPart& part) {
+    return std::tuple(part.manifest.time, part.manifest.step, part.manifest.save, -part.rank);
+  };
   for (const FoundPart& part : found) {
-    if (part.manifest.shard < 0 && (slot.empty() || part.folder == slot)) mains.push_back(&part);
+    if (part.manifest.shard >= 0 || (!slot.empty() && part.folder != slot)) continue;
+    if (!missing_shards(part.manifest, found).empty()) continue;
+    if (newest == nullptr || age(part) > age(*newest)) newest = &part;
   }
-  std::ranges::stable_sort(mains, [](const FoundPart* a, const FoundPart* b) {
-    const auto age = [](const Manifest& m) { return std::tie(m.time, m.step, m.save); };
-    if (age(a->manifest) != age(b->manifest)) return age(a->manifest) > age(b->manifest);
-    return a->rank < b->rank;
-  });
-  for (const FoundPart* main : mains) {
-    if (!missing_shards(main->manifest, found).empty()) continue;
-    CompleteSet set{*main};
-    for (int shard = 0; shard < main->manifest.shards; ++shard) {
-      set.push_back(*find_shard(main->manifest, shard, found));
-    }
-    return set;
+  if (newest == nullptr) return {};
+  std::vector<FoundPart> set{*newest};
+  for (int shard = 0; shard < newest->manifest.shards; ++shard) {
+    set.push_back(*find_shard(newest->manifest, shard, found));
   }
-  return std::nullopt;
+  return set;
 }
 
-std::vector<Move> rotation_plan(const SlotsThere& there) {
-  // A folder is renamed to a name that is free.
-  std::vector<Move> plan;
-  const auto rename = [&](std::string_view from, std::string_view to) {
-    plan.push_back({std::string(from), std::string(to)});
+namespace {
+
+// A save is written into kStaged (and kStagedBest) completely; then it is renamed.
+constexpr std::string_view kStaged = ".new";
+constexpr std::string_view kStagedBest = ".new-best";
+constexpr std::string_view kDiscarded = ".old";
+constexpr std::string_view kDiscardedBest = ".old-best";
+
+std::string wrong_size(std::uint64_t bytes, std::uint64_t expected) {
+  return "it has " + std::to_string(bytes) + " bytes; expected " + std::to_string(expected);
+}
+
+/// Why the folder is no complete checkpoint, else its manifest.
+tl::expected<Manifest, std::string> look_at(const std::string& folder) {
+  const auto facts = stat_of(folder);
+  if (!facts || !S_ISDIR(facts->st_mode)) {
+    return refused(folder, "it is no folder (links are not followed)");
+  }
+  const std::string path = join(folder, kManifestName);
+  const auto bytes = read_file(path, kMaxManifestBytes);
+  if (!bytes) return refused(path, bytes.error());
+  auto manifest = parse_manifest({reinterpret_cast<const char*>(bytes->data()), bytes->size()});
+  if (!manifest) return refused(path, manifest.error());
+  for (const ManifestFile& file : manifest->files) {
+    const std::string file_path = join(folder, file.name);
+    const auto of_file = stat_of(file_path);
+    if (!of_file) return refused(file_path, system_text(errno));
+    if (!S_ISREG(of_file->st_mode)) return refused(file_path, "it is no regular file");
+    const auto size = static_cast<std::uint64_t>(of_file->st_size);
+    if (size != file.bytes) return refused(file_path, wrong_size(size, file.bytes));
+  }
+  return manifest;
+}
+
+/// Puts what is staged, where it is complete, in place, each by a name that is free: the last one
+/// becomes the previous one, or is discarded where that one is the newest that all ranks have
+/// completely. At each moment the last, the previous or the staged one is complete. After a save,
+/// and before the next for what a killed one has left.
+void rotate(const std::string& folder, const std::string& complete) {
+  const auto path = [&](std::string_view slot) { return join(folder, slot); };
+  const auto there = [&](std::string_view slot) { return stat_of(path(slot)).has_value(); };
+  const auto is_complete = [&](std::string_view slot) {
+    const auto manifest = look_at(path(slot));
+    return manifest && manifest->save == complete;
   };
-  const auto remove = [&](std::string_view folder) { rename(folder, ""); };
+  const auto remove = [&](std::string_view slot) {
+    std::error_code error;
+    fs::remove_all(path(slot), error);
+    if (error) fail(path(slot), "removed", error.value());
+  };
+  const auto move = [&](std::string_view from, std::string_view to) {
+    if (there(from)) rename(path(from), path(to));
+  };
   remove(kDiscarded);
   remove(kDiscardedBest);
-  if (there.staged) {
-    if (there.last && there.previous)
-      rename(there.previous_is_kept ? kLast : kPrevious, kDiscarded);
-    if (there.last && !(there.previous && there.previous_is_kept)) rename(kLast, kPrevious);
-    rename(kStaged, kLast);
+  if (look_at(path(kStaged))) {
+    if (is_complete(kPrevious) && !is_complete(kLast)) {
+      move(kLast, kDiscarded);
+    } else if (there(kLast)) {
+      move(kPrevious, kDiscarded);
+      move(kLast, kPrevious);
+    }
+    move(kStaged, kLast);
   } else {
     remove(kStaged);
   }
-  if (there.staged_best) {
-    if (there.best) rename(kBest, kDiscardedBest);
-    rename(kStagedBest, kBest);
+  if (look_at(path(kStagedBest))) {
+    move(kBest, kDiscardedBest);
+    move(kStagedBest, kBest);
   } else {
     remove(kStagedBest);
   }
   remove(kDiscardedBest);
   remove(kDiscarded);
-  return plan;
-}
-
-namespace {
-
-std::string join(const std::string& folder, std::string_view name) {
-  return folder + "/" + std::string(name);
-}
-
-std::string wrong_size(const std::string& path, std::uint64_t bytes, std::uint64_t expected) {
-  return in_quotes(path) + ": it has " + std::to_string(bytes) + " bytes; expected " +
-         std::to_string(expected);
-}
-
-/// Why the folder is no complete checkpoint, else its manifest.
-tl::expected<Manifest, std::string> look_at(const std::string& folder) {
-  const auto refuse = [](const std::string& path, const std::string& why) {
-    return tl::unexpected(in_quotes(path) + ": " + why);
-  };
-  const auto facts = stat_of(folder);
-  if (!facts || !S_ISDIR(facts->st_mode)) {
-    return refuse(folder, "it is no folder (links are not followed)");
-  }
-  const std::string path = join(folder, kManifestName);
-  const auto bytes = read_file(path, kMaxManifestBytes);
-  if (!bytes) return refuse(path, bytes.error());
-  auto manifest = parse_manifest({reinterpret_cast<const char*>(bytes->data()), bytes->size()});
-  if (!manifest) return refuse(path, manifest.error());
-  for (const ManifestFile& file : manifest->files) {
-    const std::string file_path = join(folder, file.name);
-    const auto of_file = stat_of(file_path);
-    if (!of_file) return refuse(file_path, system_text(errno));
-    const auto size = size_in(*of_file);
-    if (!size) return refuse(file_path, size.error());
-    if (*size != file.bytes) return tl::unexpected(wrong_size(file_path, *size, file.bytes));
-  }
-  return manifest;
-}
-
-void rotate(const std::string& folder, const std::string& complete) {
-  const auto there = [&](std::string_view slot) { return stat_of(join(folder, slot)).has_value(); };
-  const auto is_whole = [&](std::string_view slot) {
-    return look_at(join(folder, slot)).has_value();
-  };
-  const auto is_kept = [&](std::string_view slot) {
-    const auto manifest = look_at(join(folder, slot));
-    return manifest && manifest->save == complete;
-  };
-  for (const Move& move : rotation_plan({.last = there(kLast),
-                          .previous = there(kPrevious),
-                          .best = there(kBest),
-                          .staged = is_whole(kStaged),
-                          .staged_best = is_whole(kStagedBest),
-                          .previous_is_kept = is_kept(kPrevious) && !is_kept(kLast)})) {
-    if (move.to.empty()) {
-      remove_folder(join(folder, move.from));
-    } else {
-      rename_durably(join(folder, move.from), join(folder, move.to));
-    }
-  }
   sync_folder(folder);
 }
 
 }  // namespace
-
-std::string CheckpointFolder::path(std::string_view slot) const {
-  return join(folder_, slot);
-}
-
-void CheckpointFolder::stage(std::string_view slot, std::span<const FileImage> files) const {
-  make_folders(path(slot));
-  for (const FileImage& file : files) {
-    const std::string to = join(path(slot), file.name);
-    const std::string staged = join(path(kStaged), file.name);
-    // The best one has the same files under a second name, where the file system can.
-    if (slot == kStagedBest && ::link(staged.c_str(), to.c_str()) == 0) continue;
-    write_durably(to, file.bytes);
-  }
-  sync_folder(path(slot));
-}
 
 void CheckpointFolder::write(Manifest manifest, std::span<const FileImage> files, bool best,
                              const std::string& complete) {
@@ -457,29 +392,51 @@ void CheckpointFolder::write(Manifest manifest, std::span<const FileImage> files
   const std::string text = to_text(manifest);
   std::vector<FileImage> all(files.begin(), files.end());
   all.push_back({std::string(kManifestName), bytes_in(text)});
+  const std::string staged = join(folder_, kStaged);
+  const std::string staged_best = join(folder_, kStagedBest);
   try {
-    stage(kStaged, all);
-    if (best) stage(kStagedBest, all);
+    make_folders(staged);
+    for (const FileImage& file : all) write_durably(join(staged, file.name), file.bytes);
+    sync_folder(staged);
+    if (best) {
+      // It has the same files under a second name, where the file system can.
+      make_folders(staged_best);
+      for (const FileImage& file : all) {
+        const std::string to = join(staged_best, file.name);
+        if (::link(join(staged, file.name).c_str(), to.c_str()) != 0) write_durably(to, file.bytes);
+      }
+      sync_folder(staged_best);
+    }
   } catch (...) {
     // The disk may be full: what is of no use takes no place.
     std::error_code ignored;
-    fs::remove_all(path(kStagedBest), ignored);
-    fs::remove_all(path(kStaged), ignored);
+    fs::remove_all(staged_best, ignored);
+    fs::remove_all(staged, ignored);
     throw;
   }
   rotate(folder_, complete);
 }
 
 FolderContents contents_of_folder(const std::string& folder) {
+  std::vector<std::string> below{""};
+  std::error_code ignored;  // a node may lack the folder
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("rank-")) below.push_back(name + "/");
+  }
+  std::ranges::sort(below);
   FolderContents contents;
-  for (const std::string_view slot :
-       {kLast, kPrevious, kBest, kStaged, kStagedBest, kDiscarded, kDiscardedBest}) {
-    const std::string path = join(folder, slot);
-    if (!stat_of(path)) continue;
-    if (auto manifest = look_at(path)) {
-      contents.found.push_back({0, std::string(slot), std::move(*manifest)});
-    } else if (!slot.starts_with('.')) {  // else a save that was not completed
-      contents.refused.push_back(manifest.error());
+  for (const std::string& part : below) {
+    for (const std::string_view slot :
+         {kLast, kPrevious, kBest, kStaged, kStagedBest, kDiscarded, kDiscardedBest}) {
+      const std::string name = part + std::string(slot);
+      const std::string path = join(folder, name);
+      if (!stat_of(path)) continue;
+      if (auto manifest = look_at(path)) {
+        contents.found.push_back({0, name, std::move(*manifest)});
+      } else if (!slot.starts_with('.')) {  // else a save that was not completed
+        contents.refused.push_back(manifest.error());
+      }
     }
   }
   return contents;
@@ -489,13 +446,11 @@ tl::expected<std::vector<std::byte>, std::string> read_checked(const std::string
                                                                const ManifestFile& file) {
   const std::string path = join(folder, file.name);
   auto bytes = read_file(path, file.bytes);
-  if (!bytes) return tl::unexpected(in_quotes(path) + ": " + bytes.error());
-  if (bytes->size() != file.bytes) {
-    return tl::unexpected(wrong_size(path, bytes->size(), file.bytes));
-  }
+  if (!bytes) return refused(path, bytes.error());
+  if (bytes->size() != file.bytes) return refused(path, wrong_size(bytes->size(), file.bytes));
   if (const std::string checksum = checksum_of(*bytes); checksum != file.checksum) {
-    return tl::unexpected(in_quotes(path) + ": its checksum is " + checksum + "; expected " +
-                          file.checksum + ": it is damaged");
+    return refused(
+        path, "its checksum is " + checksum + "; expected " + file.checksum + ": it is damaged");
   }
   return bytes;
 }

@@ -4,15 +4,15 @@
 ///
 /// A folder holds FOLDER/last, FOLDER/previous and FOLDER/best, each with its files and their
 /// manifest.json. A save is written into FOLDER/.new: each file in the order that is given, then
-/// the manifest, each with fsync, then fsync of the folder. Only then folders are renamed
-/// (rotation_plan()): whenever the process is killed, or the machine loses power, a folder with a
-/// manifest is complete.
+/// the manifest, each with fsync, then fsync of the folder. Only then folders are renamed: whenever
+/// the process is killed, or the machine loses power, a folder with a manifest is complete.
 ///
 /// Errors: Error(invalid_argument) that names the path, and what the system says.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,16 +34,14 @@ void replace_durably(const std::string& path, std::span<const std::byte> bytes);
 tl::expected<std::vector<std::byte>, std::string> read_file(const std::string& path,
                                                             std::uint64_t most);
 
-/// Checksum of a file: XXH3 with 128 bits, as 32 hexadecimal digits, as `xxh128sum` prints it. No
-/// protection against forgery.
-std::string checksum_of(std::span<const std::byte> bytes);
-
 struct ManifestFile {
   std::string name;
   std::uint64_t bytes = 0;
-  std::string checksum;
+  std::string checksum;  ///< XXH3 with 128 bits, as `xxh128sum` prints it
   bool operator==(const ManifestFile&) const = default;
 };
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ManifestFile, name, bytes, checksum)
 
 /// One part of a save: the main one, which holds weights and state, or the shard that a rank has
 /// written for itself.
@@ -61,6 +59,9 @@ struct Manifest {
   bool operator==(const Manifest&) const = default;
 };
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Manifest, save, step, epoch, time, ranks_of_nodes, shards, shard,
+                                   files)
+
 /// `manifest.json`: JSON whose last member, "checksum", is that of the text itself with zeros in
 /// place of its 32 digits: so a flipped bit anywhere in the text is found as well.
 std::string to_text(const Manifest& manifest);
@@ -75,50 +76,21 @@ struct FoundPart {
   bool operator==(const FoundPart&) const = default;
 };
 
-/// All parts of one save: the main one, then the shards in their order. Of each the lowest rank
-/// that has it.
-using CompleteSet = std::vector<FoundPart>;
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FoundPart, rank, folder, manifest)
 
-/// The complete set that was saved last; of several with one time, that of most steps. `slot`,
-/// where it is not empty: its main part lies in the folder of this name. Pure, and so the same on
-/// every rank.
-std::optional<CompleteSet> newest_complete(std::span<const FoundPart> found,
-                                           std::string_view slot = "");
+/// Returns all parts of the complete save that was made last (of several with one time, that of
+/// most steps): the main one, then the shards, of each the lowest rank's; empty: there is none.
+/// `slot`, where it is not empty: its main part lies in the folder of this name. Pure, and so the
+/// same on every rank.
+std::vector<FoundPart> newest_complete(std::span<const FoundPart> found,
+                                       std::string_view slot = "");
 
 /// Shards of this main part that no rank has.
 std::vector<int> missing_shards(const Manifest& main, std::span<const FoundPart> found);
 
-/// Folders of a checkpoint. A save is written into kStaged (and kStagedBest) completely; then it is
-/// renamed.
 inline constexpr std::string_view kLast = "last";
 inline constexpr std::string_view kPrevious = "previous";
 inline constexpr std::string_view kBest = "best";
-inline constexpr std::string_view kStaged = ".new";
-inline constexpr std::string_view kStagedBest = ".new-best";
-inline constexpr std::string_view kDiscarded = ".old";
-inline constexpr std::string_view kDiscardedBest = ".old-best";
-
-/// Which of them are there; the staged ones count where they are complete.
-struct SlotsThere {
-  bool last = false;
-  bool previous = false;
-  bool best = false;
-  bool staged = false;
-  bool staged_best = false;
-  /// The previous one, not the last one, is the newest that all ranks have completely.
-  bool previous_is_kept = false;
-};
-
-struct Move {
-  std::string from;
-  std::string to;  ///< empty: `from` is removed
-};
-
-/// Puts what is staged, where it is complete, in place: the last one becomes the previous one, or
-/// is discarded where the previous one is kept. At each moment the last, the previous or the staged
-/// one is complete. What is not complete is removed. After a save, and before the next for what a
-/// killed one has left. Pure.
-std::vector<Move> rotation_plan(const SlotsThere& there);
 
 struct FileImage {
   std::string name;
@@ -155,9 +127,6 @@ class CheckpointFolder {
              const std::string& complete);
 
  private:
-  std::string path(std::string_view slot) const;
-  void stage(std::string_view slot, std::span<const FileImage> files) const;
-
   std::string folder_;
   std::optional<Descriptor> lock_;  ///< from the first write on; a killed process gives it back
 };
@@ -168,7 +137,9 @@ struct FolderContents {
   std::vector<std::string> refused;  ///< why others are not among them, each with its path
 };
 
-/// Returns the folder's contents; reads the manifests alone.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FolderContents, found, refused)
+
+/// Returns the contents of the folder and of its "rank-..." folders; reads the manifests alone.
 FolderContents contents_of_folder(const std::string& folder);
 
 /// The file's bytes, checked. The error names the path, and what is wrong.

@@ -1,57 +1,24 @@
 // Collectives on tensors: those under way (PendingTensors), those that autograd records, and the
 // public functions over them.
-#include <ATen/core/DimVector.h>
-#include <ATen/core/grad_mode.h>
 #include <c10/util/SmallVector.h>
-#include <c10/util/StringUtil.h>
-#include <hora/torch/groups.h>
-#include <hora/torch/sparse.h>
-#include <torch/csrc/autograd/custom_function.h>
+#include <hora/torch/collectives.h>
+#include <torch/torch.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
 #include <exception>
-#include <memory>
+#include <functional>
 #include <numeric>
-#include <optional>
 #include <span>
-#include <string>
-#include <type_traits>
-#include <utility>
-#include <vector>
+#include <variant>
 
 #include "core/base/text.h"
-#include "frameworks/torch/memory/tensor_arena.h"
 #include "frameworks/torch/tensor_view.h"
 #include "frameworks/torch/wire_type.h"
 
 namespace hora::internal {
 
-using Tensors = std::vector<torch::Tensor>;
-
 /// A call's results, by tensor; rows only of operations whose core calls give a Result.
 using TensorResults = c10::SmallVector<AlltoallResult, 1>;
-
-/// Thread rule: as CollectiveHandle. The destructor waits, as Handle's.
-class PendingTensors {
- public:
-  virtual ~PendingTensors() = default;
-  virtual bool ready() const = 0;
-  /// As Handle::wait_for(): true where all are done.
-  virtual bool wait_for(std::chrono::nanoseconds timeout) const = 0;
-  /// Once. Waits for all of them, then throws the first one's error.
-  virtual TensorResults wait() = 0;
-};
-
-/// Access of hora's own sources to the public handles, whose friend it is.
-struct TensorAccess {
-  template <class T>
-  static CollectiveHandle<T> handle(std::unique_ptr<PendingTensors> pending) {
-    return CollectiveHandle<T>(std::move(pending));
-  }
-};
 
 namespace {
 
@@ -112,47 +79,21 @@ torch::Tensor operand(const Context& context, const torch::Tensor& tensor, const
   return tensor.detach().contiguous();  // set_data() of the caller's leaves this one's memory
 }
 
-/// One tensor's collective. Of a Handle the values arrive in `contiguous`; where that is not
-/// `target`, they are copied there. Of a ResultHandle they arrive in memory of hora's, from where
-/// they come to the device of `target`.
-template <class AnyHandle>
-struct PendingTensor {
-  torch::Tensor contiguous;
-  torch::Tensor target;
-  AnyHandle handle;  // last: it waits while its memory is still held
-};
+}  // namespace
 
-AlltoallResult collect(PendingTensor<Handle>& pending) {
-  void* const stream = current_stream(pending.contiguous.device());
-  pending.handle.wait(stream);
-  keep_for_stream(pending.contiguous, stream);
-  if (pending.contiguous.is_same(pending.target)) {
-    note_written(pending.target);
-  } else {
-    const torch::NoGradGuard no_grad;
-    pending.target.copy_(pending.contiguous);
-  }
-  return {std::move(pending.target), {}};
-}
-
-AlltoallResult collect(PendingTensor<ResultHandle>& pending) {
-  void* const stream = current_stream(pending.contiguous.device());
-  const Result result = pending.handle.wait(stream);
-  keep_for_stream(pending.contiguous, stream);
-  return {on_device(to_tensor(result), pending.target.device()), result.rows()};
-}
-
-template <class AnyHandle>
-class PendingGroup final : public PendingTensors {
+/// Collectives under way. Thread rule: as CollectiveHandle. The destructor waits, as Handle's.
+class PendingTensors {
  public:
-  explicit PendingGroup(std::size_t size) { members_.reserve(size); }
-  PendingGroup(const PendingGroup&) = delete;
-  PendingGroup& operator=(const PendingGroup&) = delete;
-  ~PendingGroup() override {
+  explicit PendingTensors(std::size_t size) { members_.reserve(size); }
+  PendingTensors(const PendingTensors&) = delete;
+  PendingTensors& operator=(const PendingTensors&) = delete;
+  ~PendingTensors() {
     // A handle that an exception drops does not wait, and the collective goes on.
     if (std::uncaught_exceptions() == 0) return;
-    for (const auto& each : members_) {
-      if (each.handle.valid()) never_free(each.contiguous.storage());
+    for (const Member& each : members_) {
+      if (std::visit([](const auto& handle) { return handle.valid(); }, each.handle)) {
+        never_free(each.contiguous.storage());
+      }
     }
   }
 
@@ -160,28 +101,32 @@ class PendingGroup final : public PendingTensors {
   template <class Options>
   void add(const Context& context, torch::Tensor contiguous, torch::Tensor target,
            const Options& options) {
-    AnyHandle handle = submit(context, view_of(options.name, contiguous), options);
+    auto handle = submit(context, view_of(options.name, contiguous), options);
     members_.push_back({std::move(contiguous), std::move(target), std::move(handle)});
   }
 
-  bool ready() const override {
-    return std::all_of(members_.begin(), members_.end(),
-                       [](const auto& each) { return each.handle.ready(); });
-  }
-
-  bool wait_for(std::chrono::nanoseconds timeout) const override {
-    const auto begin = std::chrono::steady_clock::now();
-    return std::all_of(members_.begin(), members_.end(), [&](const auto& each) {
-      return each.handle.wait_for(timeout - (std::chrono::steady_clock::now() - begin));
+  bool ready() const {
+    return std::all_of(members_.begin(), members_.end(), [](const Member& each) {
+      return std::visit([](const auto& handle) { return handle.ready(); }, each.handle);
     });
   }
 
-  TensorResults wait() override {
+  /// As Handle::wait_for(): true where all are done.
+  bool wait_for(std::chrono::nanoseconds timeout) const {
+    const auto begin = std::chrono::steady_clock::now();
+    return std::all_of(members_.begin(), members_.end(), [&](const Member& each) {
+      const auto left = timeout - (std::chrono::steady_clock::now() - begin);
+      return std::visit([&](const auto& handle) { return handle.wait_for(left); }, each.handle);
+    });
+  }
+
+  /// Once. Waits for all of them, then throws the first one's error.
+  TensorResults wait() {
     TensorResults results;
     results.reserve(members_.size());
     std::exception_ptr first_error;
-    for (auto& each : members_) {
-      PendingTensor<AnyHandle> own = std::move(each);  // freed as soon as it is done
+    for (Member& each : members_) {
+      Member own = std::move(each);  // freed as soon as it is done
       try {
         results.push_back(collect(own));
       } catch (...) {
@@ -192,12 +137,54 @@ class PendingGroup final : public PendingTensors {
       results.clear();  // before the stack unwinds: nothing can be in flight on them
       std::rethrow_exception(first_error);
     }
-    return results;
+    return finish ? finish(std::move(results)) : std::move(results);
   }
 
+  std::function<TensorResults(TensorResults)> finish;  ///< makes the results of those, if set
+
  private:
-  c10::SmallVector<PendingTensor<AnyHandle>, 1> members_;
+  /// The values of a Handle arrive in `contiguous`, from where they are copied where that is not
+  /// `target`; those of a ResultHandle in memory of hora's, from where they come to the device of
+  /// `target`.
+  struct Member {
+    torch::Tensor contiguous;
+    torch::Tensor target;
+    std::variant<Handle, ResultHandle> handle;  // last: it waits while its memory is still held
+  };
+
+  static AlltoallResult collect(Member& member) {
+    void* const stream = current_stream(member.contiguous.device());
+    std::optional<Result> result;
+    if (auto* const handle = std::get_if<Handle>(&member.handle)) {
+      handle->wait(stream);
+    } else {
+      result = std::get<ResultHandle>(member.handle).wait(stream);
+    }
+    keep_for_stream(member.contiguous, stream);
+    if (result) return {on_device(to_tensor(*result), member.target.device()), result->rows()};
+    if (member.contiguous.is_same(member.target)) {
+      note_written(member.target);
+    } else {
+      const torch::NoGradGuard no_grad;
+      member.target.copy_(member.contiguous);
+    }
+    return {std::move(member.target), {}};
+  }
+
+  c10::SmallVector<Member, 1> members_;
 };
+
+/// Access of hora's own sources to the public handles, whose friend it is.
+struct TensorAccess {
+  template <class T>
+  static CollectiveHandle<T> handle(std::shared_ptr<PendingTensors> pending) {
+    CollectiveHandle<T> handle;
+    handle.pending_ = std::move(pending);
+    return handle;
+  }
+};
+
+namespace {
 
 std::string member_name(const std::string& name, std::size_t index) {
   return name.empty() ? name : name + "." + std::to_string(index);
@@ -209,10 +196,9 @@ void check(const CallTensors& call, const std::string& name) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     check_dense(member_name(name, i), tensors[i]);
     if (tensors[i].device() == tensors[0].device()) continue;
-    refuse_tensor(member_name(name, i), "is on " + tensors[i].device().str() +
-                                            ", and the group's first one on " +
-                                            tensors[0].device().str() +
-                                            "; expected one device for all tensors of a group");
+    refuse_tensor(member_name(name, i), "is on ", tensors[i].device(),
+                  ", and the group's first one on ", tensors[0].device(),
+                  "; expected one device for all");
   }
 }
 
@@ -246,15 +232,14 @@ Options member_options(const CallTensors& call, Options options, std::size_t ind
 /// where the tensors are not all dense and on one device. Where one's start throws, those before it
 /// have been waited for: every rank throws at the same tensor.
 template <class Options>
-std::unique_ptr<PendingTensors> start_collective(const Context& context, const CallTensors& call,
+std::shared_ptr<PendingTensors> start_collective(const Context& context, const CallTensors& call,
                                                  const Options& options,
                                                  Place place = Place::out_of_place) {
   check(call, options.name);
   start_tensor_arena(context);
   share_device_memory(context);
   const torch::NoGradGuard no_grad;
-  using AnyHandle = decltype(submit(context, {}, options));
-  auto pending = std::make_unique<PendingGroup<AnyHandle>>(call.tensors.size());
+  auto pending = std::make_shared<PendingTensors>(call.tensors.size());
   const bool copied = place == Place::in_place && overlap(call.tensors);
   const auto add = [&](const torch::Tensor& tensor, const Options& own) {
     const auto target = place == Place::in_place ? tensor : operand(context, tensor, own);
@@ -411,18 +396,6 @@ TensorResults run_collective(const Context& context, const CallTensors& call,
 namespace hora {
 
 template <class T>
-CollectiveHandle<T>::CollectiveHandle(std::unique_ptr<internal::PendingTensors> pending) noexcept
-    : pending_(std::move(pending)) {}
-template <class T>
-CollectiveHandle<T>::CollectiveHandle() noexcept = default;
-template <class T>
-CollectiveHandle<T>::CollectiveHandle(CollectiveHandle&&) noexcept = default;
-template <class T>
-CollectiveHandle<T>& CollectiveHandle<T>::operator=(CollectiveHandle&&) noexcept = default;
-template <class T>
-CollectiveHandle<T>::~CollectiveHandle() = default;
-
-template <class T>
 bool CollectiveHandle<T>::ready() const {
   return !pending_ || pending_->ready();
 }
@@ -458,15 +431,14 @@ void check_sparse(const torch::Tensor& tensor, const AllreduceOptions& options) 
     refuse_tensor(options.name, "is not sparse (COO); hora::allreduce takes dense ones");
   }
   if (options.op != ReduceOp::sum && options.op != ReduceOp::average) {
-    refuse_tensor(options.name, "a reduction by " + std::string(name_of(options.op)) +
-                                    " of sparse tensors is not defined; expected sum or average");
+    refuse_tensor(options.name, "a reduction by ", name_of(options.op),
+                  " of sparse tensors is not defined");
   }
   const bool scaled =
       options.op == ReduceOp::average || options.prescale != 1.0 || options.postscale != 1.0;
   if (scaled && !tensor.is_floating_point()) {
-    refuse_tensor(options.name, std::string("an average or a scale of ") +
-                                    torch::toString(tensor.scalar_type()) +
-                                    " is not defined; ask for ReduceOp::sum");
+    refuse_tensor(options.name, "an average or a scale of ", tensor.scalar_type(),
+                  " is not defined; ask for ReduceOp::sum");
   }
 }
 
@@ -483,62 +455,27 @@ std::string sizes_text(const torch::Tensor& row) {
       torch::IntArrayRef(host.data_ptr<std::int64_t>(), static_cast<std::size_t>(host.numel())));
 }
 
-/// Over the allgathers of indices and of values.
-class PendingSparse final : public PendingTensors {
- public:
-  PendingSparse(std::unique_ptr<PendingTensors> gather, const AllreduceOptions& options,
-                std::vector<int> ranks, torch::Tensor tensor)
-      : options_(options),
-        ranks_(std::move(ranks)),
-        tensor_(std::move(tensor)),
-        gather_(std::move(gather)) {}
-
-  bool ready() const override { return gather_->ready(); }
-  bool wait_for(std::chrono::nanoseconds timeout) const override {
-    return gather_->wait_for(timeout);
-  }
-
-  TensorResults wait() override {
-    const torch::NoGradGuard no_grad;
-    const TensorResults gathered = gather_->wait();
-    const torch::Tensor sum =
-        torch::sparse_coo_tensor(indices_in(gathered[0]), gathered[1].tensor, tensor_.sizes())
-            .coalesce();
-    const double scale =
-        options_.postscale /
-        (options_.op == ReduceOp::average ? static_cast<double>(ranks_.size()) : 1.0);
-    if (scale != 1.0) sum.values().mul_(scale);
-    return {{sum, {}}};
-  }
-
- private:
-  torch::Tensor indices_in(const AlltoallResult& gathered) const {
-    std::vector<torch::Tensor> parts;
-    std::int64_t first = 0;
-    for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      const std::int64_t rows = gathered.received_splits[i];
-      check_sizes(gathered.tensor[0], gathered.tensor[first], ranks_[i]);
-      parts.push_back(gathered.tensor.narrow(0, first + 1, rows - 1));
-      first += rows;
+/// The indices that all ranks gave. Throws Error(mismatch) where their sizes differ.
+torch::Tensor indices_in(const AlltoallResult& gathered, const std::vector<int>& ranks,
+                         const std::string& name) {
+  std::vector<torch::Tensor> parts;
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const std::int64_t rows = gathered.received_splits[i];
+    const torch::Tensor sizes = gathered.tensor[first];
+    if (!torch::equal(gathered.tensor[0], sizes)) {
+      throw Error(
+          ErrorCode::mismatch,
+          c10::str(tensor_text(name), ": ranks disagree about its sizes: rank ", ranks.front(),
+                   " has ", sizes_text(gathered.tensor[0]), ", rank ", ranks[i], " has ",
+                   sizes_text(sizes), " in the dimensions that have indices"),
+          ranks[i], name);
     }
-    return torch::cat(parts).t();
+    parts.push_back(gathered.tensor.narrow(0, first + 1, rows - 1));
+    first += rows;
   }
-
-  void check_sizes(const torch::Tensor& of_first, const torch::Tensor& other, int rank) const {
-    if (torch::equal(of_first, other)) return;
-    throw Error(ErrorCode::mismatch,
-                tensor_text(options_.name) + ": ranks disagree about its sizes: rank " +
-                    std::to_string(ranks_.front()) + " has " + sizes_text(of_first) + ", rank " +
-                    std::to_string(rank) + " has " + sizes_text(other) +
-                    " in the dimensions that have indices",
-                rank, options_.name);
-  }
-
-  AllreduceOptions options_;
-  std::vector<int> ranks_;
-  torch::Tensor tensor_;
-  std::unique_ptr<PendingTensors> gather_;
-};
+  return torch::cat(parts).t();
+}
 
 CallTensors single(const Tensor& tensor) {
   return {.tensors = tensor};
@@ -595,11 +532,9 @@ AlltoallOptions with_splits(AlltoallOptions options, const Tensor& splits) {
   check_dense(options.name, splits);
   if (splits.dim() != 1 || splits.numel() == 0 ||
       !torch::isIntegralType(splits.scalar_type(), /*includeBool=*/false)) {
-    refuse_tensor(options.name, std::string("the splits are a tensor of type ") +
-                                    torch::toString(splits.scalar_type()) + " with " +
-                                    std::to_string(splits.dim()) +
-                                    " dimensions; expected a one-dimensional one of integers, one "
-                                    "for each rank of the process set");
+    refuse_tensor(options.name, "the splits are ", splits.scalar_type(), " with ", splits.dim(),
+                  " dimensions; expected a one-dimensional ",
+                  "tensor of integers, one for each rank of the set");
   }
   const Tensor host = splits.detach().to(torch::kCPU, torch::kLong).contiguous();
   const auto* first = host.data_ptr<std::int64_t>();
@@ -613,148 +548,90 @@ torch::Device local_device(const Context& context) {
   return to_torch(context.device());
 }
 
-Tensor allreduce(const Context& context, const Tensor& tensor, const AllreduceOptions& options) {
-  return run<Tensor>(context, single(tensor), options);
-}
+// Each operation blocking and not, on a tensor and on a group.
+#define HORA_DEFINE(operation, Options, Single, Group)                                     \
+  Single operation(const Context& context, const Tensor& tensor, const Options& options) { \
+    return run<Single>(context, single(tensor), options);                                  \
+  }                                                                                        \
+  Group grouped_##operation(const Context& context, const Tensors& tensors,                \
+                            const Options& options) {                                      \
+    return run<Group>(context, group(tensors), options);                                   \
+  }                                                                                        \
+  CollectiveHandle<Single> operation##_async(const Context& context, const Tensor& tensor, \
+                                             const Options& options) {                     \
+    return start<Single>(context, single(tensor), options);                                \
+  }                                                                                        \
+  CollectiveHandle<Group> grouped_##operation##_async(                                     \
+      const Context& context, const Tensors& tensors, const Options& options) {            \
+    return start<Group>(context, group(tensors), options);                                 \
+  }
+HORA_DEFINE(allreduce, AllreduceOptions, Tensor, Tensors)
+HORA_DEFINE(broadcast, BroadcastOptions, Tensor, Tensors)
+HORA_DEFINE(allgather, AllgatherOptions, Tensor, Tensors)
+HORA_DEFINE(alltoall, AlltoallOptions, AlltoallResult, std::vector<AlltoallResult>)
+HORA_DEFINE(reduce_scatter, ReduceScatterOptions, Tensor, Tensors)
+#undef HORA_DEFINE
+
+// The same in place.
+#define HORA_DEFINE_IN_PLACE(operation, Options)                                                   \
+  Tensor& operation##_(const Context& context, Tensor& tensor, const Options& options) {           \
+    start_collective(context, single(tensor), options, Place::in_place)->wait();                   \
+    return tensor;                                                                                 \
+  }                                                                                                \
+  void grouped_##operation##_(const Context& context, const Tensors& tensors,                      \
+                              const Options& options) {                                            \
+    start_collective(context, group(tensors), options, Place::in_place)->wait();                   \
+  }                                                                                                \
+  TensorHandle operation##_async_(const Context& context, Tensor tensor, const Options& options) { \
+    return start<Tensor>(context, single(tensor), options, Place::in_place);                       \
+  }                                                                                                \
+  TensorGroupHandle grouped_##operation##_async_(const Context& context, const Tensors& tensors,   \
+                                                 const Options& options) {                         \
+    return start<Tensors>(context, group(tensors), options, Place::in_place);                      \
+  }
+HORA_DEFINE_IN_PLACE(allreduce, AllreduceOptions)
+HORA_DEFINE_IN_PLACE(broadcast, BroadcastOptions)
+#undef HORA_DEFINE_IN_PLACE
+
 Tensor allreduce(const Context& context, const Tensor& tensor, const AllreduceOptions& options,
                  Compression compression) {
   return results_as<Tensor>(run_compressed(context, single(tensor), options, compression));
-}
-Tensor& allreduce_(const Context& context, Tensor& tensor, const AllreduceOptions& options) {
-  start_collective(context, single(tensor), options, Place::in_place)->wait();
-  return tensor;
-}
-Tensor broadcast(const Context& context, const Tensor& tensor, const BroadcastOptions& options) {
-  return run<Tensor>(context, single(tensor), options);
-}
-Tensor& broadcast_(const Context& context, Tensor& tensor, const BroadcastOptions& options) {
-  start_collective(context, single(tensor), options, Place::in_place)->wait();
-  return tensor;
-}
-Tensor allgather(const Context& context, const Tensor& tensor, const AllgatherOptions& options) {
-  return run<Tensor>(context, single(tensor), options);
-}
-AlltoallResult alltoall(const Context& context, const Tensor& tensor,
-                        const AlltoallOptions& options) {
-  return run<AlltoallResult>(context, single(tensor), options);
-}
-AlltoallResult alltoall(const Context& context, const Tensor& tensor, const Tensor& splits,
-                        const AlltoallOptions& options) {
-  return alltoall(context, tensor, with_splits(options, splits));
-}
-Tensor reduce_scatter(const Context& context, const Tensor& tensor,
-                      const ReduceScatterOptions& options) {
-  return run<Tensor>(context, single(tensor), options);
-}
-
-TensorHandle allreduce_async(const Context& context, const Tensor& tensor,
-                             const AllreduceOptions& options) {
-  return start<Tensor>(context, single(tensor), options);
-}
-TensorHandle allreduce_async_(const Context& context, Tensor tensor,
-                              const AllreduceOptions& options) {
-  return start<Tensor>(context, single(tensor), options, Place::in_place);
-}
-TensorHandle broadcast_async(const Context& context, const Tensor& tensor,
-                             const BroadcastOptions& options) {
-  return start<Tensor>(context, single(tensor), options);
-}
-TensorHandle broadcast_async_(const Context& context, Tensor tensor,
-                              const BroadcastOptions& options) {
-  return start<Tensor>(context, single(tensor), options, Place::in_place);
-}
-TensorHandle allgather_async(const Context& context, const Tensor& tensor,
-                             const AllgatherOptions& options) {
-  return start<Tensor>(context, single(tensor), options);
-}
-AlltoallHandle alltoall_async(const Context& context, const Tensor& tensor,
-                              const AlltoallOptions& options) {
-  return start<AlltoallResult>(context, single(tensor), options);
-}
-AlltoallHandle alltoall_async(const Context& context, const Tensor& tensor, const Tensor& splits,
-                              const AlltoallOptions& options) {
-  return alltoall_async(context, tensor, with_splits(options, splits));
-}
-TensorHandle reduce_scatter_async(const Context& context, const Tensor& tensor,
-                                  const ReduceScatterOptions& options) {
-  return start<Tensor>(context, single(tensor), options);
-}
-
-Tensors grouped_allreduce(const Context& context, const Tensors& tensors,
-                          const AllreduceOptions& options) {
-  return run<Tensors>(context, group(tensors), options);
 }
 Tensors grouped_allreduce(const Context& context, const Tensors& tensors,
                           const AllreduceOptions& options, Compression compression) {
   return results_as<Tensors>(run_compressed(context, group(tensors), options, compression));
 }
-void grouped_allreduce_(const Context& context, const Tensors& tensors,
-                        const AllreduceOptions& options) {
-  start_collective(context, group(tensors), options, Place::in_place)->wait();
+AlltoallResult alltoall(const Context& context, const Tensor& tensor, const Tensor& splits,
+                        const AlltoallOptions& options) {
+  return alltoall(context, tensor, with_splits(options, splits));
 }
-Tensors grouped_broadcast(const Context& context, const Tensors& tensors,
-                          const BroadcastOptions& options) {
-  return run<Tensors>(context, group(tensors), options);
-}
-void grouped_broadcast_(const Context& context, const Tensors& tensors,
-                        const BroadcastOptions& options) {
-  start_collective(context, group(tensors), options, Place::in_place)->wait();
-}
-Tensors grouped_allgather(const Context& context, const Tensors& tensors,
-                          const AllgatherOptions& options) {
-  return run<Tensors>(context, group(tensors), options);
-}
-std::vector<AlltoallResult> grouped_alltoall(const Context& context, const Tensors& tensors,
-                                             const AlltoallOptions& options) {
-  return run<std::vector<AlltoallResult>>(context, group(tensors), options);
-}
-Tensors grouped_reduce_scatter(const Context& context, const Tensors& tensors,
-                               const ReduceScatterOptions& options) {
-  return run<Tensors>(context, group(tensors), options);
-}
-
-TensorGroupHandle grouped_allreduce_async(const Context& context, const Tensors& tensors,
-                                          const AllreduceOptions& options) {
-  return start<Tensors>(context, group(tensors), options);
-}
-TensorGroupHandle grouped_allreduce_async_(const Context& context, const Tensors& tensors,
-                                           const AllreduceOptions& options) {
-  return start<Tensors>(context, group(tensors), options, Place::in_place);
-}
-TensorGroupHandle grouped_broadcast_async(const Context& context, const Tensors& tensors,
-                                          const BroadcastOptions& options) {
-  return start<Tensors>(context, group(tensors), options);
-}
-TensorGroupHandle grouped_broadcast_async_(const Context& context, const Tensors& tensors,
-                                           const BroadcastOptions& options) {
-  return start<Tensors>(context, group(tensors), options, Place::in_place);
-}
-TensorGroupHandle grouped_allgather_async(const Context& context, const Tensors& tensors,
-                                          const AllgatherOptions& options) {
-  return start<Tensors>(context, group(tensors), options);
-}
-AlltoallGroupHandle grouped_alltoall_async(const Context& context, const Tensors& tensors,
-                                           const AlltoallOptions& options) {
-  return start<std::vector<AlltoallResult>>(context, group(tensors), options);
-}
-TensorGroupHandle grouped_reduce_scatter_async(const Context& context, const Tensors& tensors,
-                                               const ReduceScatterOptions& options) {
-  return start<Tensors>(context, group(tensors), options);
+AlltoallHandle alltoall_async(const Context& context, const Tensor& tensor, const Tensor& splits,
+                              const AlltoallOptions& options) {
+  return alltoall_async(context, tensor, with_splits(options, splits));
 }
 
 TensorHandle sparse_allreduce_async(const Context& context, const Tensor& tensor,
                                     const AllreduceOptions& options) {
   check_sparse(tensor, options);
   const torch::NoGradGuard no_grad;
-  const Tensor coalesced = tensor.detach().coalesce();
-  Tensor values = coalesced.values();
-  if (options.prescale != 1.0) values = values * options.prescale;
-  const Tensors sent{sizes_and_indices(coalesced), values};
-  auto gather =
+  const Tensor own = tensor.detach().coalesce();
+  const Tensor values = options.prescale == 1.0 ? own.values() : own.values() * options.prescale;
+  const Tensors sent{sizes_and_indices(own), values};
+  auto pending =
       start_collective(context, {.tensors = sent, .is_group = true},
                        AllgatherOptions{.name = options.name, .process_set = options.process_set});
-  return TensorAccess::handle<Tensor>(std::make_unique<PendingSparse>(
-      std::move(gather), options, ranks_of(context, options.process_set), coalesced));
+  const std::vector<int> ranks = ranks_of(context, options.process_set);
+  pending->finish = [options, ranks, sizes = own.sizes().vec()](const TensorResults& gathered) {
+    const torch::NoGradGuard no_gradients;
+    const Tensor sum = torch::sparse_coo_tensor(indices_in(gathered[0], ranks, options.name),
+                                                gathered[1].tensor, sizes)
+                           .coalesce();
+    const bool averages = options.op == ReduceOp::average;
+    const double scale = options.postscale / (averages ? static_cast<double>(ranks.size()) : 1.0);
+    if (scale != 1.0) sum.values().mul_(scale);
+    return TensorResults{{sum, {}}};
+  };
+  return TensorAccess::handle<Tensor>(std::move(pending));
 }
 
 Tensor sparse_allreduce(const Context& context, const Tensor& tensor,

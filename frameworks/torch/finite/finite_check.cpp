@@ -1,23 +1,14 @@
-#include <ATen/Functions.h>
-#include <ATen/core/grad_mode.h>
 #include <hora/collectives.h>
 #include <hora/error.h>
 #include <hora/torch/finite_check.h>
+#include <torch/torch.h>
 
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <limits>
 #include <map>
-#include <optional>
-#include <utility>
-#include <vector>
 
 #include "core/base/sync.h"
 #include "frameworks/torch/peers.h"
-#include "frameworks/torch/tensor_view.h"
-#include "frameworks/torch/wire_type.h"
-#include "ops/local/kernels.h"
 
 namespace hora {
 using namespace internal;
@@ -48,25 +39,6 @@ std::optional<Finding> finding_of(std::int64_t number, int ranks) {
                  number % 2 == 1};
 }
 
-Finite state_of(double value) {
-  if (std::isnan(value)) return Finite::nan;
-  return std::isinf(value) ? Finite::infinite : Finite::yes;
-}
-
-/// The sum of squares is NaN where a value is, and no infinity makes it one. In double, squares of
-/// smaller types do not overflow.
-Finite look_exactly(const at::Tensor& values) {
-  const at::Tensor dense = values.is_non_overlapping_and_dense() ? values : values.contiguous();
-  const at::Tensor flat = in_memory_order(dense);
-  const auto type = to_data_type(flat.scalar_type());
-  if (!type || !is_floating_point(*type)) return look_exactly(flat.to(at::kDouble));
-  const Finite squares =
-      state_of(sum_of_squares(*type, static_cast<const std::byte*>(flat.data_ptr()),
-                              static_cast<std::size_t>(flat.numel())));
-  if (squares != Finite::infinite || *type != DataType::float64) return squares;
-  return flat.isinf().any().item<bool>() ? Finite::infinite : Finite::yes;
-}
-
 /// The floating-point or complex values of a tensor, real and dense; of a sparse one those stored.
 at::Tensor real_values(const at::Tensor& tensor) {
   at::Tensor values = tensor;
@@ -80,12 +52,9 @@ at::Tensor real_values(const at::Tensor& tensor) {
 
 /// Looks at real values in host memory: one pass, and others where their sum is not finite.
 Finite look_at(const at::Tensor& values) {
-  // LibTorch adds these up with all threads and the widest instructions. In smaller types the sum
-  // would overflow often.
-  if (values.scalar_type() == at::kFloat || values.scalar_type() == at::kDouble) {
-    if (std::isfinite(values.sum().item<double>())) return Finite::yes;
-  }
-  return look_exactly(values);
+  if (std::isfinite(values.sum().item<double>())) return Finite::yes;
+  if (values.isnan().any().item<bool>()) return Finite::nan;
+  return values.isinf().any().item<bool>() ? Finite::infinite : Finite::yes;
 }
 
 /// Reduces real values in the order of the current stream, without waiting, to one element of which
@@ -95,24 +64,11 @@ at::Tensor largest_magnitude(const at::Tensor& values) {
   return at::linalg_vector_norm(values, std::numeric_limits<double>::infinity());
 }
 
-const char* name_of(NonFinitePolicy policy) {
-  switch (policy) {
-    case NonFinitePolicy::raise:
-      return "raise";
-    case NonFinitePolicy::skip:
-      return "skip";
-    case NonFinitePolicy::ignore:
-      return "ignore";
-  }
-  return "unknown";
-}
-
 }  // namespace
 
 std::string NonFinite::text() const {
-  return std::string(is_nan ? "NaN" : "Inf") + " in " +
-         (in_loss ? "the loss" : "the gradient of '" + tensor + "'") + " of rank " +
-         std::to_string(rank);
+  return c10::str(is_nan ? "NaN" : "Inf", " in ",
+                  in_loss ? "the loss" : "the gradient of '" + tensor + "'", " of rank ", rank);
 }
 
 /// Hooks write to what mutex_ guards from the threads on which LibTorch computes gradients.
@@ -121,8 +77,10 @@ struct FiniteCheck::State {
         const torch::OrderedDict<std::string, torch::Tensor>& named_parameters,
         const FiniteCheckOptions& given)
       : options(given), peers(peers_of(context, given.process_set)) {
-    std::vector<std::string> lines{std::string("policy ") + name_of(options.policy),
-                                   options.gradients ? "gradients" : "the loss alone"};
+    const bool raises = options.policy == NonFinitePolicy::raise;
+    std::vector<std::string> lines{
+        looks() ? raises ? "policy raise" : "policy skip" : "policy ignore",
+        options.gradients ? "gradients" : "the loss alone"};
     for (const auto& item : named_parameters) {
       lines.push_back("'" + item.key() + "'");
       parameters.push_back({item.key(), item.value(), std::nullopt});

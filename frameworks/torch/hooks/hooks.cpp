@@ -1,29 +1,22 @@
 // PowerSGD and top-k: other ways to average buckets of gradients.
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
 #include <c10/util/accumulate.h>
-#include <hora/error.h>
 #include <hora/torch/collectives.h>
-#include <hora/torch/power_sgd.h>
-#include <hora/torch/top_k.h>
+#include <hora/torch/gradient_hook.h>
+#include <torch/torch.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <limits>
 #include <map>
-#include <optional>
-#include <set>
-#include <string>
-#include <utility>
-#include <vector>
+
+#include "frameworks/torch/tensor_view.h"
 
 namespace hora {
 using namespace internal;
 namespace {
+
+using NamedState = torch::OrderedDict<std::string, torch::Tensor>;
 
 /// The text after the last '.' of GradientBucketView::name: before it stands how many optimizers
 /// the process has made.
@@ -35,17 +28,6 @@ std::string bucket_number(const std::string& name) {
 std::pair<std::int64_t, std::int64_t> matrix_extents(at::IntArrayRef shape) {
   if (shape.size() < 2) return {1, c10::multiply_integers(shape)};
   return {shape[0], c10::multiply_integers(shape.slice(1))};
-}
-
-/// Whether two factors of that rank have fewer elements than the matrix.
-bool worth_factoring(std::int64_t rows, std::int64_t columns, int rank) {
-  return (rows + columns) * rank < rows * columns;
-}
-
-/// From the CPU's generator everywhere: the same on all ranks.
-at::Tensor random_matrix(std::int64_t rows, std::int64_t columns, std::uint64_t seed) {
-  const at::Generator generator = at::detail::createCPUGenerator(seed);
-  return at::randn({rows, columns}, generator, at::TensorOptions(at::kFloat));
 }
 
 /// Makes the rows orthonormal, one after the other, in place: Gram-Schmidt, each row twice (Giraud,
@@ -76,17 +58,11 @@ struct Joint {
 };
 
 Joint make_joint(const std::vector<std::vector<std::int64_t>>& shapes, const at::Tensor& like) {
-  std::vector<std::int64_t> begins;
-  std::int64_t length = 0;
-  for (const auto& shape : shapes) {
-    begins.push_back(length);
-    length += c10::multiply_integers(shape);
-  }
-  Joint joint{at::zeros({length}, like.options().dtype(at::kFloat)), {}};
-  for (std::size_t i = 0; i < shapes.size(); ++i) {
-    joint.each.push_back(
-        joint.all.narrow(0, begins[i], c10::multiply_integers(shapes[i])).view(shapes[i]));
-  }
+  std::vector<std::int64_t> lengths;
+  for (const auto& shape : shapes) lengths.push_back(c10::multiply_integers(shape));
+  Joint joint{at::zeros({c10::sum_integers(lengths)}, like.options().dtype(at::kFloat)), {}};
+  joint.each = joint.all.split_with_sizes(lengths);
+  for (std::size_t i = 0; i < shapes.size(); ++i) joint.each[i] = joint.each[i].view(shapes[i]);
   return joint;
 }
 
@@ -114,8 +90,11 @@ struct PowerSgd::State {
     int step = 0;
   };
 
+  /// From the CPU's generator everywhere: the same on all ranks.
   at::Tensor random_q(std::int64_t columns, const at::Tensor& like, int step) const {
-    return random_matrix(options.rank, columns, options.seed + static_cast<std::uint64_t>(step))
+    const at::Generator generator =
+        at::detail::createCPUGenerator(options.seed + static_cast<std::uint64_t>(step));
+    return at::randn({options.rank, columns}, generator, at::TensorOptions(at::kFloat))
         .to(like.device());
   }
 
@@ -128,7 +107,7 @@ struct PowerSgd::State {
     for (std::size_t i = 0; i < view.gradients.size(); ++i) {
       const at::Tensor& gradient = view.gradients[i];
       const auto [n, m] = matrix_extents(gradient.sizes());
-      if (!worth_factoring(n, m, options.rank)) {
+      if ((n + m) * options.rank >= n * m) {  // the factors would be as large
         bucket.vectors.push_back(i);
         continue;
       }
@@ -143,24 +122,27 @@ struct PowerSgd::State {
     return bucket;
   }
 
+  /// Takes what was loaded for the bucket, if all of it fits.
   void take_loaded(const std::string& number, BucketState& bucket,
-                   const std::vector<at::Tensor>& gradients) const {
+                   const std::vector<at::Tensor>& gradients) {
     const torch::Tensor* const step = loaded.find(number + "/step");
-    if (!step) return;
-    for (const Matrix& matrix : bucket.matrices) {
-      const std::string prefix = matrix.prefix(number);
-      const torch::Tensor* const q = loaded.find(prefix + "/q");
-      const torch::Tensor* const error = loaded.find(prefix + "/error");
-      if (!q || q->sizes() != matrix.q.sizes()) return;
-      if (error && error->sizes() != gradients[matrix.gradient].sizes()) return;
+    const bool fits = std::ranges::all_of(bucket.matrices, [&](const Matrix& matrix) {
+      const torch::Tensor* const q = loaded.find(matrix.prefix(number) + "/q");
+      const torch::Tensor* const error = loaded.find(matrix.prefix(number) + "/error");
+      return q && q->sizes() == matrix.q.sizes() &&
+             (!error || error->sizes() == gradients[matrix.gradient].sizes());
+    });
+    if (step && fits) {
+      bucket.step = step->item<int>();
+      for (Matrix& matrix : bucket.matrices) {
+        const at::Device device = matrix.q.device();
+        matrix.q = loaded[matrix.prefix(number) + "/q"].to(device);
+        const torch::Tensor* const error = loaded.find(matrix.prefix(number) + "/error");
+        if (error) matrix.error = error->to(device);
+      }
     }
-    bucket.step = step->item<int>();
-    for (Matrix& matrix : bucket.matrices) {
-      const std::string prefix = matrix.prefix(number);
-      const at::Device device = matrix.q.device();
-      matrix.q = loaded[prefix + "/q"].to(device);
-      if (const torch::Tensor* error = loaded.find(prefix + "/error"))
-        matrix.error = error->to(device);
+    for (const std::string& key : loaded.keys()) {
+      if (key.starts_with(number + "/")) loaded.erase(key);
     }
   }
 
@@ -201,17 +183,16 @@ struct PowerSgd::State {
 
   PowerSgdOptions options;
   std::map<std::string, BucketState> buckets;
-  torch::OrderedDict<std::string, torch::Tensor> loaded;  ///< for buckets that have not begun yet
+  NamedState loaded;  ///< for buckets that have not begun yet
 };
 
 PowerSgd::PowerSgd(const PowerSgdOptions& options) : state_(std::make_unique<State>()) {
-  const auto refuse = [](const char* what, int value, const char* least) {
-    throw Error(ErrorCode::invalid_argument, std::string("PowerSgd: ") + what + " is " +
-                                                 std::to_string(value) + "; expected " + least +
-                                                 " or more");
+  const auto require = [](const char* what, int value, int least) {
+    if (value >= least) return;
+    refuse_argument("PowerSgd: ", what, " is ", value, "; expected ", least, " or more");
   };
-  if (options.rank < 1) refuse("rank", options.rank, "1");
-  if (options.start_step < 0) refuse("start_step", options.start_step, "0");
+  require("rank", options.rank, 1);
+  require("start_step", options.start_step, 0);
   state_->options = options;
 }
 
@@ -256,28 +237,20 @@ bool PowerSgd::proceed(const GradientBucketView& view) {
   return true;
 }
 
-torch::OrderedDict<std::string, torch::Tensor> PowerSgd::state() const {
-  torch::OrderedDict<std::string, torch::Tensor> state;
-  std::set<std::string> begun;
+NamedState PowerSgd::state() const {
+  NamedState state = state_->loaded;
   for (const auto& [name, bucket] : state_->buckets) {
     const std::string number = bucket_number(name);
-    begun.insert(number);
     state.insert(number + "/step", at::scalar_tensor(bucket.step, at::kInt));
     for (const State::Matrix& matrix : bucket.matrices) {
-      const std::string prefix = matrix.prefix(number);
-      state.insert(prefix + "/q", matrix.q);
-      if (matrix.error.defined()) state.insert(prefix + "/error", matrix.error);
-    }
-  }
-  for (const auto& item : state_->loaded) {
-    if (!begun.contains(item.key().substr(0, item.key().find('/')))) {
-      state.insert(item.key(), item.value());
+      state.insert(matrix.prefix(number) + "/q", matrix.q);
+      if (matrix.error.defined()) state.insert(matrix.prefix(number) + "/error", matrix.error);
     }
   }
   return state;
 }
 
-void PowerSgd::set_state(const torch::OrderedDict<std::string, torch::Tensor>& state) {
+void PowerSgd::set_state(const NamedState& state) {
   state_->buckets.clear();
   state_->loaded.clear();
   for (const auto& item : state) state_->loaded.insert(item.key(), item.value().clone());
@@ -285,19 +258,10 @@ void PowerSgd::set_state(const torch::OrderedDict<std::string, torch::Tensor>& s
 
 std::string PowerSgd::describe() const {
   const PowerSgdOptions& options = state_->options;
-  return "PowerSGD of rank " + std::to_string(options.rank) + " from step " +
-         std::to_string(options.start_step) + (options.error_feedback ? ", error feedback" : "") +
-         (options.warm_start ? ", warm start" : "") + ", seed " + std::to_string(options.seed);
+  return c10::str("PowerSGD of rank ", options.rank, " from step ", options.start_step,
+                  options.error_feedback ? ", error feedback" : "",
+                  options.warm_start ? ", warm start" : "", ", seed ", options.seed);
 }
-
-namespace {
-
-std::int64_t number_of(double share, std::int64_t elements) {
-  const auto number = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(elements)));
-  return std::clamp<std::int64_t>(number, 1, elements);
-}
-
-}  // namespace
 
 struct TopK::State {
   struct BucketState {
@@ -310,8 +274,7 @@ struct TopK::State {
 
 TopK::TopK(const TopKOptions& options) : state_(std::make_unique<State>()) {
   if (!(options.share > 0.0 && options.share <= 1.0)) {
-    throw Error(ErrorCode::invalid_argument, "TopK: share is " + std::to_string(options.share) +
-                                                 "; expected more than 0 and at most 1");
+    refuse_argument("TopK: share is ", options.share, "; expected more than 0 and at most 1");
   }
   state_->options = options;
 }
@@ -330,7 +293,8 @@ void TopK::begin(const GradientBucketView& bucket) {
   }
   const at::Tensor sum = state.error.defined() ? bucket.values + state.error : bucket.values;
   at::Tensor all = sum.to(at::kFloat);
-  const std::int64_t k = number_of(state_->options.share, all.numel());
+  const double share = std::ceil(state_->options.share * static_cast<double>(all.numel()));
+  const std::int64_t k = std::clamp<std::int64_t>(static_cast<std::int64_t>(share), 1, all.numel());
   const at::Tensor places =
       std::get<1>(at::topk(all.abs(), k, /*dim=*/0, /*largest=*/true, /*sorted=*/false));
   const at::Tensor chosen =
@@ -360,22 +324,22 @@ bool TopK::proceed(const GradientBucketView& bucket) {
   return true;
 }
 
-torch::OrderedDict<std::string, torch::Tensor> TopK::state() const {
-  torch::OrderedDict<std::string, torch::Tensor> state;
+NamedState TopK::state() const {
+  NamedState state;
   for (const auto& [number, bucket] : state_->buckets) {
     if (bucket.error.defined()) state.insert(number, bucket.error);
   }
   return state;
 }
 
-void TopK::set_state(const torch::OrderedDict<std::string, torch::Tensor>& state) {
+void TopK::set_state(const NamedState& state) {
   state_->buckets.clear();
   for (const auto& item : state) state_->buckets[item.key()].error = item.value().clone();
 }
 
 std::string TopK::describe() const {
-  return "top-k of share " + std::to_string(state_->options.share) +
-         (state_->options.error_feedback ? ", error feedback" : "");
+  return c10::str("top-k of share ", state_->options.share,
+                  state_->options.error_feedback ? ", error feedback" : "");
 }
 
 }  // namespace hora

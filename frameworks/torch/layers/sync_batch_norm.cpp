@@ -1,15 +1,8 @@
-#include <c10/util/StringUtil.h>
 #include <hora/torch/collectives.h>
 #include <hora/torch/sync_batch_norm.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/nn/functional/batchnorm.h>
+#include <torch/torch.h>
 
-#include <cstdint>
-#include <memory>
-#include <string>
 #include <unordered_map>
-#include <utility>
-#include <vector>
 
 #include "core/api/internals.h"
 #include "core/base/text.h"
@@ -19,15 +12,11 @@ namespace hora {
 using namespace internal;
 namespace {
 
+/// All but the second, the channels'.
 std::vector<std::int64_t> batch_dimensions(const torch::Tensor& input) {
   std::vector<std::int64_t> dimensions{0};
   for (std::int64_t i = 2; i < input.dim(); ++i) dimensions.push_back(i);
   return dimensions;
-}
-
-/// All dimensions but the channels', which is the second.
-torch::Tensor sum_over_batch(const torch::Tensor& input) {
-  return input.sum(batch_dimensions(input));
 }
 
 /// A tensor of one value a channel, shaped so that it goes with an input of `dimensions`.
@@ -57,21 +46,7 @@ struct BatchStatistics {
   torch::Tensor count;  ///< values a channel, no dimension
   torch::Tensor mean;   ///< [C], as the other
   torch::Tensor squares;
-  torch::Tensor variance() const { return squares / count; }
 };
-
-/// Puts together the rows of all ranks.
-BatchStatistics statistics_of_rows(const torch::Tensor& rows) {
-  const std::int64_t channels = (rows.size(1) - 1) / 2;
-  const auto counts = rows.narrow(1, 0, 1);
-  const auto means = rows.narrow(1, 1, channels);
-  BatchStatistics all;
-  all.count = counts.sum();
-  all.mean = (counts * means).sum(0) / all.count;
-  all.squares =
-      (rows.narrow(1, 1 + channels, channels) + counts * (means - all.mean).square()).sum(0);
-  return all;
-}
 
 /// Needed by one call besides tensors; the graph holds it for backward.
 struct Call : torch::CustomClassHolder {
@@ -91,13 +66,19 @@ torch::ScalarType wide(torch::ScalarType type) {
 BatchStatistics statistics_of_all(const torch::Tensor& input, const Call& call) {
   const torch::Tensor rows = allgather(call.context, statistics_row(input),
                                        {.name = call.name, .process_set = call.process_set});
-  BatchStatistics all = statistics_of_rows(rows);
+  const std::int64_t channels = input.size(1);
+  const auto counts = rows.narrow(1, 0, 1);
+  const auto means = rows.narrow(1, 1, channels);
+  BatchStatistics all{counts.sum(), {}, {}};
+  all.mean = (counts * means).sum(0) / all.count;
+  all.squares =
+      (rows.narrow(1, 1 + channels, channels) + counts * (means - all.mean).square()).sum(0);
   // All ranks together have at least this rank's: elsewhere nothing is read from a GPU.
-  if (input.numel() / input.size(1) > 1) return all;
+  if (input.numel() / channels > 1) return all;
   const auto count = static_cast<std::int64_t>(all.count.item<double>());
   if (count > 1) return all;
-  refuse_tensor(call.name, "the batches of all ranks have " + std::to_string(count) +
-                               " values a channel; expected more than one in training");
+  refuse_tensor(call.name, "the batches of all ranks have ", count,
+                " values a channel; expected more than one in training");
 }
 
 struct Normalised : torch::autograd::Function<Normalised> {
@@ -109,7 +90,7 @@ struct Normalised : torch::autograd::Function<Normalised> {
     const torch::Tensor values = input.to(type);
     all = statistics_of_all(values, *call);
     const torch::Tensor mean = all.mean.to(type);
-    const torch::Tensor variance = all.variance();
+    const torch::Tensor variance = all.squares / all.count;
     context->save_for_backward(
         {input, weight, mean, variance.add(call->epsilon).rsqrt().to(type), all.count});
     context->saved_data["call"] = c10::IValue::make_capsule(call);
@@ -134,8 +115,8 @@ struct Normalised : torch::autograd::Function<Normalised> {
     const std::int64_t dimensions = input.dim();
     const torch::Tensor gradient = gradients[0].to(mean.scalar_type());
     torch::Tensor centered = input.to(mean.scalar_type()) - beside(mean, dimensions);
-    const torch::Tensor sum = sum_over_batch(gradient);
-    const torch::Tensor weighted = sum_over_batch(gradient * centered);
+    const torch::Tensor sum = gradient.sum(batch_dimensions(gradient));
+    const torch::Tensor weighted = (gradient * centered).sum(batch_dimensions(gradient));
 
     const torch::Tensor means =
         allreduce(call.context, torch::stack({sum, weighted}).to(torch::kDouble),
@@ -171,12 +152,11 @@ SyncBatchNormImpl::SyncBatchNormImpl(const Context& context,
 
 void SyncBatchNormImpl::_check_input_dim(const torch::Tensor& input) {
   if (!input.is_floating_point()) {
-    refuse_tensor(name_, std::string("has type ") + torch::toString(input.scalar_type()) +
-                             "; expected a floating-point one");
+    refuse_tensor(name_, "has type ", input.scalar_type(), "; expected a floating-point one");
   }
   if (input.dim() >= 2 && input.size(1) == options.num_features()) return;
-  refuse_tensor(name_, c10::str("has shape ", input.sizes(), "; expected [N, ",
-                                options.num_features(), ", ...]"));
+  refuse_tensor(name_, "has shape ", input.sizes(), "; expected [N, ", options.num_features(),
+                ", ...]");
 }
 
 torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
@@ -218,87 +198,75 @@ void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
 
 namespace {
 
-class Converter {
- public:
-  Converter(const Context& context, ProcessSet process_set)
-      : context_(context), process_set_(process_set) {}
+bool is_batch_norm(const torch::nn::Module& module) {
+  return module.as<torch::nn::BatchNorm1dImpl>() || module.as<torch::nn::BatchNorm2dImpl>() ||
+         module.as<torch::nn::BatchNorm3dImpl>();
+}
 
-  /// The paths of BatchNorms outside of any Sequential, one after the other.
-  static std::string strays(const torch::nn::Module& module, const std::string& path) {
-    std::string found;
-    for (const auto& child : module.named_children()) {
-      const std::string here = path.empty() ? child.key() : path + "." + child.key();
-      if (!is_batch_norm(*child.value())) {
-        found += strays(*child.value(), here);
-      } else if (!module.as<torch::nn::SequentialImpl>()) {
-        found += " '" + here + "'";
-      }
-    }
-    return found;
-  }
-
-  static bool is_batch_norm(const torch::nn::Module& module) {
-    return module.as<torch::nn::BatchNorm1dImpl>() || module.as<torch::nn::BatchNorm2dImpl>() ||
-           module.as<torch::nn::BatchNorm3dImpl>();
-  }
-
-  void convert(torch::nn::Module& module) {
-    for (const auto& child : module.named_children()) convert(*child.value());
-    auto* const sequential = module.as<torch::nn::SequentialImpl>();
-    if (!sequential) return;
-    const auto names = sequential->named_children().keys();
-    for (std::size_t i = 0; i < sequential->size(); ++i) {
-      torch::nn::AnyModule& place = *(sequential->begin() + static_cast<std::ptrdiff_t>(i));
-      if (!is_batch_norm(*place.ptr())) continue;
-      const SyncBatchNorm made = converted(place.ptr());
-      sequential->replace_module(names[i], made);
-      place = torch::nn::AnyModule(made);
-      ++count_;
+/// The paths of BatchNorms outside of any Sequential, one after the other.
+std::string strays(const torch::nn::Module& module, const std::string& path) {
+  std::string found;
+  for (const auto& child : module.named_children()) {
+    const std::string here = path.empty() ? child.key() : path + "." + child.key();
+    if (!is_batch_norm(*child.value())) {
+      found += strays(*child.value(), here);
+    } else if (!module.as<torch::nn::SequentialImpl>()) {
+      found += " '" + here + "'";
     }
   }
+  return found;
+}
 
-  std::size_t count() const { return count_; }
+/// By the module that they replace: one in several places stays one.
+using Converted = std::unordered_map<std::shared_ptr<torch::nn::Module>, SyncBatchNorm>;
 
- private:
-  /// One module in several places stays one.
-  SyncBatchNorm converted(const std::shared_ptr<torch::nn::Module>& old) {
-    const auto known = converted_.find(old);
-    if (known != converted_.end()) return known->second;
-    SyncBatchNorm made{nullptr};
-    take<torch::nn::BatchNorm1dImpl>(*old, made);
-    take<torch::nn::BatchNorm2dImpl>(*old, made);
-    take<torch::nn::BatchNorm3dImpl>(*old, made);
-    return converted_.emplace(old, made).first->second;
+template <class BatchNormImpl>
+void convert_as(const Context& context, ProcessSet set, const torch::nn::Module& module,
+                SyncBatchNorm& made) {
+  const auto* const old = module.as<BatchNormImpl>();
+  if (!old) return;
+  made = SyncBatchNorm(context, old->options, set);
+  made->take_over(*old);
+}
+
+/// Returns how many places it has changed.
+std::size_t convert(const Context& context, ProcessSet set, torch::nn::Module& module,
+                    Converted& converted) {
+  std::size_t count = 0;
+  for (const auto& child : module.named_children()) {
+    count += convert(context, set, *child.value(), converted);
   }
-
-  template <class BatchNormImpl>
-  void take(const torch::nn::Module& module, SyncBatchNorm& made) {
-    const auto* const old = module.as<BatchNormImpl>();
-    if (!old) return;
-    made = SyncBatchNorm(context_, old->options, process_set_);
-    made->take_over(*old);
+  auto* const sequential = module.as<torch::nn::SequentialImpl>();
+  if (!sequential) return count;
+  const auto names = sequential->named_children().keys();
+  for (std::size_t i = 0; i < sequential->size(); ++i) {
+    torch::nn::AnyModule& place = *(sequential->begin() + static_cast<std::ptrdiff_t>(i));
+    if (!is_batch_norm(*place.ptr())) continue;
+    const auto [known, is_new] = converted.try_emplace(place.ptr(), nullptr);
+    if (is_new) {
+      convert_as<torch::nn::BatchNorm1dImpl>(context, set, *place.ptr(), known->second);
+      convert_as<torch::nn::BatchNorm2dImpl>(context, set, *place.ptr(), known->second);
+      convert_as<torch::nn::BatchNorm3dImpl>(context, set, *place.ptr(), known->second);
+    }
+    sequential->replace_module(names[i], known->second);
+    place = torch::nn::AnyModule(known->second);
+    ++count;
   }
-
-  const Context& context_;
-  ProcessSet process_set_;
-  std::unordered_map<std::shared_ptr<torch::nn::Module>, SyncBatchNorm> converted_;
-  std::size_t count_ = 0;
-};
+  return count;
+}
 
 }  // namespace
 
 std::size_t convert_batch_norm(const Context& context, torch::nn::Module& module,
                                ProcessSet process_set) {
-  const std::string strays =
-      Converter::is_batch_norm(module) ? " the module itself" : Converter::strays(module, "");
-  if (!strays.empty()) {
+  const std::string outside = is_batch_norm(module) ? " the module itself" : strays(module, "");
+  if (!outside.empty()) {
     throw Error(ErrorCode::invalid_argument,
                 "hora::convert_batch_norm: these are not held by a torch::nn::Sequential:" +
-                    strays + "; declare them as hora::SyncBatchNorm");
+                    outside + "; declare them as hora::SyncBatchNorm");
   }
-  Converter converter(context, process_set);
-  converter.convert(module);
-  return converter.count();
+  Converted converted;
+  return convert(context, process_set, module, converted);
 }
 
 }  // namespace hora

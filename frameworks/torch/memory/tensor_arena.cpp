@@ -1,5 +1,3 @@
-#include "frameworks/torch/memory/tensor_arena.h"
-
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <hora/buffer.h>
@@ -12,51 +10,20 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "core/api/internals.h"
 #include "core/base/checked.h"
 #include "core/base/diagnostics.h"
 #include "core/base/sync.h"
+#include "frameworks/torch/tensor_view.h"
+#include "ops/shm/shared_memory.h"
 
 namespace hora::internal {
-
-std::size_t arena_class(std::size_t bytes) {
-  const std::size_t step = std::bit_floor(std::max<std::size_t>(bytes, 1)) / 8;
-  return align_up(bytes, std::max<std::size_t>(step, kAlignment));
-}
-
-std::optional<ArenaBlocks::Block> ArenaBlocks::allocate(std::size_t bytes) {
-  const std::size_t length = arena_class(bytes);
-  std::optional<Block> block;
-  auto& kept = kept_[length];
-  if (!kept.empty()) {
-    block = kept.back();
-    kept.pop_back();
-  } else {
-    block = blocks_.allocate(length);
-    if (!block) {
-      join_kept();
-      block = blocks_.allocate(length);
-    }
-  }
-  if (block) in_use_ += 1;
-  return block;
-}
-
-void ArenaBlocks::release(Block block, std::size_t bytes) {
-  kept_[arena_class(bytes)].push_back(block);
-  in_use_ -= 1;
-}
-
-void ArenaBlocks::join_kept() {
-  for (auto& [length, kept] : kept_) {
-    for (const Block& block : kept) blocks_.release(block);
-    kept.clear();
-  }
-}
-
 namespace {
 
 constexpr std::size_t kFirstSegment = std::size_t{64} << 20;
@@ -68,14 +35,25 @@ std::uintptr_t address(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data);
 }
 
+/// Returns the length of the blocks that serve `bytes` bytes: eight classes from one power of two
+/// to the next, so that at most an eighth is unused and sizes that are nearly equal share blocks.
+std::size_t class_of(std::size_t bytes) {
+  const std::size_t step = std::bit_floor(std::max<std::size_t>(bytes, 1)) / 8;
+  return align_up(bytes, std::max<std::size_t>(step, kAlignment));
+}
+
 /// Grows by segments, each a hora::Buffer, up to its limit or as far as the machine has memory, and
-/// keeps them: memory that was used once causes no page faults when it is used again. Its blocks
-/// may outlive the context, and it must outlive them. Thread rule: any thread.
+/// keeps them: memory that was used once causes no page faults when it is used again. A step of
+/// training frees and wants the same sizes as the step before: a released block is kept as it is
+/// for the next of its class, the one released last first, which is in the cache. Its blocks may
+/// outlive the context, and it must outlive them. Thread rule: any thread.
 class TensorArena {
  public:
-  /// `limit`: bytes of all segments. Throws what hora::Buffer throws where the first segment, which
-  /// is at most as long, cannot be had; the context goes on.
-  TensorArena(const Context& context, std::size_t limit) : limit_(limit) {
+  /// `limit`: bytes of all segments. `its_older`: the arena of the context before, of which tensors
+  /// may still live. Throws what hora::Buffer throws where the first segment, which is at most as
+  /// long, cannot be had; the context goes on.
+  TensorArena(const Context& context, std::size_t limit, TensorArena* its_older)
+      : older(its_older), limit_(limit) {
     const LockGuard lock(mutex_);
     add_segment(context, std::min(kFirstSegment, limit));
     context_ = Access::context(engine_of(context));  // last: unwinding, it would end the job
@@ -88,11 +66,12 @@ class TensorArena {
   std::byte* allocate(std::size_t bytes) {
     const LockGuard lock(mutex_);
     if (!context_ || Access::has_failed(*context_)) return nullptr;
-    auto block = blocks_.allocate(bytes);
-    if (!block && grow(bytes)) block = blocks_.allocate(bytes);
+    const std::size_t length = class_of(bytes);
+    auto block = take(length);
+    if (!block && grow(length)) block = take(length);
     if (!block) return nullptr;
     std::byte* const data = segments_[block->segment].data() + block->offset;
-    uses_.emplace(data, Use{*block, bytes});
+    uses_.emplace(data, Use{*block, length});
     return data;
   }
 
@@ -106,7 +85,7 @@ class TensorArena {
     if (use == uses_.end()) return false;
     // A dropped handle may leave a collective in flight on this memory.
     if (context_ && std::uncaught_exceptions() > 0) return true;
-    blocks_.release(use->second.block, use->second.bytes);
+    kept_[use->second.length].push_back(use->second.block);
     uses_.erase(use);
     unused = unused_segments();
     return true;
@@ -136,43 +115,53 @@ class TensorArena {
     unused = unused_segments();
   }
 
+  TensorArena* const older;
+
  private:
+  using Block = BlockAllocator::SegmentBlock;
   struct Use {
-    ArenaBlocks::Block block;
-    std::size_t bytes;
+    Block block;
+    std::size_t length;
   };
 
-  bool grow(std::size_t bytes) HORA_REQUIRES(mutex_) {
-    const std::size_t wanted = arena_class(bytes);
+  std::optional<Block> take(std::size_t length) HORA_REQUIRES(mutex_) {
+    auto& kept = kept_[length];
+    if (!kept.empty()) {
+      const Block block = kept.back();
+      kept.pop_back();
+      return block;
+    }
+    if (const auto block = blocks_.allocate(length)) return block;
+    // Only now kept blocks are joined with their neighbours, and cut anew.
+    for (auto& [each, blocks] : kept_) {
+      for (const Block& block : blocks) blocks_.release(block);
+      blocks.clear();
+    }
+    return blocks_.allocate(length);
+  }
+
+  bool grow(std::size_t wanted) HORA_REQUIRES(mutex_) {
     if (full_ || wanted > limit_ - std::min(bytes_, limit_)) return false;
     // A quarter of what there is: few segments, and little of them unused.
     const std::size_t length =
         std::min(std::max({wanted, bytes_ / 4, kFirstSegment}), limit_ - bytes_);
-    std::string why;
-    if (try_to_add(length, why) || (wanted < length && try_to_add(wanted, why))) return true;
-    full_ = true;
-    if (!why.empty()) {
+    try {
+      add_segment(*context_, length);
+      return true;
+    } catch (const Error& error) {
+      full_ = true;
+      if (error.code() == ErrorCode::shut_down) return false;
       log_warning("tensor arena: it stays at " + std::to_string(bytes_ >> 20) +
                   " MiB, and further tensors are copied to be averaged (HORA_TENSOR_ARENA_LIMIT is "
                   "larger than what there is): " +
-                  why);
-    }
-    return false;
-  }
-
-  bool try_to_add(std::size_t bytes, std::string& why) HORA_REQUIRES(mutex_) {
-    try {
-      add_segment(*context_, bytes);
-      return true;
-    } catch (const Error& error) {
-      why = error.code() == ErrorCode::shut_down ? "" : error.what();
+                  error.what());
       return false;
     }
   }
 
   void add_segment(const Context& context, std::size_t bytes) HORA_REQUIRES(mutex_) {
     const Buffer& segment = segments_.emplace_back(context, bytes);
-    blocks_.add_segment(bytes);
+    blocks_.add_segment(0, bytes);
     bytes_ += bytes;
     lowest_ = std::min(lowest_.load(), address(segment.data()));
     highest_ = std::max(highest_.load(), address(segment.data()) + bytes);
@@ -180,8 +169,9 @@ class TensorArena {
 
   /// The segments, if they are to be given up: by the caller, who has released the lock.
   std::vector<Buffer> unused_segments() HORA_REQUIRES(mutex_) {
-    if (context_ || blocks_.blocks_in_use() != 0) return {};
+    if (context_ || !uses_.empty()) return {};
     blocks_ = {};
+    kept_.clear();
     lowest_ = UINTPTR_MAX;
     highest_ = 0;
     return std::exchange(segments_, {});
@@ -193,52 +183,17 @@ class TensorArena {
   bool full_ HORA_GUARDED_BY(mutex_) = false;               ///< it does not grow any more
   std::size_t bytes_ HORA_GUARDED_BY(mutex_) = 0;
   std::vector<Buffer> segments_ HORA_GUARDED_BY(mutex_);
-  ArenaBlocks blocks_ HORA_GUARDED_BY(mutex_);
+  BlockAllocator blocks_ HORA_GUARDED_BY(mutex_);
+  std::unordered_map<std::size_t, std::vector<Block>> kept_ HORA_GUARDED_BY(mutex_);  ///< by length
   std::unordered_map<const void*, Use> uses_ HORA_GUARDED_BY(mutex_);
   /// All segments lie between them, so that most other addresses need no lock.
   std::atomic<std::uintptr_t> lowest_{UINTPTR_MAX};
   std::atomic<std::uintptr_t> highest_{0};
 };
 
-/// Up to LibTorch 2.2 c10::Allocator::allocate() is const, from then on it is not; copy_data() came
-/// with 2.2. `Interface`: c10::Allocator.
-template <class Interface, class Allocate>
-class C10AllocatorOf;
-
-template <class Interface>
-class C10AllocatorOf<Interface, c10::DataPtr (Interface::*)(std::size_t) const> : public Interface {
- public:
-  c10::DataPtr allocate(std::size_t bytes) const final { return take(bytes); }
-
- protected:
-  virtual c10::DataPtr take(std::size_t bytes) const = 0;
-};
-
-template <class Interface>
-class C10AllocatorOf<Interface, c10::DataPtr (Interface::*)(std::size_t)> : public Interface {
- public:
-  c10::DataPtr allocate(std::size_t bytes) final { return take(bytes); }
-  void copy_data(void* target, const void* source, std::size_t bytes) const final {
-    std::memcpy(target, source, bytes);
-  }
-
- protected:
-  virtual c10::DataPtr take(std::size_t bytes) const = 0;
-};
-
-using C10Allocator = C10AllocatorOf<c10::Allocator, decltype(&c10::Allocator::allocate)>;
-
-/// One for each context that has had one: tensors of earlier ones may still live.
-struct ArenaNode {
-  ArenaNode(const Context& context, std::size_t limit, ArenaNode* its_older)
-      : arena(context, limit), older(its_older) {}
-  TensorArena arena;
-  ArenaNode* const older;
-};
-
 /// The process's; never destroyed, for tensors may be freed by destructors of static objects.
 struct Arenas {
-  std::atomic<ArenaNode*> newest{nullptr};
+  std::atomic<TensorArena*> newest{nullptr};
   Mutex start_mutex;
   std::atomic<bool> started{false};    ///< by the context that there is, with an arena or without
   std::atomic<bool> open{false};       ///< the newest one
@@ -254,25 +209,28 @@ Arenas& arenas() {
 /// Frees arena blocks, and those of the allocator before.
 void free_block(void* data) {
   const Arenas& all = arenas();
-  for (ArenaNode* node = all.newest; node != nullptr; node = node->older) {
-    if (all.is_child) {
-      if (node->arena.spans(data)) return;
-    } else if (node->arena.release(data)) {
-      return;
-    }
+  for (TensorArena* arena = all.newest; arena != nullptr; arena = arena->older) {
+    if (all.is_child ? arena->spans(data) : arena->release(data)) return;
   }
   all.previous->raw_deleter()(data);
 }
 
-class ArenaAllocator final : public C10Allocator {
+/// allocate() is const up to LibTorch 2.2, from then on it is not; copy_data() came with 2.2. So
+/// nothing is marked `override`.
+class ArenaAllocator final : public c10::Allocator {
  public:
-  c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
+  c10::DataPtr allocate(std::size_t bytes) const { return take(bytes); }       // NOLINT
+  c10::DataPtr allocate(std::size_t bytes) { return take(bytes); }             // NOLINT
+  void copy_data(void* target, const void* source, std::size_t bytes) const {  // NOLINT
+    std::memcpy(target, source, bytes);
+  }
+  c10::DeleterFnPtr raw_deleter() const { return &free_block; }  // NOLINT
 
- protected:
-  c10::DataPtr take(std::size_t bytes) const override {
+ private:
+  static c10::DataPtr take(std::size_t bytes) {
     const Arenas& all = arenas();
     if (bytes >= kLeastBytes && all.open && !all.is_child) {
-      if (void* const data = all.newest.load()->arena.allocate(bytes)) {
+      if (void* const data = all.newest.load()->allocate(bytes)) {
         return {data, data, &free_block, c10::Device(c10::DeviceType::CPU)};
       }
     }
@@ -282,8 +240,6 @@ class ArenaAllocator final : public C10Allocator {
   }
 };
 
-constexpr std::uint8_t kPriority = 10;
-
 /// False where the program's own allocator has a higher one.
 bool take_over() {
   Arenas& all = arenas();
@@ -292,16 +248,9 @@ bool take_over() {
   if (previous->raw_deleter() == nullptr) return false;
   all.previous = previous;
   static auto& allocator = *new ArenaAllocator;
-  c10::SetAllocator(c10::kCPU, &allocator, kPriority);
+  c10::SetAllocator(c10::kCPU, &allocator, /*priority=*/10);
   ::pthread_atfork(nullptr, nullptr, [] { arenas().is_child = true; });
   return c10::GetAllocator(c10::kCPU) == &allocator;
-}
-
-/// Bytes; without a setting half of the host's memory, divided among its ranks.
-std::size_t limit_for(const Context& context) {
-  const std::size_t setting = context.settings().tensor_arena_limit;
-  const auto ranks = static_cast<std::size_t>(context.local_size());
-  return setting != 0 ? setting : memory_of_host() / 2 / ranks;
 }
 
 void open_arena(const Context& context) {
@@ -312,7 +261,11 @@ void open_arena(const Context& context) {
   };
   try {
     if (!take_over()) return warn("the program has a CPU allocator of its own (c10::SetAllocator)");
-    all.newest = new ArenaNode(context, limit_for(context), all.newest);
+    // Without a setting half of the host's memory, divided among its ranks.
+    const std::size_t setting = context.settings().tensor_arena_limit;
+    const auto ranks = static_cast<std::size_t>(context.local_size());
+    const std::size_t limit = setting != 0 ? setting : memory_of_host() / 2 / ranks;
+    all.newest = new TensorArena(context, limit, all.newest);
     all.open = true;
   } catch (const Error& error) {
     warn(error.what());
@@ -323,7 +276,7 @@ void open_arena(const Context& context) {
 
 bool in_tensor_arena(const void* data) {
   const Arenas& all = arenas();
-  return all.open && !all.is_child && all.newest.load()->arena.holds(data);
+  return all.open && !all.is_child && all.newest.load()->holds(data);
 }
 
 bool wants_tensor_arena(const Context& context) {
@@ -339,7 +292,7 @@ void start_tensor_arena(const Context& context) {
   if (all.started) return;
   Access::at_shutdown(context, [] {
     Arenas& its = arenas();
-    if (its.open.exchange(false)) its.newest.load()->arena.close();
+    if (its.open.exchange(false)) its.newest.load()->close();
     its.started = false;
   });
   if (wants_tensor_arena(context)) open_arena(context);

@@ -1,39 +1,29 @@
-#include <ATen/Functions.h>
-#include <ATen/core/grad_mode.h>
-#include <c10/util/StringUtil.h>
 #include <hora/collectives.h>
 #include <hora/error.h>
-#include <hora/torch/accuracy.h>
-#include <hora/torch/average_meter.h>
+#include <hora/torch/metrics.h>
+#include <torch/torch.h>
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
 #include <cstdio>
-#include <utility>
+
+#include "frameworks/torch/tensor_view.h"
 
 namespace hora {
-namespace {
+using namespace internal;
 
-void check(const at::Tensor& output, const at::Tensor& target,
-           const std::vector<std::int64_t>& ks) {
+torch::Tensor topk_correct(const torch::Tensor& output, const torch::Tensor& target,
+                           const std::vector<std::int64_t>& ks) {
   const bool fit = output.dim() == 2 && output.size(1) > 0 && output.is_floating_point() &&
                    target.dim() == 1 && target.scalar_type() == at::kLong &&
                    target.size(0) == output.size(0);
   const bool ranks = std::all_of(ks.begin(), ks.end(), [](std::int64_t k) { return k >= 1; });
-  if (fit && ranks) return;
-  throw Error(
-      ErrorCode::invalid_argument,
-      c10::str("topk_correct: output is ", output.scalar_type(), ' ', output.sizes(), ", target ",
-               target.scalar_type(), ' ', target.sizes(), ", ks ", at::IntArrayRef(ks),
-               "; expected floating-point [samples, classes], Long [samples], and ks >= 1"));
-}
-
-}  // namespace
-
-torch::Tensor topk_correct(const torch::Tensor& output, const torch::Tensor& target,
-                           const std::vector<std::int64_t>& ks) {
-  check(output, target, ks);
+  if (!fit || !ranks) {
+    refuse_argument("topk_correct: output is ", output.scalar_type(), ' ', output.sizes(),
+                    ", target ", target.scalar_type(), ' ', target.sizes(), ", ks ",
+                    at::IntArrayRef(ks),
+                    "; expected floating-point [samples, classes], Long [samples], and ks >= 1");
+  }
   const at::NoGradGuard no_grad;
   if (ks.empty()) return at::empty({0}, target.options());
   const std::int64_t classes = output.size(1);
@@ -50,17 +40,14 @@ torch::Tensor topk_correct(const torch::Tensor& output, const torch::Tensor& tar
 AverageMeter::AverageMeter(std::string name, const MeterFormat& format)
     : name_(std::move(name)), format_(format) {
   if (format.width < 0 || format.width > 64 || format.precision < 0 || format.precision > 17) {
-    throw Error(ErrorCode::invalid_argument, "AverageMeter \"" + name_ + "\": width " +
-                                                 std::to_string(format.width) + " and precision " +
-                                                 std::to_string(format.precision) +
-                                                 "; expected 0 to 64 and 0 to 17");
+    refuse_argument("AverageMeter \"", name_, "\": width ", format.width, " and precision ",
+                    format.precision, "; expected 0 to 64 and 0 to 17");
   }
 }
 
 void AverageMeter::update(double value, std::int64_t count) {
   if (count < 0) {
-    throw Error(ErrorCode::invalid_argument, "AverageMeter \"" + name_ + "\": count " +
-                                                 std::to_string(count) + "; expected 0 or more");
+    refuse_argument("AverageMeter \"", name_, "\": count ", count, "; expected 0 or more");
   }
   value_ = value;
   sum_ += value * static_cast<double>(count);

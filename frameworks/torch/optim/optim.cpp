@@ -1,20 +1,12 @@
 #include "frameworks/torch/optim/optim.h"
 
-#include <ATen/Functions.h>
 #include <ATen/Parallel.h>
-#include <ATen/core/grad_mode.h>
 #include <hora/torch/optim.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/sgd.h>
+#include <torch/torch.h>
 
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <memory>
-#include <tuple>
-#include <utility>
-#include <vector>
 
 #include "frameworks/torch/optimizer/parameters.h"
 #include "frameworks/torch/tensor_view.h"
@@ -47,15 +39,6 @@ LibTorchRounding find_out(c10::ScalarType type) {
           fuses(at::addcmul(minus_one, factor, factor, 1.0))};
 }
 
-/// For float32 and float64: LibTorch's kernels for AVX2, AVX-512 and NEON fuse, those for other
-/// CPUs (and for ATEN_CPU_CAPABILITY=default) do not. Found out by the operations themselves, once.
-/// Thread rule: any thread.
-const LibTorchRounding& libtorch_rounding(c10::ScalarType type) {
-  static const LibTorchRounding single = find_out<float>(at::kFloat);
-  static const LibTorchRounding wide = find_out<double>(at::kDouble);
-  return type == at::kDouble ? wide : single;
-}
-
 /// LibTorch's own for elementwise operations: below, one thread is faster.
 constexpr std::int64_t kGrain = 32768;
 
@@ -71,10 +54,14 @@ ParameterUpdate update_of(const at::Tensor& parameter) {
   return update;
 }
 
-/// LibTorch's kernels for GPUs are compiled with products and additions fused.
+/// For float32 and float64: LibTorch's kernels for GPUs, AVX2, AVX-512 and NEON fuse, those for
+/// other CPUs (and for ATEN_CPU_CAPABILITY=default) do not. Found out by the operations themselves,
+/// once. Thread rule: any thread.
 LibTorchRounding rounding_of(const at::Tensor& parameter) {
+  static const LibTorchRounding single = find_out<float>(at::kFloat);
+  static const LibTorchRounding wide = find_out<double>(at::kDouble);
   if (!parameter.is_cpu()) return {.addition = Rounding::fused, .square = Rounding::fused};
-  return libtorch_rounding(parameter.scalar_type());
+  return parameter.scalar_type() == at::kDouble ? wide : single;
 }
 
 template <class State>
@@ -84,11 +71,9 @@ State* state_of(Optimizer& optimizer, const at::Tensor& parameter) {
 }
 
 template <class State>
-State& add_state(Optimizer& optimizer, const at::Tensor& parameter) {
-  auto state = std::make_unique<State>();
-  State& added = *state;
-  optimizer.state()[key_of(parameter)] = std::move(state);
-  return added;
+State* new_state_of(Optimizer& optimizer, const at::Tensor& parameter) {
+  optimizer.state()[key_of(parameter)] = std::make_unique<State>();
+  return state_of<State>(optimizer, parameter);
 }
 
 bool can_update_sgd(Optimizer& optimizer, const SGDOptions& options, const at::Tensor& parameter) {
@@ -110,7 +95,7 @@ ParameterUpdate begin_sgd(Optimizer& optimizer, const SGDOptions& options,
     auto* state = state_of<SGDParamState>(optimizer, parameter);
     step.first = state == nullptr;
     if (step.first) {
-      state = &add_state<SGDParamState>(optimizer, parameter);
+      state = new_state_of<SGDParamState>(optimizer, parameter);
       state->momentum_buffer(at::empty_like(parameter));
     }
     update.memory.state[0] = bytes_of(state->momentum_buffer());
@@ -132,7 +117,7 @@ ParameterUpdate begin_adam(Optimizer& optimizer, const Options& options,
                            const at::Tensor& parameter, bool decoupled) {
   auto* state = state_of<State>(optimizer, parameter);
   if (state == nullptr) {
-    state = &add_state<State>(optimizer, parameter);
+    state = new_state_of<State>(optimizer, parameter);
     state->exp_avg(at::zeros_like(parameter));
     state->exp_avg_sq(at::zeros_like(parameter));
     if (options.amsgrad()) state->max_exp_avg_sq(at::zeros_like(parameter));
@@ -242,61 +227,25 @@ namespace {
 using namespace internal;
 using torch::optim::Optimizer;
 
-/// While it lives the groups hold other parameters.
-class OtherParameters {
- public:
-  OtherParameters(Optimizer& optimizer, std::vector<std::vector<at::Tensor>> others)
-      : optimizer_(optimizer), parameters_(std::move(others)) {
-    swap();
+/// Steps a parameter: on the CPU at once, on a GPU with the others when `on_device` is run. False
+/// where LibTorch has to do it.
+bool step_one(Optimizer& optimizer, const torch::optim::OptimizerOptions& options,
+              const at::Tensor& parameter, std::unique_ptr<DeviceUpdates>& on_device) {
+  const at::Tensor& gradient = parameter.grad();
+  if (!has_plain_memory(parameter) || !lies_like(gradient, parameter)) return false;
+  if (!parameter.is_cpu() && !on_device) on_device = make_device_updates(parameter.device());
+  if (!parameter.is_cpu() && !on_device) return false;
+  const auto update = begin_update(optimizer, options, parameter);
+  if (!update) return false;
+  if (parameter.is_cpu()) {
+    const std::byte* const gradients[] = {static_cast<const std::byte*>(gradient.data_ptr())};
+    update->run(gradients);
+  } else {
+    on_device->add(*update, parameter);
   }
-  ~OtherParameters() { swap(); }
-  OtherParameters(const OtherParameters&) = delete;
-  OtherParameters& operator=(const OtherParameters&) = delete;
-
- private:
-  void swap() noexcept {
-    auto& groups = optimizer_.param_groups();
-    for (std::size_t g = 0; g < groups.size(); ++g) std::swap(groups[g].params(), parameters_[g]);
-  }
-
-  Optimizer& optimizer_;
-  std::vector<std::vector<at::Tensor>> parameters_;
-};
-
-/// The updates of one step(): on the CPU at once, on GPUs together at its end.
-class StepUpdates {
- public:
-  explicit StepUpdates(Optimizer& optimizer) : optimizer_(optimizer) {}
-
-  /// False where LibTorch has to do it.
-  bool step(const torch::optim::OptimizerOptions& options, const at::Tensor& parameter) {
-    const at::Tensor& gradient = parameter.grad();
-    if (!has_plain_memory(parameter) || !lies_like(gradient, parameter)) return false;
-    if (!parameter.is_cpu() && !device_updates(parameter.device())) return false;
-    const auto update = begin_update(optimizer_, options, parameter);
-    if (!update) return false;
-    if (parameter.is_cpu()) {
-      const std::byte* const gradients[] = {static_cast<const std::byte*>(gradient.data_ptr())};
-      update->run(gradients);
-    } else {
-      on_device_->add(*update, parameter);
-    }
-    end_update(*update, parameter);
-    return true;
-  }
-  void finish() {
-    if (on_device_) on_device_->run();
-  }
-
- private:
-  bool device_updates(const at::Device& device) {
-    if (!on_device_) on_device_ = make_device_updates(device);
-    return on_device_ != nullptr;
-  }
-
-  Optimizer& optimizer_;
-  std::unique_ptr<DeviceUpdates> on_device_;
-};
+  end_update(*update, parameter);
+  return true;
+}
 
 /// `step_by_libtorch`: of the parameters that the groups hold when it is called.
 torch::Tensor step_once(Optimizer& optimizer, const Optimizer::LossClosure& closure,
@@ -309,21 +258,30 @@ torch::Tensor step_once(Optimizer& optimizer, const Optimizer::LossClosure& clos
   const at::NoGradGuard no_grad;
   std::vector<std::vector<at::Tensor>> others;
   bool has_others = false;
-  StepUpdates updates(optimizer);
-  for (auto& group : optimizer.param_groups()) {
+  std::unique_ptr<DeviceUpdates> on_device;
+  auto& groups = optimizer.param_groups();
+  for (auto& group : groups) {
     others.emplace_back();
     for (const at::Tensor& parameter : group.params()) {
       if (!parameter.grad().defined()) continue;
-      if (updates.step(group.options(), parameter)) continue;
+      if (step_one(optimizer, group.options(), parameter, on_device)) continue;
       others.back().push_back(parameter);
       has_others = true;
     }
   }
-  updates.finish();
-  if (has_others) {
-    const OtherParameters guard(optimizer, std::move(others));
+  if (on_device) on_device->run();
+  if (!has_others) return loss;
+  const auto swap = [&] {
+    for (std::size_t g = 0; g < groups.size(); ++g) std::swap(groups[g].params(), others[g]);
+  };
+  swap();
+  try {
     step_by_libtorch();
+  } catch (...) {
+    swap();
+    throw;
   }
+  swap();
   return loss;
 }
 

@@ -9,7 +9,6 @@
 
 #include "core/api/internals.h"
 #include "core/base/checked.h"
-#include "frameworks/torch/memory/tensor_arena.h"
 #include "frameworks/torch/tensor_view.h"
 #include "ops/local/kernels.h"
 

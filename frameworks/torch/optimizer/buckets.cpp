@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "frameworks/torch/memory/tensor_arena.h"
 #include "frameworks/torch/tensor_view.h"
 #include "frameworks/torch/wire_type.h"
 

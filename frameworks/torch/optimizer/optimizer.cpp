@@ -4,7 +4,6 @@
 #include <hora/printable.h>
 #include <hora/torch/collectives.h>
 #include <hora/torch/gradient_hook.h>
-#include <hora/torch/objects.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 
@@ -17,7 +16,6 @@
 #include "core/api/internals.h"
 #include "core/base/diagnostics.h"
 #include "core/base/text.h"
-#include "frameworks/torch/memory/tensor_arena.h"
 #include "frameworks/torch/optimizer/clip.h"
 #include "frameworks/torch/tensor_view.h"
 

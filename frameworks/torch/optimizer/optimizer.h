@@ -3,7 +3,7 @@
 #pragma once
 
 #include <hora/torch/distributed_optimizer.h>
-#include <hora/torch/grad_scaler_options.h>
+#include <hora/torch/grad_scaler.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <chrono>

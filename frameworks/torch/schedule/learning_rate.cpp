@@ -1,14 +1,16 @@
 #include <hora/error.h>
 #include <hora/torch/distributed_optimizer.h>
 #include <hora/torch/learning_rate.h>
-#include <torch/optim/optimizer.h>
+#include <torch/torch.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <string>
+
+#include "frameworks/torch/tensor_view.h"
 
 namespace hora {
+using namespace internal;
 namespace {
 
 double decayed(const LearningRateOptions& options, double epoch) noexcept {
@@ -28,9 +30,8 @@ double decayed(const LearningRateOptions& options, double epoch) noexcept {
 
 double linear_scaling(double base, double batch, double reference_batch) {
   if (!(batch > 0 && reference_batch > 0)) {
-    throw Error(ErrorCode::invalid_argument,
-                "linear_scaling: batch is " + std::to_string(batch) + " and reference_batch " +
-                    std::to_string(reference_batch) + "; expected both above 0");
+    refuse_argument("linear_scaling: batch is ", batch, " and reference_batch ", reference_batch,
+                    "; expected both above 0");
   }
   return base * batch / reference_batch;
 }
@@ -46,16 +47,14 @@ double learning_rate(const LearningRateOptions& options, std::int64_t step,
   return learning_rate(options, static_cast<double>(step) / static_cast<double>(steps_per_epoch));
 }
 
-namespace {
-
-void require(bool good, const char* name, double value, const char* allowed) {
-  if (good) return;
-  throw Error(ErrorCode::invalid_argument, std::string("LearningRateSchedule: ") + name + " is " +
-                                               std::to_string(value) + "; expected " + allowed);
-}
-
-// Written so that a NaN is refused.
-void check(const LearningRateOptions& options, std::int64_t steps_per_epoch) {
+LearningRateSchedule::LearningRateSchedule(const LearningRateOptions& options,
+                                           std::int64_t steps_per_epoch)
+    : options_(options), steps_per_epoch_(steps_per_epoch) {
+  // Written so that a NaN is refused.
+  const auto require = [](bool good, const char* name, double value, const char* allowed) {
+    if (good) return;
+    refuse_argument("LearningRateSchedule: ", name, " is ", value, "; expected ", allowed);
+  };
   require(steps_per_epoch >= 1, "steps_per_epoch", static_cast<double>(steps_per_epoch),
           "1 or more");
   require(options.rate >= 0 && std::isfinite(options.rate), "rate", options.rate,
@@ -74,14 +73,6 @@ void check(const LearningRateOptions& options, std::int64_t steps_per_epoch) {
     require(options.final_rate >= 0 && options.final_rate <= options.rate, "final_rate",
             options.final_rate, "0 up to rate");
   }
-}
-
-}  // namespace
-
-LearningRateSchedule::LearningRateSchedule(const LearningRateOptions& options,
-                                           std::int64_t steps_per_epoch)
-    : options_(options), steps_per_epoch_(steps_per_epoch) {
-  check(options, steps_per_epoch);
 }
 
 double LearningRateSchedule::rate(std::int64_t step) const noexcept {

@@ -1,9 +1,14 @@
-/// A small network without BatchNorm, and the batches that the ranks share.
+/// A small network without BatchNorm, the batches that the ranks share, and tensors compared.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <hora/torch.h>
 
 #include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tests/support/temporary_folder.h"
 
 namespace hora::internal::test {
 
@@ -59,5 +64,35 @@ double mean_over_ranks(const Context& world, F f) {
   for (int rank = 0; rank < world.size(); ++rank) sum += f(rank);
   return sum / world.size();
 }
+
+/// Expects the same types and, element by element, bits.
+inline void expect_equal(const std::vector<torch::Tensor>& actual,
+                         const std::vector<torch::Tensor>& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_EQ(actual[i].scalar_type(), expected[i].scalar_type()) << i;
+    EXPECT_TRUE(torch::equal(actual[i], expected[i])) << i;
+  }
+}
+
+/// Rank 0's temporary folder, on every rank of the context. The end is collective, too.
+class SharedFolder {
+ public:
+  explicit SharedFolder(const Context& world) : world_(world) {
+    if (world.rank() == 0) own_.emplace();
+    path_ = broadcast_object(world, std::string_view(own_ ? own_->path().string() : ""));
+  }
+  ~SharedFolder() { barrier(world_); }
+  SharedFolder(const SharedFolder&) = delete;
+  SharedFolder& operator=(const SharedFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  const Context& world_;
+  std::optional<TemporaryFolder> own_;
+  std::string path_;
+};
 
 }  // namespace hora::internal::test

@@ -19,7 +19,7 @@
 
 #include "examples/vision/train/program.h"
 #include "tests/examples/vision/temporary_folder.h"
-#include "tests/frameworks/torch/checkpoint/trained.h"
+#include "tests/frameworks/torch/network.h"
 #include "tests/support/seed.h"
 
 namespace vision {

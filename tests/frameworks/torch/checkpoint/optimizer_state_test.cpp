@@ -1,5 +1,3 @@
-#include "frameworks/torch/checkpoint/optimizer_state.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/torch/optim.h>
@@ -8,6 +6,7 @@
 #include <functional>
 #include <memory>
 
+#include "frameworks/torch/checkpoint/named_tensors.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
@@ -125,6 +124,38 @@ TEST(OptimizerStateErrors, MissingShardsAreRefused) {
   load_state(*other.optimizer, other.pieces(), {&state, 1});
   EXPECT_TRUE(
       torch::equal(state_of(*other.optimizer, other.pieces())["second/momentum_buffer"], buffer));
+}
+
+/// As files have an option: the name, a 0, and the kind and bytes of its value.
+std::string option(const std::string& name, char kind, const void* value, std::size_t bytes) {
+  const std::uint64_t length = name.size();
+  return std::string(reinterpret_cast<const char*>(&length), 8) + name + '\0' + kind +
+         std::string(static_cast<const char*>(value), bytes);
+}
+
+TEST(OptimizerOptions, HaveTheFormatOfFilesAndDamageIsRefused) {
+  Subject sgd(kKinds[0].second);
+  NamedTensors state = state_of(*sgd.optimizer, sgd.pieces());
+  const double rate = 0.05, momentum = 0.9, dampening = 0.0, decay = 1e-3;
+  const char nesterov = 0;
+  const std::string expected =
+      std::string("\5\0\0\0\0\0\0\0", 8) + option("lr", 4, &rate, 8) +
+      option("momentum", 4, &momentum, 8) + option("dampening", 4, &dampening, 8) +
+      option("weight_decay", 4, &decay, 8) + option("nesterov", 5, &nesterov, 1);
+  EXPECT_EQ(text_of(state["groups/0"]), expected);
+  auto random = generator();
+  for (int round = 0; round < 300; ++round) {
+    std::string damaged = expected;
+    damaged[random() % damaged.size()] = static_cast<char>(random());
+    if (random() % 4 == 0) damaged.resize(random() % damaged.size());
+    state["groups/0"] = text_tensor(damaged);
+    try {
+      load_state(*sgd.optimizer, sgd.pieces(), {&state, 1});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    } catch (const std::exception&) {  // options that LibTorch refuses
+    }
+  }
 }
 
 }  // namespace

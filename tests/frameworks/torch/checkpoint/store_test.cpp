@@ -14,7 +14,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <stdexcept>
 #include <thread>
 
@@ -53,8 +52,8 @@ struct Save {
 /// The newest one whose files are all undamaged; its files hold its step.
 std::optional<FoundPart> newest(const std::string& folder) {
   std::vector<FoundPart> parts = contents_of_folder(folder).found;
-  while (const auto set = newest_complete(parts)) {
-    const FoundPart part = set->front();
+  for (auto set = newest_complete(parts); !set.empty(); set = newest_complete(parts)) {
+    const FoundPart part = set.front();
     bool whole = true;
     for (const ManifestFile& file : part.manifest.files) {
       const auto bytes = read_checked(folder + "/" + part.folder, file);
@@ -89,27 +88,13 @@ TEST(CheckpointFolder, KeepsTheLastTwoAndTheBest) {
   for (const auto& entry : fs::directory_iterator(path)) names.push_back(entry.path().filename());
   EXPECT_THAT(names, testing::UnorderedElementsAre("last", "previous", "best", ".lock"));
   EXPECT_EQ(fs::status(path + "/last").permissions(), fs::perms::owner_all);
-}
-
-TEST(CheckpointFolder, ASaveThatAllRanksHaveStaysUntilTheNextOneIsComplete) {
-  const TemporaryFolder temporary;
-  const std::string path = temporary.path();
-  CheckpointFolder folder(path);
-  Save(1).write(folder, false, "");
-  Save(2).write(folder, false, "save 1");
-  Save(3).write(folder, false, "save 1");  // another rank's save of step 2 has failed
-  EXPECT_EQ(step_in(path, "last"), 3);
-  EXPECT_EQ(step_in(path, "previous"), 1);
-}
-
-TEST(CheckpointFolder, HasOneWriter) {
-  const TemporaryFolder temporary;
-  CheckpointFolder first(temporary.path());
-  CheckpointFolder second(temporary.path());
-  Save(1).write(first);
+  CheckpointFolder second(path);
   expect_error(ErrorCode::invalid_argument, HasSubstr("another writer"),
-               [&] { Save(2).write(second); });
-  EXPECT_EQ(step_in(temporary.path(), "last"), 1);
+               [&] { Save(6).write(second); });
+  Save(6).write(folder, false, "save 5");  // all ranks have it
+  Save(7).write(folder, false, "save 5");
+  EXPECT_EQ(step_in(path, "last"), 7);
+  EXPECT_EQ(step_in(path, "previous"), 5);
 }
 
 TEST(CheckpointFolder, AFailedSaveLeavesWhatWasThere) {
@@ -219,53 +204,29 @@ TEST(CheckpointFolder, KilledAtAnyMomentItHoldsTheLastCompletedSave) {
   EXPECT_EQ(step_in(path, "previous"), step - 1);
 }
 
-/// Which folders there are, after the first `moves` of a plan; all hold complete saves.
-struct Folders {
-  std::vector<std::string> names;
-
-  bool has(std::string_view name) const { return std::ranges::count(names, name) != 0; }
-  void carry_out(const Move& move) {
-    if (move.to.empty()) {
-      std::erase(names, move.from);
-    } else {
-      ASSERT_TRUE(has(move.from)) << move.from;
-      ASSERT_FALSE(has(move.to)) << move.to;
-      std::ranges::replace(names, move.from, move.to);
+// Whatever folders a killed save has left, the next one puts its own and theirs in place.
+TEST(CheckpointFolder, FoldersThatAKilledSaveLeavesAreCleared) {
+  const char* const left[] = {"last", "previous", "best", ".new", ".new-best"};
+  for (int cases = 0; cases < 32; ++cases) {
+    SCOPED_TRACE(cases);
+    const TemporaryFolder temporary;
+    const std::string path = temporary.path();
+    const auto has = [&](int i) { return (cases & 1 << i) != 0; };
+    for (int i = 0; i < 5; ++i) {
+      if (!has(i)) continue;
+      CheckpointFolder other(temporary.file("other"));
+      Save(i, 5).write(other);
+      fs::rename(temporary.file("other/last"), path + "/" + left[i]);
+      fs::remove_all(temporary.file("other"));
     }
-  }
-  SlotsThere there(bool kept) const {
-    return {.last = has(kLast),
-            .previous = has(kPrevious),
-            .best = has(kBest),
-            .staged = has(kStaged),
-            .staged_best = has(kStagedBest),
-            .previous_is_kept = kept};
-  }
-};
-
-TEST(Rotation, NamesAreFreeAndACompleteSaveIsThereAtEachMoment) {
-  for (int cases = 0; cases < 64; ++cases) {
-    Folders folders;
-    const std::string_view optional[] = {kLast,      kPrevious,   kBest,
-                                         kDiscarded, kStagedBest, kDiscardedBest};
-    for (int i = 0; i < 6; ++i) {
-      if (cases & (1 << i)) folders.names.emplace_back(optional[i]);
-    }
-    folders.names.emplace_back(kStaged);
-    for (const bool kept : {false, true}) {
-      SCOPED_TRACE(testing::Message() << "case " << cases << ", kept " << kept);
-      Folders now = folders;
-      for (const Move& move : rotation_plan(now.there(kept))) {
-        now.carry_out(move);
-        EXPECT_TRUE(now.has(kLast) || now.has(kPrevious) || now.has(kStaged));
-        // Killed here, and begun again.
-        Folders again = now;
-        for (const Move& next : rotation_plan(again.there(kept))) again.carry_out(next);
-        EXPECT_TRUE(again.has(kLast));
-      }
-      EXPECT_TRUE(now.has(kLast));
-      EXPECT_FALSE(now.has(kStaged) || now.has(kDiscarded) || now.has(kDiscardedBest));
-      EXPECT_EQ(now.has(kBest), folders.has(kBest) || folders.has(kStagedBest));
+    for (const char* name : {"/.old", "/.old-best"}) fs::create_directory(path + name);
+    CheckpointFolder folder(path);
+    Save(9, 5).write(folder);
+    EXPECT_EQ(step_in(path, "last"), 9);
+    EXPECT_EQ(step_in(path, "previous"), has(3) ? 3 : has(0) ? 0 : has(1) ? 1 : -1);
+    EXPECT_EQ(step_in(path, "best"), has(4) ? 4 : has(2) ? 2 : -1);
+    for (const char* name : {"/.old", "/.old-best", "/.new", "/.new-best"}) {
+      EXPECT_FALSE(fs::exists(path + name)) << name;
     }
   }
 }
@@ -283,28 +244,62 @@ Manifest example() {
   return manifest;
 }
 
+// printf 'hora' | xxh128sum
 TEST(Checksum, IsThatOfXxh128sum) {
-  // printf '' | xxh128sum; printf 'hora' | xxh128sum
-  EXPECT_EQ(checksum_of({}), "99aa06d3014798d86001c324468d497f");
+  const TemporaryFolder temporary;
+  CheckpointFolder folder(temporary.path());
   const std::string text = "hora";
-  EXPECT_EQ(checksum_of(std::as_bytes(std::span(text))), "83cdd6ff99123ee8d4811a98a794b9e8");
+  const FileImage image{"text", std::as_bytes(std::span(text))};
+  folder.write(Save(1).manifest, {&image, 1}, false, "");
+  EXPECT_EQ(contents_of_folder(temporary.path()).found.at(0).manifest.files.at(0).checksum,
+            "83cdd6ff99123ee8d4811a98a794b9e8");
 }
 
 TEST(Manifest, ComesBack) {
   EXPECT_EQ(parse_manifest(to_text(example())).value(), example());
 }
 
-TEST(Manifest, AnyFlippedBitIsFound) {
+// As earlier versions have written it, with its members in another order.
+TEST(Manifest, OfEarlierVersionsIsRead) {
+  const std::string text = R"({
+  "format": "hora checkpoint",
+  "version": 1,
+  "save": "c0ffee",
+  "step": 12,
+  "epoch": 3,
+  "time": 1700000000,
+  "ranks": 3,
+  "ranks_of_nodes": [
+    2,
+    1
+  ],
+  "shards": 3,
+  "shard": 1,
+  "files": [
+    {
+      "name": "state.safetensors",
+      "bytes": 77,
+      "checksum": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+    },
+    {
+      "name": "b",
+      "bytes": 0,
+      "checksum": ""
+    }
+  ],
+  "checksum": "629828a0ea76e0dd40bb5dcf08b57ea2"
+}
+)";
+  EXPECT_EQ(parse_manifest(text).value(), example());
+}
+
+TEST(Manifest, AnyFlippedBitAndCutIsFound) {
   const std::string text = to_text(example());
   for (std::size_t bit = 0; bit < 8 * text.size(); ++bit) {
     std::string damaged = text;
     damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
     EXPECT_FALSE(parse_manifest(damaged)) << "bit " << bit;
   }
-}
-
-TEST(Manifest, AnyCutIsFound) {
-  const std::string text = to_text(example());
   for (std::size_t size = 0; size < text.size(); ++size) {
     EXPECT_FALSE(parse_manifest(text.substr(0, size))) << size;
   }
@@ -316,15 +311,12 @@ std::string problem_of(const Manifest& manifest) {
   return parsed ? "" : parsed.error();
 }
 
-TEST(Manifest, FilesLieInItsFolder) {
+TEST(Manifest, FilesLieInItsFolderAndRanksAndShardsAreSome) {
   for (const char* name : {"", "../state", "/etc/passwd", ".", "..", "a/b", "a\\b"}) {
     Manifest manifest = example();
     manifest.files[0].name = name;
     EXPECT_THAT(problem_of(manifest), HasSubstr("not in its folder")) << name;
   }
-}
-
-TEST(Manifest, RanksAndShardsAreSome) {
   Manifest without = example();
   without.ranks_of_nodes.clear();
   EXPECT_THAT(problem_of(without), HasSubstr("ranks or shards"));
@@ -346,36 +338,25 @@ FoundPart part(int rank, const std::string& folder, std::int64_t time, int shard
   return part;
 }
 
-TEST(NewestComplete, IsNoneWhereThereIsNone) {
-  EXPECT_EQ(newest_complete({}), std::nullopt);
-}
-
-TEST(NewestComplete, IsTheLatestOnAnyRank) {
-  const std::vector<FoundPart> found{part(0, "last", 5), part(1, "last", 7), part(2, "last", 7)};
-  EXPECT_THAT(*newest_complete(found), ElementsAre(found[1]));
-}
-
-TEST(NewestComplete, IsTheOneSavedLastAlsoAfterAReturnToAnEarlierStep) {
-  std::vector<FoundPart> found{part(0, "previous", 5), part(0, "last", 7)};
-  found[0].manifest.step = 900;
-  EXPECT_THAT(*newest_complete(found), ElementsAre(found[1]));
+TEST(NewestComplete, IsTheOneSavedLastOnAnyRank) {
+  EXPECT_THAT(newest_complete({}), IsEmpty());
+  std::vector<FoundPart> found{part(0, "previous", 5), part(1, "last", 7), part(2, "last", 7),
+                               part(3, "best", 6)};
+  found[0].manifest.step = 900;  // after a return to an earlier step
+  EXPECT_THAT(newest_complete(found), ElementsAre(found[1]));
+  EXPECT_THAT(newest_complete(found, "best"), ElementsAre(found[3]));
+  EXPECT_THAT(newest_complete(found, "next"), IsEmpty());
 }
 
 TEST(NewestComplete, LacksNoShard) {
   std::vector<FoundPart> found{part(0, "last", 7, 2), part(0, "rank-0/last", 7, 2, 0),
                                part(0, "previous", 5, 2), part(1, "rank-1/last", 5, 2, 1),
                                part(0, "rank-0/previous", 5, 2, 0)};
-  EXPECT_THAT(*newest_complete(found), ElementsAre(found[2], found[4], found[3]));
+  EXPECT_THAT(newest_complete(found), ElementsAre(found[2], found[4], found[3]));
   EXPECT_THAT(missing_shards(found[0].manifest, found), ElementsAre(1));
   found.push_back(part(3, "rank-1/last", 7, 2, 1));
-  EXPECT_THAT(*newest_complete(found), ElementsAre(found[0], found[1], found[5]));
+  EXPECT_THAT(newest_complete(found), ElementsAre(found[0], found[1], found[5]));
   EXPECT_THAT(missing_shards(found[0].manifest, found), IsEmpty());
-}
-
-TEST(NewestComplete, IsOfTheSlot) {
-  const std::vector<FoundPart> found{part(0, "last", 7), part(0, "best", 5), part(1, "best", 6)};
-  EXPECT_THAT(*newest_complete(found, "best"), ElementsAre(found[2]));
-  EXPECT_EQ(newest_complete(found, "previous"), std::nullopt);
 }
 
 }  // namespace

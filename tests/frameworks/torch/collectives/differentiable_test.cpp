@@ -1,7 +1,7 @@
 // Gradients of collectives: what collectives.h says, on the world and in process sets.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <hora/torch/groups.h>
+#include <hora/torch/collectives.h>
 #include <torch/autograd.h>
 
 #include <vector>

@@ -1,15 +1,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <mpi.h>
 
 #include <vector>
 
+#include "tests/frameworks/torch/averaging_model.h"
 #include "tests/frameworks/torch/network.h"
+#include "tests/frameworks/torch/process_sets.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/seed.h"
 
 namespace hora::internal::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 torch::Tensor ranks_value(const Context& world, torch::IntArrayRef shape,
@@ -21,37 +24,12 @@ double sum_of_ranks(const Context& world) {
   return world.size() * (world.size() + 1) / 2.0;
 }
 
-TEST(TensorCollectives, ContextKnowsWhereThisRankStands) {
-  const Context world = init();
-  int rank = -1;
-  int size = -1;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  EXPECT_EQ(world.rank(), rank);
-  EXPECT_EQ(world.size(), size);
-  const auto& node = world.ranks_of_node(world.cross_rank());
-  ASSERT_EQ(static_cast<int>(node.size()), world.local_size());
-  EXPECT_EQ(node[static_cast<std::size_t>(world.local_rank())], rank);
-  EXPECT_LT(world.cross_rank(), world.cross_size());
-  EXPECT_TRUE(local_device(world).is_cpu());
-}
-
 TEST(TensorCollectives, AllreduceAveragesAndLeavesItsArgument) {
   const Context world = init();
   const auto tensor = ranks_value(world, {2, 3});
   const auto average = allreduce(world, tensor);
   EXPECT_TRUE(torch::allclose(average, torch::full({2, 3}, sum_of_ranks(world) / world.size())));
   EXPECT_TRUE(torch::equal(tensor, ranks_value(world, {2, 3})));
-}
-
-TEST(TensorCollectives, AllreduceInPlaceSumsEveryType) {
-  const Context world = init();
-  for (const auto type : {torch::kHalf, torch::kBFloat16, torch::kFloat, torch::kDouble,
-                          torch::kInt, torch::kLong, torch::kByte}) {
-    auto tensor = ranks_value(world, {5}, type);
-    EXPECT_TRUE(allreduce_(world, tensor, {.op = ReduceOp::sum}).is_same(tensor));
-    EXPECT_TRUE(torch::equal(tensor, torch::full({5}, sum_of_ranks(world), type))) << type;
-  }
 }
 
 TEST(TensorCollectives, StridesAndEmptinessAreNoObstacle) {
@@ -90,25 +68,6 @@ TEST(TensorCollectives, ResultsOfAllreduceAndBroadcastHaveTheirMemoryFormat) {
   EXPECT_TRUE(torch::equal(average, own));
 }
 
-TEST(TensorCollectives, ManyByNameInAnyOrder) {
-  const Context world = init();
-  constexpr int count = 20;
-  std::vector<TensorHandle> handles;
-  for (int i = 0; i < count; ++i) {
-    const int which = world.rank() % 2 == 0 ? i : count - 1 - i;
-    handles.push_back(allreduce_async_(world,
-                                       torch::full({100}, which + world.rank()).to(torch::kFloat),
-                                       {.name = "t" + std::to_string(which), .op = ReduceOp::sum}));
-  }
-  for (int i = 0; i < count; ++i) {
-    const int which = world.rank() % 2 == 0 ? i : count - 1 - i;
-    const double expected = which * world.size() + sum_of_ranks(world) - world.size();
-    EXPECT_TRUE(
-        torch::equal(handles[static_cast<std::size_t>(i)].wait(), torch::full({100}, expected)))
-        << which;
-  }
-}
-
 TEST(TensorCollectives, AutogradSeesThatAValueWasOverwritten) {
   const Context world = init();
   const auto leaf = torch::ones({3}, torch::requires_grad());
@@ -134,7 +93,7 @@ TEST(TensorCollectives, WhatCannotTravelIsRefusedByName) {
   refused(torch::zeros({3}).to_sparse(), "sparse");
   refused(torch::zeros({3}, torch::kComplexFloat), "ComplexFloat");
   expect_error(ErrorCode::invalid_argument,
-               testing::AllOf(HasSubstr("\"own\""), HasSubstr("compression is 9; expected")), [&] {
+               AllOf(HasSubstr("\"own\""), HasSubstr("compression is 9; expected")), [&] {
                  allreduce(world, torch::zeros({3}), {.name = "own"}, static_cast<Compression>(9));
                });
 }
@@ -176,16 +135,144 @@ TEST(BroadcastModule, GivesEveryRankTheRootsParametersAndBuffers) {
   EXPECT_TRUE(module.strided.requires_grad());
   EXPECT_FALSE(module.frozen.requires_grad());
   EXPECT_FALSE(module.frozen.grad().defined());
-}
-
-TEST(BroadcastModule, BuffersAlone) {
-  const Context world = init();
-  OddModule module(1.0 + world.rank());
+  module.norm->running_mean.fill_(1.0 + world.rank());
   broadcast_buffers(world, module);
   EXPECT_EQ(module.norm->running_mean[0].item<double>(), 1.0);
-  EXPECT_EQ(module.mask[0].item<bool>(), false);
-  EXPECT_EQ(module.small.item<int>(), 1);
-  EXPECT_EQ(module.tied[0].item<double>(), 1.0 + world.rank());
+}
+
+class CompressedAllreduce : public testing::TestWithParam<Compression> {
+ protected:
+  torch::ScalarType wire() const {
+    return GetParam() == Compression::float16 ? torch::kHalf : torch::kBFloat16;
+  }
+  /// Any rank's, known to all. What a float32 holds: LibTorch rounds float64 by way of it.
+  static torch::Tensor values_of(int rank, torch::ScalarType type) {
+    torch::manual_seed(seed() + static_cast<std::uint64_t>(rank));
+    return torch::randn({17, 3}, torch::kFloat).to(type);
+  }
+  torch::Tensor expected(torch::ScalarType type) const {
+    return average_model(world_, [&](int rank) { return values_of(rank, type).to(wire()); })
+        .to(type);
+  }
+
+  const Context world_ = init();
+};
+
+TEST_P(CompressedAllreduce, AveragesAreThoseOfTheWireTypeToTheBit) {
+  for (const auto type : {torch::kFloat, torch::kDouble}) {
+    const auto own = values_of(world_.rank(), type);
+    const auto average = allreduce(world_, own, {.name = "one"}, GetParam());
+    EXPECT_EQ(average.scalar_type(), type);
+    EXPECT_TRUE(torch::equal(average, expected(type)));
+    EXPECT_TRUE(torch::equal(own, values_of(world_.rank(), type)));
+    // Transposed memory, too.
+    EXPECT_TRUE(torch::equal(allreduce(world_, own.t(), {}, GetParam()), expected(type).t()));
+  }
+}
+
+TEST_P(CompressedAllreduce, OfAGroupIsThatOfItsMembers) {
+  const std::vector<torch::Tensor> own = {values_of(world_.rank(), torch::kFloat),
+                                          torch::full({4}, world_.rank(), torch::kLong),
+                                          values_of(world_.rank(), torch::kDouble)};
+  const auto sums = grouped_allreduce(world_, own, {.op = ReduceOp::sum}, GetParam());
+  ASSERT_EQ(sums.size(), own.size());
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    EXPECT_TRUE(
+        torch::equal(sums[i], allreduce(world_, own[i], {.op = ReduceOp::sum}, GetParam())));
+  }
+  EXPECT_TRUE(torch::equal(own[1], torch::full({4}, world_.rank(), torch::kLong)));
+}
+
+TEST_P(CompressedAllreduce, IntegersAndWhatIsAsNarrowTravelAsTheyAre) {
+  // Too large for float16 and bfloat16 to tell from its neighbours.
+  const auto integer = torch::full({3}, 123457, torch::kInt);
+  EXPECT_TRUE(torch::equal(allreduce(world_, integer, {.op = ReduceOp::sum}, GetParam()),
+                           integer * world_.size()));
+  for (const auto narrow : {torch::kHalf, torch::kBFloat16}) {
+    const auto own = values_of(world_.rank(), narrow);
+    EXPECT_TRUE(torch::equal(allreduce(world_, own, {}, GetParam()), allreduce(world_, own)));
+  }
+}
+
+TEST_P(CompressedAllreduce, GradientsGoBack) {
+  const auto one = torch::full({5}, 2.0, torch::requires_grad());
+  const auto other = torch::full({5}, 3.0, torch::dtype(torch::kDouble).requires_grad(true));
+  const AllreduceOptions sum{.name = "sum", .op = ReduceOp::sum};
+  (allreduce(world_, one, sum, GetParam()) * 2).sum().backward();
+  EXPECT_TRUE(torch::equal(one.grad(), torch::full({5}, 2.0 * world_.size())));
+  one.mutable_grad() = torch::Tensor();
+  const auto sums = grouped_allreduce(world_, {one, other}, sum, GetParam());
+  (sums[0].sum() + (sums[1] * 4).sum()).backward();
+  EXPECT_TRUE(torch::equal(one.grad(), torch::full({5}, 1.0 * world_.size())));
+  EXPECT_TRUE(torch::equal(other.grad(), torch::full({5}, 4.0 * world_.size(), torch::kDouble)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CompressedAllreduce,
+                         testing::Values(Compression::float16, Compression::bfloat16),
+                         [](const auto& compression) {
+                           return std::string(name_of(compression.param));
+                         });
+
+/// `count` elements of small whole numbers at random places, some more than once: [7, 5, 3], the
+/// last dimension dense.
+torch::Tensor sparse(const Context& world, std::int64_t count,
+                     torch::ScalarType type = torch::kFloat) {
+  torch::manual_seed(generator(static_cast<std::uint64_t>(world.rank()))());
+  const auto indices = torch::stack(
+      {torch::randint(7, {count}, torch::kLong), torch::randint(5, {count}, torch::kLong)});
+  return torch::sparse_coo_tensor(indices, torch::randint(-9, 9, {count, 3}).to(type), {7, 5, 3});
+}
+
+TEST(SparseAllreduce, EqualsTheDenseOne) {
+  const Context world = init();
+  for (const auto type : {torch::kFloat, torch::kDouble, torch::kLong}) {
+    const auto own = sparse(world, 4 * world.rank(), type);  // rank 0 has none
+    const auto result = sparse_allreduce(world, own, {.op = ReduceOp::sum});
+    EXPECT_TRUE(result.is_coalesced());
+    EXPECT_TRUE(
+        torch::equal(result.to_dense(), allreduce(world, own.to_dense(), {.op = ReduceOp::sum})));
+  }
+}
+
+TEST(SparseAllreduce, AveragesAndScalesInAProcessSet) {
+  const Context world = init();
+  const ParitySet set(world);
+  const AllreduceOptions options{
+      .name = "rows", .process_set = set.id, .prescale = 2.0, .postscale = 0.25};
+  const auto own = sparse(world, 11);
+  auto handle = sparse_allreduce_async(world, own, options);
+  const auto dense = allreduce(world, own.to_dense(), options);
+  EXPECT_TRUE(torch::allclose(handle.wait().to_dense(), dense));
+  barrier(world);
+}
+
+TEST(SparseAllreduce, NoRankHasAnElement) {
+  const Context world = init();
+  const auto result = sparse_allreduce(world, sparse(world, 0));
+  EXPECT_EQ(result.sizes(), (std::vector<std::int64_t>{7, 5, 3}));
+  EXPECT_EQ(result._nnz(), 0);
+}
+
+TEST(SparseAllreduce, RefusesWhatItCannotAdd) {
+  const Context world = init();
+  const auto refused = [&](const torch::Tensor& tensor, ReduceOp op, const std::string& why) {
+    expect_error(ErrorCode::invalid_argument, AllOf(HasSubstr("\"own\""), HasSubstr(why)),
+                 [&] { sparse_allreduce(world, tensor, {.name = "own", .op = op}); });
+  };
+  refused(torch::zeros({3}), ReduceOp::sum, "not sparse");
+  refused({}, ReduceOp::sum, "undefined");
+  refused(sparse(world, 2), ReduceOp::max, "by max");
+  refused(sparse(world, 2, torch::kLong), ReduceOp::average, "Long");
+}
+
+TEST(SparseAllreduce, TheSameErrorOnEveryRankWhereSizesDiffer) {
+  const Context world = init();
+  if (world.size() == 1) GTEST_SKIP() << "one rank cannot disagree with itself";
+  const std::int64_t rows = world.rank() == 1 ? 8 : 7;
+  const auto own =
+      torch::sparse_coo_tensor(torch::zeros({1, 1}, torch::kLong), torch::ones({1}), {rows});
+  expect_error(ErrorCode::mismatch, AllOf(HasSubstr("rank 0 has [7]"), HasSubstr("rank 1 has [8]")),
+               [&] { sparse_allreduce(world, own, {.name = "own"}); });
 }
 
 }  // namespace

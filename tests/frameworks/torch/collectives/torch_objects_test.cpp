@@ -1,14 +1,13 @@
 // Tensors as objects, and the state of every optimizer of LibTorch's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <hora/torch/objects.h>
+#include <hora/torch/collectives.h>
 
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "tests/frameworks/torch/expect_equal.h"
 #include "tests/frameworks/torch/network.h"
 #include "tests/frameworks/torch/process_sets.h"
 #include "tests/support/expect_error.h"
@@ -42,11 +41,16 @@ TEST(TensorObjects, OfEveryRankOfASet) {
   barrier(world);
 }
 
-TEST(TensorObjects, OfAViewOnlyWhatItShows) {
+TEST(TensorObjects, OfAViewOnlyWhatItShowsAndUndefinedOnes) {
   const Context world = init();
   const auto large = torch::zeros({1000000});
   const auto received = broadcast_object(world, std::vector{large.narrow(0, 5, 2)});
   EXPECT_EQ(received[0].storage().nbytes(), 2 * sizeof(float));
+  EXPECT_FALSE(broadcast_object(world, std::vector{large, torch::Tensor()})[1].defined());
+  const auto conjugated = torch::full({2}, c10::complex<float>(1, 2)).conj();
+  expect_equal(broadcast_object(world, std::vector{conjugated}), {conjugated.resolve_conj()});
+  expect_error(ErrorCode::invalid_argument, HasSubstr("sparse"),
+               [&] { allgather_object(world, std::vector{large.to_sparse()}, {.name = "own"}); });
 }
 
 using Groups = std::vector<torch::optim::OptimizerParamGroup>;
@@ -162,16 +166,27 @@ void expect_goes_on_as_root(const Context& world, const Kind& kind, int steps_of
   expect_equal(own.values(), expected.values());
 }
 
-TEST_P(OptimizerState, WhereOnlyTheRootHasMadeSteps) {
-  expect_goes_on_as_root(init(), GetParam(), 3, 0);
+TEST_P(OptimizerState, IsTheRootsWhoeverHasMadeSteps) {
+  for (const auto& [of_root, of_others] : {std::pair(3, 0), std::pair(0, 2), std::pair(2, 1)}) {
+    SCOPED_TRACE(of_root);
+    expect_goes_on_as_root(init(), GetParam(), of_root, of_others);
+  }
 }
 
-TEST_P(OptimizerState, WhereOnlyOthersHaveMadeSteps) {
-  expect_goes_on_as_root(init(), GetParam(), 0, 2);
-}
+/// A state class of the program's own.
+struct OwnState : torch::optim::OptimizerCloneableParamState<OwnState> {};
 
-TEST_P(OptimizerState, WhereAllHaveMadeSteps) {
-  expect_goes_on_as_root(init(), GetParam(), 2, 1);
+TEST(OptimizerStateRules, OfAnotherClassIsTheSameErrorOnEveryRank) {
+  const Context world = init();
+  const auto weight = torch::ones({3}, torch::requires_grad());
+  torch::optim::SGD sgd({weight}, torch::optim::SGDOptions(0.1).momentum(0.9));
+  if (world.rank() == 0) {
+    weight.sum().backward();
+    sgd.step();
+    for (auto& state : sgd.state()) state.second = std::make_unique<OwnState>();
+  }
+  expect_error(ErrorCode::invalid_argument, HasSubstr("of a class that is none of LibTorch's"),
+               [&] { broadcast_optimizer_state(world, sgd); });
 }
 
 TEST(OptimizerStateRules, FrozenParametersStayWithoutGradientAndState) {

@@ -107,21 +107,11 @@ TEST_F(FiniteCheckTest, OneRanksGradientIsNamedOnAll) {
     EXPECT_EQ(found->text(), "Inf in the gradient of '3.weight' of rank " + std::to_string(rank));
     EXPECT_EQ(training.step(batch()), std::nullopt);
   }
-}
-
-TEST_F(FiniteCheckTest, TheLossComesBeforeTheGradientsThatItSpoils) {
-  CheckedTraining training(world_);
   const auto found = training.step(batch(), world_.rank() == 0 ? kNan : 1.0);
-  expect_finding(found, 0, "loss", true);
+  expect_finding(found, 0, "loss", true);  // before the gradients that it spoils
   EXPECT_TRUE(found->in_loss);
   EXPECT_EQ(found->text(), "NaN in the loss of rank 0");
   EXPECT_EQ(training.step(batch()), std::nullopt);
-}
-
-TEST_F(FiniteCheckTest, TheLastParameterAlone) {
-  CheckedTraining training(world_);
-  if (world_.rank() == last()) training.injection.set("5.bias", kNan);
-  expect_finding(training.step(batch()), last(), "5.bias", true);
 }
 
 TEST_F(FiniteCheckTest, OfSeveralTheFirstTensorAndItsLowestRank) {
@@ -134,13 +124,6 @@ TEST_F(FiniteCheckTest, OfSeveralTheFirstTensorAndItsLowestRank) {
   if (world_.rank() > 0 || world_.size() == 1) training.injection.set("3.bias", kNan);
   if (world_.rank() == last()) training.injection.set("5.weight", kInfinity);
   expect_finding(training.step(batch()), world_.size() == 1 ? 0 : 1, "3.bias", true);
-}
-
-TEST_F(FiniteCheckTest, AFiniteGradientWhoseSumOverflowsIsNone) {
-  const auto weight = torch::zeros({100}, torch::requires_grad());
-  FiniteCheck finite(world_, {{"weight", weight}}, kSkip);
-  weight.backward(torch::full({100}, 3e38));
-  EXPECT_EQ(finite.check(torch::full({10}, 3e38)), std::nullopt);
 }
 
 TEST_F(FiniteCheckTest, EveryRankThrowsTheSameErrorAndTrainsOn) {
@@ -156,6 +139,8 @@ TEST_F(FiniteCheckTest, EveryRankThrowsTheSameErrorAndTrainsOn) {
   EXPECT_EQ(error.rank(), last());
   EXPECT_EQ(error.tensor(), "0.weight");
   training.injection.clear();
+  expect_error(ErrorCode::invalid_argument, AllOf(HasSubstr("the loss"), HasSubstr("Long")),
+               [&] { training.finite.check(torch::ones({}, torch::kLong)); });
   EXPECT_EQ(training.step(batch(1)), std::nullopt);
   never.step(batch(1));
   expect_same_bits(training.network->parameters(), never.network->parameters());
@@ -198,17 +183,16 @@ TEST_F(FiniteCheckTest, WithoutAnOptimizerAndWithWhatIsFrozenOrSparse) {
   expect_finding(finite.check({}), last(), "embedding", false);
   late.requires_grad_();
   EXPECT_EQ(finite.check(loss().detach()), std::nullopt);
+  { const FiniteCheck gone(world_, {{"late", late}}, kSkip); }
+  FiniteCheck moved = std::move(finite);
   late.sum().mul(factor).backward();
-  expect_finding(finite.check({}), last(), "late", false);
-}
-
-TEST_F(FiniteCheckTest, ItsHooksGoWithIt) {
-  const auto weight = torch::zeros({2}, torch::requires_grad());
-  FiniteCheck kept(world_, {{"weight", weight}}, kSkip);
-  { const FiniteCheck gone(world_, {{"weight", weight}}, kSkip); }
-  FiniteCheck moved = std::move(kept);
-  (weight.sum() * kNan).backward();
-  expect_finding(moved.check({}), 0, "weight", true);
+  expect_finding(moved.check({}), last(), "late", false);
+  const auto complex = torch::zeros({2}, torch::requires_grad().dtype(torch::kComplexFloat));
+  FiniteCheck of_complex(world_, {{"complex", complex}}, kSkip);
+  for (const double value : {1.0, kInfinity}) {
+    complex.backward(torch::complex(torch::ones({2}), torch::full({2}, value)));
+    EXPECT_EQ(of_complex.check({}).has_value(), value == kInfinity);
+  }
 }
 
 TEST_F(FiniteCheckTest, RanksThatHaveJoinedCountAsFinite) {
@@ -222,12 +206,6 @@ TEST_F(FiniteCheckTest, RanksThatHaveJoinedCountAsFinite) {
     }
   }
   training.optimizer.join();
-}
-
-TEST_F(FiniteCheckTest, ALossOfAnotherTypeIsRefused) {
-  CheckedTraining training(world_);
-  expect_error(ErrorCode::invalid_argument, AllOf(HasSubstr("the loss"), HasSubstr("Long")),
-               [&] { training.finite.check(torch::ones({}, torch::kLong)); });
 }
 
 TEST_F(FiniteCheckTest, RanksThatDisagreeAreAllTold) {
@@ -262,16 +240,11 @@ void expect_no_trace(const Context& world, const DistributedOptimizerOptions& op
 }
 
 TEST_F(FiniteCheckTest, AStepLeftOutLeavesNoTrace) {
-  expect_no_trace(world_, {});
-}
-
-TEST_F(FiniteCheckTest, NorWithCompression) {
-  expect_no_trace(world_, {.compression = Compression::float16});
-  expect_no_trace(world_, {.compression = Compression::bfloat16});
-}
-
-TEST_F(FiniteCheckTest, NorWithShardedState) {
-  expect_no_trace(world_, {.sharding = Sharding::state});
+  const DistributedOptimizerOptions all[] = {{},
+                                             {.compression = Compression::float16},
+                                             {.compression = Compression::bfloat16},
+                                             {.sharding = Sharding::state}};
+  for (const auto& options : all) expect_no_trace(world_, options);
 }
 
 TEST_F(FiniteCheckTest, TheErrorMemoryOfAHookStaysFinite) {
@@ -311,19 +284,6 @@ TEST_F(FiniteCheckTest, AScalersInfiniteGradientsAreItsOwnMatter) {
                [&] { training.finite.check(loss.detach() * factor); });
 }
 
-TEST_F(FiniteCheckTest, ItIsMadeBeforeTheOptimizerAsWell) {
-  auto network = small_network(seed());
-  Injection injection(network);
-  FiniteCheck finite(world_, network->named_parameters(), kSkip);
-  torch::optim::SGD sgd(network->parameters(), 0.1);
-  DistributedOptimizer optimizer(world_, sgd, network->named_parameters());
-  if (world_.rank() == last()) injection.set("0.weight", kInfinity);
-  const auto loss = loss_of(network, batch());
-  loss.backward();
-  expect_finding(finite.check(loss), last(), "0.weight", false);
-  optimizer.zero_grad();
-}
-
 /// Checks of losses, as "", "Inf" or "NaN".
 class LossCheck : public testing::TestWithParam<torch::ScalarType> {
  protected:
@@ -352,15 +312,7 @@ TEST_P(LossCheck, EveryPlaceIsLookedAt) {
   }
 }
 
-TEST_P(LossCheck, ASumThatOverflowsIsFinite) {
-  const double largest = GetParam() == torch::kDouble ? std::numeric_limits<double>::max()
-                         : GetParam() == torch::kHalf ? 65504.0
-                                                      : 3.3e38;
-  EXPECT_EQ(check(torch::full({1000}, largest, GetParam())), "");
-  EXPECT_EQ(check(torch::full({1000}, -largest, GetParam())), "");
-}
-
-TEST_P(LossCheck, StridesThatAreNotDense) {
+TEST_P(LossCheck, StridesThatAreNotDenseAndSumsThatOverflow) {
   torch::Tensor values = ones({8, 6});
   values[3][4] = kInfinity;
   EXPECT_EQ(check(values.t()), "Inf");
@@ -368,21 +320,17 @@ TEST_P(LossCheck, StridesThatAreNotDense) {
   EXPECT_EQ(check(values.slice(1, 0, 4)), "");
   EXPECT_EQ(check(values[3][4].expand({5, 5})), "Inf");
   EXPECT_EQ(check(values.narrow(0, 0, 0)), "") << "no values";
+  const double largest = GetParam() == torch::kDouble ? std::numeric_limits<double>::max()
+                         : GetParam() == torch::kHalf ? 65504.0
+                                                      : 3.3e38;
+  EXPECT_EQ(check(torch::full({1000}, largest, GetParam())), "");
+  EXPECT_EQ(check(torch::full({1000}, -largest, GetParam())), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, LossCheck,
                          testing::Values(torch::kFloat, torch::kDouble, torch::kHalf,
                                          torch::kBFloat16),
                          [](const auto& type) { return std::string(toString(type.param)); });
-
-TEST_F(FiniteCheckTest, ComplexGradientsAreLookedAt) {
-  const auto weight = torch::zeros({2}, torch::requires_grad().dtype(torch::kComplexFloat));
-  FiniteCheck finite(world_, {{"weight", weight}}, kSkip);
-  for (const double value : {1.0, kInfinity}) {
-    weight.backward(torch::complex(torch::ones({2}), torch::full({2}, value)));
-    EXPECT_EQ(finite.check({}).has_value(), value == kInfinity);
-  }
-}
 
 }  // namespace
 }  // namespace hora::internal::test

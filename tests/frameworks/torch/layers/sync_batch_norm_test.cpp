@@ -118,24 +118,17 @@ TEST(SyncBatchNorm, EqualsBatchNormInOneToThreeDimensions) {
   expect_equals_whole<torch::nn::BatchNorm2d>(world, parts({4, 4}), options, torch::kFloat, 1e-3);
 }
 
-TEST(SyncBatchNorm, EqualsBatchNormWhereTheFirstRankHasNothing) {
+TEST(SyncBatchNorm, EqualsBatchNormWithItsOtherOptionsAndWhereTheFirstRankHasNothing) {
   const Context world = init();
   auto sizes = sizes_from(world.size(), 0);
   if (world.size() == 1) sizes[0] = 4;
-  expect_equals_whole<torch::nn::BatchNorm2d>(world, Parts(sizes, {2, 2}, world.rank()),
-                                              torch::nn::BatchNormOptions(channels), torch::kDouble,
-                                              1e-9);
-}
-
-TEST(SyncBatchNorm, EqualsBatchNormWithItsOtherOptions) {
-  const Context world = init();
-  const Parts parts(sizes_from(world.size(), 2), {3}, world.rank());
-  const auto check = [&](torch::nn::BatchNormOptions changed) {
-    expect_equals_whole<torch::nn::BatchNorm1d>(world, parts, changed, torch::kDouble, 1e-9);
-  };
-  check(torch::nn::BatchNormOptions(channels).affine(false).eps(0.3));
-  check(torch::nn::BatchNormOptions(channels).momentum({}));
-  check(torch::nn::BatchNormOptions(channels).momentum(0.4));
+  const Parts parts(sizes, {3}, world.rank());
+  const torch::nn::BatchNormOptions plain(channels);
+  for (const auto& options : {plain, torch::nn::BatchNormOptions(plain).affine(false).eps(0.3),
+                              torch::nn::BatchNormOptions(plain).momentum({}),
+                              torch::nn::BatchNormOptions(plain).momentum(0.4)}) {
+    expect_equals_whole<torch::nn::BatchNorm1d>(world, parts, options, torch::kDouble, 1e-9);
+  }
 }
 
 TEST(SyncBatchNorm, NormalisesInAProcessSetAndLeavesOutRunningStatistics) {

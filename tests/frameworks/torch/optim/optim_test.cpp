@@ -146,44 +146,41 @@ void expect_same_bits(const Tensors& actual, const Tensors& expected, int step, 
   }
 }
 
-class FusedOptimizer : public testing::TestWithParam<Kind> {};
-
-TEST_P(FusedOptimizer, GivesTheBitsOfLibTorch) {
-  const Tensors expected = parameters();
-  const Tensors actual = copies(expected);
-  const auto libtorch = GetParam().libtorch(expected);
-  const auto fused = GetParam().hora(actual);
-  for (int step = 0; step < 6; ++step) {
-    give_gradients(expected, actual, step);
-    libtorch->step();
-    fused->step();
-    expect_same_bits(actual, expected, step, GetParam().takes_roots);
-    if (step == 3) {
-      for (auto* optimizer : {libtorch.get(), fused.get()}) {
-        optimizer->param_groups()[0].options().set_lr(0.0123);
-      }
-    }
-  }
+/// Makes a step by LibTorch and one by hora, of the same bits.
+void step_both(Optimizer& libtorch, Optimizer& fused, const Tensors& expected,
+               const Tensors& actual, int step, bool takes_roots) {
+  give_gradients(expected, actual, step);
+  libtorch.step();
+  fused.step();
+  expect_same_bits(actual, expected, step, takes_roots);
 }
 
-TEST_P(FusedOptimizer, TellsAutogradAsLibTorchDoes) {
-  const Tensors expected = parameters();
-  const Tensors actual = copies(expected);
+class FusedOptimizer : public testing::TestWithParam<Kind> {
+ protected:
+  const Tensors expected_ = parameters();
+  const Tensors actual_ = copies(expected_);
+};
+
+TEST_P(FusedOptimizer, GivesTheBitsOfLibTorchAndTellsAutograd) {
   const auto versions = [](const Tensors& tensors) {
     std::vector<std::int64_t> all;
     for (const auto& tensor : tensors) all.push_back(tensor._version());
     return all;
   };
-  const auto before_expected = versions(expected);
-  const auto before = versions(actual);
-  const auto libtorch = GetParam().libtorch(expected);
-  const auto fused = GetParam().hora(actual);
-  give_gradients(expected, actual, 0);
-  libtorch->step();
-  fused->step();
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_EQ(actual[i]._version() != before[i], expected[i]._version() != before_expected[i])
-        << "parameter " << i;
+  const auto libtorch = GetParam().libtorch(expected_);
+  const auto fused = GetParam().hora(actual_);
+  for (int step = 0; step < 6; ++step) {
+    const auto before_expected = versions(expected_);
+    const auto before = versions(actual_);
+    step_both(*libtorch, *fused, expected_, actual_, step, GetParam().takes_roots);
+    for (std::size_t i = 0; i < expected_.size(); ++i) {
+      EXPECT_EQ(actual_[i]._version() != before[i], expected_[i]._version() != before_expected[i])
+          << "parameter " << i;
+    }
+    if (step != 3) continue;
+    for (auto* optimizer : {libtorch.get(), fused.get()}) {
+      optimizer->param_groups()[0].options().set_lr(0.0123);
+    }
   }
 }
 
@@ -199,32 +196,22 @@ void hand_over(Optimizer& saved, Optimizer& loaded) {
 }
 
 TEST_P(FusedOptimizer, SharesArchivesWithLibTorch) {
-  const Tensors expected = parameters();
-  Tensors actual = copies(expected);
-  const auto libtorch = GetParam().libtorch(expected);
-  const auto fused = GetParam().hora(actual);
-  int step = 0;
-  for (; step < 3; ++step) {
-    give_gradients(expected, actual, step);
-    libtorch->step();
-    fused->step();
+  const auto libtorch = GetParam().libtorch(expected_);
+  const auto fused = GetParam().hora(actual_);
+  for (int step = 0; step < 3; ++step) {
+    step_both(*libtorch, *fused, expected_, actual_, step, GetParam().takes_roots);
   }
   // Crosswise: LibTorch goes on from hora's state, and hora from LibTorch's.
-  const auto libtorch_again = GetParam().libtorch(expected);
-  const auto fused_again = GetParam().hora(actual);
+  const auto libtorch_again = GetParam().libtorch(expected_);
+  const auto fused_again = GetParam().hora(actual_);
   hand_over(*fused, *libtorch_again);
   hand_over(*libtorch, *fused_again);
-  for (; step < 6; ++step) {
-    give_gradients(expected, actual, step);
-    libtorch_again->step();
-    fused_again->step();
-    expect_same_bits(actual, expected, step, GetParam().takes_roots);
+  for (int step = 3; step < 6; ++step) {
+    step_both(*libtorch_again, *fused_again, expected_, actual_, step, GetParam().takes_roots);
   }
 }
 
 TEST_P(FusedOptimizer, StepsGroupsByTheirOptions) {
-  const Tensors expected = parameters();
-  const Tensors actual = copies(expected);
   const auto halves = [](const Tensors& all, const Make& make) {
     const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
     auto optimizer = make({all.begin(), middle});
@@ -233,13 +220,10 @@ TEST_P(FusedOptimizer, StepsGroupsByTheirOptions) {
     optimizer->add_param_group({Tensors(middle, all.end()), std::move(options)});
     return optimizer;
   };
-  const auto libtorch = halves(expected, GetParam().libtorch);
-  const auto fused = halves(actual, GetParam().hora);
+  const auto libtorch = halves(expected_, GetParam().libtorch);
+  const auto fused = halves(actual_, GetParam().hora);
   for (int step = 0; step < 3; ++step) {
-    give_gradients(expected, actual, step);
-    libtorch->step();
-    fused->step();
-    expect_same_bits(actual, expected, step, GetParam().takes_roots);
+    step_both(*libtorch, *fused, expected_, actual_, step, GetParam().takes_roots);
   }
   for (std::size_t g = 0; g < 2; ++g) {
     EXPECT_EQ(fused->param_groups()[g].params().size(),

@@ -12,8 +12,8 @@
 ///   uncaught rank 0 throws
 ///   goes_on  every rank throws, catches within the context's scope, and trains on
 #include <hora/torch.h>
+#include <hora/torch/gradient_hook.h>
 #include <hora/torch/optim.h>
-#include <hora/torch/power_sgd.h>
 
 #include <chrono>
 #include <cstdio>

@@ -2,8 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/torch/grad_scaler.h>
-#include <hora/torch/power_sgd.h>
-#include <hora/torch/top_k.h>
+#include <hora/torch/gradient_hook.h>
 
 #include <functional>
 #include <string>

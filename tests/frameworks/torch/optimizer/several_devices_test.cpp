@@ -1,7 +1,7 @@
 // A model whose parameters are on two devices of each process, against the same on one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <hora/torch/power_sgd.h>
+#include <hora/torch/gradient_hook.h>
 
 #include <functional>
 #include <limits>

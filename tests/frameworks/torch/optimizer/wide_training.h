@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "frameworks/torch/memory/tensor_arena.h"
+#include "frameworks/torch/tensor_view.h"
 #include "tests/frameworks/torch/optimizer/training.h"
 #include "tests/support/seed.h"
 

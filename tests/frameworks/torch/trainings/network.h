@@ -1,10 +1,11 @@
-/// The network of a training and the optimizers on it: the same values wherever they are made.
+/// The network of a training and the optimizers on it, the same values wherever they are made; and
+/// its training on one process.
 #pragma once
 
-#include <torch/optim/optimizer.h>
-#include <torch/ordered_dict.h>
-#include <torch/types.h>
+#include <hora/context.h>
+#include <torch/torch.h>
 
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -27,16 +28,16 @@ class Network {
   std::vector<torch::Tensor> parameters_of(int optimizer) const;
   std::unique_ptr<torch::optim::Optimizer> make_optimizer(int optimizer) const;
 
-  /// What this rank's backward() starts from, but for the loss's scale.
+  /// The loss that this rank's backward() starts from, unscaled.
   torch::Tensor loss(int step, int rank, std::size_t pass) const;
-  /// Before a step: which parameters require a gradient in it.
+  /// Freezes parameters before a step.
   void freeze(int step) const;
-  /// Between a step and the next one.
+  /// Gives parameters other memory or values after a step.
   void replace(int step) const;
 
  private:
   torch::Tensor forward(const torch::Tensor& input, unsigned blocks) const;
-  /// Of the block whose parameters this one uses.
+  /// The block whose parameters this one uses.
   std::size_t owner(std::size_t block) const;
 
   const Training training_;
@@ -45,6 +46,40 @@ class Network {
   std::vector<torch::Tensor> parameters_;
   std::vector<std::size_t> block_of_;  ///< of each of parameters_
   torch::OrderedDict<std::string, torch::Tensor> named_;
+};
+
+/// A training on one process with plain LibTorch: every rank's gradients one after another,
+/// averaged by hand.
+class Reference {
+ public:
+  /// `members`: the world ranks that train together. Sums are taken in the order and, where
+  /// gradients are compressed, with the rounding that collectives.h states, by the world's nodes.
+  Reference(const Context& world, const Training& training, std::vector<int> members);
+
+  /// Makes the step of the members that still take part, once for all of them.
+  void step(int step);
+
+  Network& network() { return network_; }
+  bool stepped() const { return stepped_; }  ///< with a scaler: gradients were finite
+  double scale() const { return scale_; }
+  const std::vector<double>& norms() const { return norms_; }  ///< of each optimizer's gradients
+
+ private:
+  /// A gradient for each parameter; undefined where this rank has none.
+  std::vector<torch::Tensor> gradients_of(int rank, int step);
+  torch::Tensor average(const std::function<torch::Tensor(int)>& of_rank) const;
+  void clip(int optimizer);
+  void adapt_scale();
+
+  const Context& world_;
+  const Training training_;
+  const std::vector<int> members_;
+  Network network_;
+  std::vector<std::unique_ptr<torch::optim::Optimizer>> optimizers_;
+  double scale_;
+  int finite_steps_ = 0;
+  bool stepped_ = true;
+  std::vector<double> norms_;
 };
 
 }  // namespace hora::internal::test

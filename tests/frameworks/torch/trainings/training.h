@@ -1,23 +1,65 @@
-/// Random trainings, as values: equal for every rank that draws from the same seed.
+/// Random trainings and their features, as values: equal for every rank that draws from one seed.
 #pragma once
 
 #include <hora/torch/compression.h>
 #include <hora/types.h>
 
+#include <bitset>
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "tests/frameworks/torch/trainings/features.h"
-
 namespace hora::internal::test {
+
+enum class Feature {
+  sharding,
+  compression,
+  hook,
+  grad_scaler,
+  accumulation,
+  clipping,
+  groups,
+  static_graph,
+  join,
+  process_set,
+  two_optimizers,
+  replaced,  ///< parameters get other memory, or other values, between steps
+  frozen,
+  tied,
+  empty,
+  scalar,
+  strided,
+};
+inline constexpr std::size_t kFeatures = 17;
+using Features = std::bitset<kFeatures>;
+constexpr std::size_t index_of(Feature feature) {
+  return static_cast<std::size_t>(feature);
+}
+
+const char* name_of(Feature feature);
+/// "join, empty".
+std::string names_of(const Features& features);
+
+/// Two that hora refuses, and the text of its error.
+struct Exclusion {
+  Feature one;
+  Feature other;
+  std::string text;
+};
+const std::vector<Exclusion>& exclusions();
+bool go_together(Feature one, Feature other);
+
+/// Two that should be drawn, and that no training among these has both of.
+std::vector<std::pair<Feature, Feature>> pairs_missing(const std::vector<Features>& trainings);
 
 enum class Wrapped { sgd, momentum, nesterov, adam, adamw, adagrad, rmsprop };
 enum class Hook { none, power_sgd, top_k };
 enum class Grouping { none, number, lists };
 /// How a step's backward passes are added up.
 enum class Accumulation { none, passes, no_sync };
-/// What becomes of parameters between two steps.
+/// Change of parameters between two steps.
 enum class Replacement { none, memory, values };
 
 /// A part of the network, with parameters of its own or those of an earlier block.
@@ -38,9 +80,9 @@ struct Block {
   bool is_frozen(int step) const { return step >= frozen_from && step < frozen_until; }
 };
 
-/// What one rank does in one step.
+/// One rank's part in one step.
 struct Share {
-  /// Of each backward pass, which blocks it uses: bit i is block i. May be empty.
+  /// Blocks that each backward pass uses: bit i is block i. May be empty.
   std::vector<unsigned> passes;
   bool overflows = false;  ///< its gradients are not finite
 };
@@ -72,7 +114,7 @@ struct Training {
   /// [step][rank]. With join the last of them come after it.
   std::vector<std::vector<Share>> shares;
   int steps_before_join = 0;
-  /// Of each rank, how many of the steps before join() it makes.
+  /// Number of the steps before join() that each rank makes.
   std::vector<int> joins_after;
   int steps() const { return static_cast<int>(shares.size()); }
   bool takes_part(int rank, int step) const;

@@ -1,7 +1,6 @@
-/// Checkpoints of a training: written in the background, resumed by any number of ranks.
+/// Checkpoints of a training: written in the background, resumed by any number of ranks; and files
+/// of weights.
 ///
-///     hora::DistributedOptimizer optimizer(world, sgd, model->named_parameters());
-///     hora::broadcast_parameters(world, *model);
 ///     hora::Checkpoint checkpoint(world, {.folder = "models"});
 ///     checkpoint.add_weights(*model);
 ///     checkpoint.add_optimizer("optimizer", optimizer);
@@ -14,25 +13,43 @@
 ///     checkpoint.wait();
 #pragma once
 
-#include <hora/context.h>
-#include <hora/export.h>
+#include <hora/torch/collectives.h>
 #include <hora/torch/distributed_optimizer.h>
 #include <hora/torch/grad_scaler.h>
 #include <hora/torch/gradient_hook.h>
-#include <hora/torch/safetensors.h>
-#include <torch/nn/module.h>
-#include <torch/optim/optimizer.h>
-#include <torch/ordered_dict.h>
-#include <torch/types.h>
 
-#include <chrono>
-#include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 
 namespace HORA_EXPORT hora {
+
+using NamedTensors = torch::OrderedDict<std::string, torch::Tensor>;
+
+// Files of named tensors as Python's package safetensors has them
+// (github.com/huggingface/safetensors); with torchvision's names they are weights for its models.
+// Nothing in a file is run; lengths and offsets are checked. Errors: Error(invalid_argument) with
+// path or tensor. Thread rule: any thread, as far as the tensors allow it.
+
+/// In Python: `model.load_state_dict(safetensors.torch.load_file("resnet50.safetensors"))`.
+///
+///     hora::save_safetensors("resnet50.safetensors", hora::weights_of(*model));
+///     hora::load_weights(*model, hora::load_safetensors("resnet50.safetensors"));
+///
+/// Writes a file of another name and renames it when it is on the disk: `path` is always whole; of
+/// several ranks the last one's stays. Tensors on any device, of floating-point, integer or boolean
+/// type.
+void save_safetensors(const std::string& path, const NamedTensors& tensors);
+
+/// Returns tensors on the CPU, in memory of their own.
+NamedTensors load_safetensors(const std::string& path);
+
+/// Returns parameters and buffers, not copied, by names as PyTorch's state_dict() has them.
+NamedTensors weights_of(const torch::nn::Module& module);
+
+/// Copies weights into the module's parameters and buffers, which keep type, device and memory
+/// order. Names and shapes must match, else nothing is copied and the error names the first.
+void load_weights(torch::nn::Module& module, const NamedTensors& weights);
 
 struct CheckpointOptions {
   /// Made where missing. One Checkpoint at a time writes into it.
@@ -56,7 +73,7 @@ struct CheckpointPosition {
 /// Owner of an added part.
 enum class CheckpointScope {
   shared,     ///< equal on all ranks: rank 0's is saved, and loaded by all
-  each_rank,  ///< each rank's own, small: what all have is written into one file
+  each_rank,  ///< each rank's own, small: what all have is written into one file, or with shards
   shard,      ///< each rank's own, large: the rank itself writes it, but with per_node
 };
 
@@ -75,21 +92,17 @@ struct CheckpointLoadOptions {
 /// Saves what has been added to it, and loads it. docs/training.md, "Checkpoints", has the files,
 /// what survives what, and which bits and ranks a resumed training has.
 ///
-/// save() copies tensors to host memory that is kept; another thread computes checksums and writes.
-/// load() holds all of the checkpoint in host memory on each rank.
-///
 /// Collective: construct, add the same parts in the same order, save(), load() and wait() on every
 /// rank of the world. Parts, and what they were given, must outlive it and stay where they are.
-/// Thread rule: one thread at a time; functions given to add_...() are called by save() and load().
-///
-/// Errors: Error(invalid_argument), the same on every rank where it concerns a file or a part,
-/// naming rank, path and what the system says.
+/// Errors: Error(invalid_argument), the same on every rank, naming rank, path and what the system
+/// says. Thread rule: one thread at a time; functions given to add_...() are called by save() and
+/// load(). load() holds all of the checkpoint in host memory on each rank.
 class Checkpoint {
  public:
-  using Tensors = torch::OrderedDict<std::string, torch::Tensor>;
+  using Tensors = NamedTensors;
 
   Checkpoint(const Context& context, const CheckpointOptions& options);
-  /// Waits for what is being written, and warns where that fails: wait() throws on every rank.
+  /// Waits for the save under way, and warns where that fails.
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
@@ -130,7 +143,7 @@ class Checkpoint {
   void save(const CheckpointPosition& position, const CheckpointSaveOptions& options = {});
 
   /// Loads the newest complete checkpoint, and returns its position; nothing where there is none at
-  /// all. Throws where none of those is complete and undamaged.
+  /// all. Throws where there is one, but none is complete and undamaged.
   std::optional<CheckpointPosition> load(const CheckpointLoadOptions& options = {});
 
   /// Returns when the last save is on the disk on every rank; throws as save().

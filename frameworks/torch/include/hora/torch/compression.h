@@ -1,5 +1,4 @@
-/// The type in which gradients and other tensors travel; no LibTorch needed. Thread rule: any
-/// thread.
+/// The type in which gradients and other tensors travel; no LibTorch needed.
 ///
 ///     hora::DistributedOptimizer optimizer(world, sgd, model->named_parameters(),
 ///         {.compression = hora::Compression::bfloat16});
@@ -18,6 +17,10 @@ enum class Compression {
   float16,  ///< 11 significant bits, up to 65504, vanishing below 6e-8: scale the loss (GradScaler)
   bfloat16,  ///< 8 significant bits in float32's range
 };
-std::string_view name_of(Compression compression) noexcept;
+
+constexpr std::string_view name_of(Compression compression) noexcept {
+  if (compression == Compression::float16) return "float16";
+  return compression == Compression::bfloat16 ? "bfloat16" : "none";
+}
 
 }  // namespace hora

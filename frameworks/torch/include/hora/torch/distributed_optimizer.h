@@ -9,21 +9,10 @@
 ///     }
 #pragma once
 
-#include <hora/collectives.h>
-#include <hora/context.h>
-#include <hora/export.h>
-#include <hora/torch/compression.h>
-#include <torch/optim/optimizer.h>
-#include <torch/ordered_dict.h>
-#include <torch/types.h>
+#include <hora/torch/collectives.h>
 
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace hora::internal {
 class OptimizerImplementation;
@@ -58,8 +47,7 @@ struct DistributedOptimizerOptions {
   Compression compression = Compression::none;
   /// Whose gradients are averaged. Only its members construct the optimizer.
   ProcessSet process_set = kWorld;
-  /// Adds up gradients of so many backward passes before they are averaged. Their sum is not
-  /// divided by it: divide the loss.
+  /// Adds up gradients of so many backward passes before they are averaged: divide the loss.
   int backward_passes_per_step = 1;
   /// An average divides by this before the sum, and by ranks / this after it: between 2^-14 and
   /// 2^14. For float16's range.
@@ -67,7 +55,7 @@ struct DistributedOptimizerOptions {
   /// Not 0: cuts the parameters, in order of registration, into so many groups of about equal
   /// bytes, each averaged in one piece (of each type), in place of bucket_bytes.
   int number_of_groups = 0;
-  /// Likewise, each list is a group; parameters in none go into buckets as ever.
+  /// Lists of parameters, each averaged in one piece; those in none go into buckets as ever.
   std::vector<std::vector<torch::Tensor>> groups = {};
   /// Makes sparse gradients dense; false: they are an error.
   bool sparse_as_dense = false;
@@ -84,9 +72,8 @@ struct DistributedOptimizerOptions {
   /// Averages the buckets in place of allreduce. Not with sum, adasum, a predivide factor or
   /// sharding.
   std::shared_ptr<GradientHook> hook = nullptr;
-  /// Compares a checksum of the parameters and the groups' options with the first averages, and
-  /// learning rates with every 16th: where they differ, every rank throws the same Error(mismatch)
-  /// before the step. False: they are meant to differ.
+  /// Compares parameters and the groups' options with the first averages, and learning rates with
+  /// every 16th: where they differ, every rank throws the same Error(mismatch) before the step.
   bool compare_ranks = true;
 };
 
@@ -104,17 +91,13 @@ struct OptimizerStatistics {
 
 /// Averages gradients over all ranks while backward still runs, then lets the wrapped optimizer
 /// step, which stays the user's, with schedulers and groups. Its parameters must be among
-/// named_parameters. docs/training.md has the rules: missing gradients, devices, other memory,
-/// steps left out, destruction.
+/// named_parameters. docs/training.md has the rules.
 ///
 /// Collective: construct, backward and step on every rank of the process set, zero_grad() and
 /// step() equally often; names, shapes, types, memory order and options must agree, else every rank
 /// throws the same Error(mismatch). The context and the wrapped optimizer must outlive it, and stay
-/// where they are. A parameter has one at a time. Thread rule: one thread at a time (backward()
-/// included).
-///
-/// Errors: Error(invalid_argument) for names, parameters, gradients, devices or options that do not
-/// serve; Error(invalid_use) out of a backward() too many before step() or synchronize().
+/// where they are. Error(invalid_use) comes out of a backward() too many before step() or
+/// synchronize(). Thread rule: one thread at a time (backward() included).
 class DistributedOptimizer {
  public:
   DistributedOptimizer(const Context& context, torch::optim::Optimizer& optimizer,
@@ -125,8 +108,8 @@ class DistributedOptimizer {
   DistributedOptimizer& operator=(DistributedOptimizer&&) noexcept;
 
   /// Makes every `.grad` undefined. After backward() without step() it discards that step, which
-  /// all ranks must do, also those without backward() in it: waits like synchronize() first. Throws
-  /// Error(invalid_use) where parameters have changed since, as by the wrapped step().
+  /// all ranks must do: waits like synchronize() first. Throws Error(invalid_use) where parameters
+  /// have changed since, as by the wrapped step().
   void zero_grad();
   /// Waits until all gradients are averaged. step() calls it.
   void synchronize();

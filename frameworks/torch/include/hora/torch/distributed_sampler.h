@@ -1,4 +1,4 @@
-/// Samples of a data set for each rank and step; no LibTorch needed.
+/// Samples of a data set for each rank and step.
 ///
 ///     hora::DistributedSampler sampler(images.size(), {.rank = world.rank(), .size = world.size(),
 ///                                                      .seed = 1, .batch = 32});
@@ -11,6 +11,8 @@
 #pragma once
 
 #include <hora/export.h>
+#include <torch/data/samplers/base.h>
+#include <torch/types.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -21,14 +23,9 @@ namespace HORA_EXPORT hora {
 
 /// Use of the last samples of an epoch, too few for a step of W = batch * size.
 enum class Remainder : std::uint8_t {
-  /// Leaves them out: every batch is whole, no sample counts twice.
-  drop,
-  /// Makes one more step with equally many a rank; up to size - 1 samples from the beginning of the
-  /// epoch are taken again.
-  pad,
-  /// Makes one more step; ranks may differ by one sample, some have none: each sample counts once.
-  /// For validation; in training weigh by numbers.
-  keep,
+  drop,  ///< left out: every batch is whole
+  pad,   ///< one more step, equal on all ranks: up to size - 1 of the epoch's first come again
+  keep,  ///< one more step, in which some ranks may have none: each sample counts once
 };
 
 struct DistributedSamplerOptions {
@@ -58,15 +55,11 @@ struct SamplerPosition {
 /// the ACM 7, 1964, algorithm 235): draws x, again while x < 2^64 mod n, and swaps order[n - 1]
 /// with order[x mod n].
 ///
-/// Steps: step s has the places from s * W below (s + 1) * W of the order, W = batch * size; rank r
-/// of these r, r + size, ...: which samples make a step depends on W alone. restore() begins them
-/// at `consumed`, for any number of ranks and batch: those of an uninterrupted epoch where W is the
-/// same; Remainder is of what follows, so that with keep each sample counts once, with drop at most
-/// once.
-///
-/// Memory: 4 bytes a sample where shuffled, shared by copies. Errors: Error(invalid_argument) for a
-/// bad rank, batch, Remainder, step or position, 2^32 samples or more, drop with fewer samples than
-/// W. Thread rule: set_epoch() and restore() while no other call is made; others, any thread.
+/// Step s has the places from s * W below (s + 1) * W of the order, W = batch * size; rank r of
+/// these r, r + size, ...: which samples make a step depends on W alone. restore() begins them at
+/// `consumed`, for any number of ranks and batch. Errors: Error(invalid_argument) for a bad rank,
+/// batch, Remainder, step or position, 2^32 samples or more, drop with fewer samples than W. Thread
+/// rule: set_epoch() and restore() while no other call is made; others, any thread.
 class DistributedSampler {
  public:
   explicit DistributedSampler(std::size_t samples, const DistributedSamplerOptions& options = {});
@@ -109,6 +102,31 @@ class DistributedSampler {
   std::uint64_t epoch_ = 0;
   std::size_t begin_ = 0;  ///< place of the order at which step 0 begins
   std::shared_ptr<const std::vector<std::uint32_t>> order_;  ///< null: not shuffled
+};
+
+/// Gives LibTorch's data loader this rank's batches of the sampler's epoch. A loader asks ahead:
+/// save DistributedSampler::position() of the steps that the program has counted itself. The
+/// sampler must outlive it; set_epoch() and restore() only between passes. Throws
+/// Error(invalid_argument) for another batch size or data set size. Thread rule: one thread.
+///
+///     auto loader = torch::data::make_data_loader(dataset, hora::DataLoaderSampler(sampler),
+///                                                 torch::data::DataLoaderOptions(32).workers(2));
+class DataLoaderSampler final : public torch::data::samplers::Sampler<> {
+ public:
+  explicit DataLoaderSampler(DistributedSampler& sampler) : sampler_(&sampler) {}
+
+  /// Begins with step 0 again, before each pass.
+  void reset(torch::optional<std::size_t> new_size = torch::nullopt) override;
+  /// Returns the next batch; none after the last, nor where this rank has no samples in it.
+  torch::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
+
+  /// Save the position behind the batches given; load() calls restore() of the sampler.
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
+
+ private:
+  DistributedSampler* sampler_;
+  std::size_t step_ = 0;
 };
 
 }  // namespace hora

@@ -3,26 +3,15 @@
 ///     hora::FiniteCheck finite(world, model->named_parameters(),
 ///                              {.policy = hora::NonFinitePolicy::skip});
 ///     for (auto& batch : *loader) {
-///       optimizer.zero_grad();
 ///       const torch::Tensor loss = loss_of(model, batch);
 ///       loss.backward();
-///       if (const auto found = finite.check(loss)) {   // the same on every rank
-///         if (world.rank() == 0) std::cerr << "step left out: " << found->text() << '\n';
-///         optimizer.zero_grad();                       // on every rank: discards the gradients
-///         continue;
-///       }
-///       optimizer.step();
+///       if (!finite.check(loss)) optimizer.step();   // the same on every rank
+///       optimizer.zero_grad();                       // or discards the gradients
 ///     }
 #pragma once
 
-#include <hora/context.h>
-#include <hora/export.h>
-#include <hora/types.h>
-#include <torch/ordered_dict.h>
-#include <torch/types.h>
+#include <hora/torch/collectives.h>
 
-#include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -55,17 +44,12 @@ struct NonFinite {
 };
 
 /// Looks at each gradient of this rank when backward has computed it, before it is added up,
-/// averaged or compressed; check() sends 8 bytes. Works beside a DistributedOptimizer with any
-/// options, or without. On a GPU check() waits for the device, as loss.item() does.
+/// averaged or compressed; check() sends 8 bytes, and waits for a GPU. Works beside a
+/// DistributedOptimizer, or without. Not found are sums of finite gradients that overflow.
 ///
-/// zero_grad() of each optimizer, on every rank, discards a found step. BatchNorm's averages have
-/// changed, and a hook's error memory on a GPU. Not found are sums of finite gradients that
-/// overflow, and the results of hooks registered later.
-///
-/// Collective: constructed with the same options and names on every rank of the set, else all throw
-/// the same Error(mismatch). The context must outlive it and stay where it is. Parameters that
-/// become trainable are looked at after the next check(). Thread rule: one thread at a time, not
-/// during backward().
+/// Collective: the same options and names on every rank of the set, else all throw the same
+/// Error(mismatch). The context must outlive it. Parameters that become trainable are looked at
+/// after the next check(). Thread rule: one thread at a time, not during backward().
 class FiniteCheck {
  public:
   FiniteCheck(const Context& context,
@@ -77,7 +61,6 @@ class FiniteCheck {
 
   /// Between a step's last backward() and step(): returns the finding of any rank since the last
   /// check(), if any. `loss`: floating-point, any shape; undefined: gradients alone. Collective.
-  /// Throws by `policy`, naming rank and tensor, and what allreduce() throws.
   std::optional<NonFinite> check(const torch::Tensor& loss);
 
  private:

@@ -1,33 +1,12 @@
-/// Another algorithm to average buckets of gradients, such as this one, which is as without.
+/// Other algorithms to average buckets of gradients: PowerSgd, TopK, or one of your own.
 ///
-///     struct Plain : hora::GradientHook {
-///       std::map<std::string, hora::TensorHandle> handles;
-///       void begin(const hora::GradientBucketView& bucket) override {
-///         handles[bucket.name] =
-///             hora::allreduce_async_(bucket.context, bucket.values,
-///                                    {.name = bucket.name, .process_set = bucket.process_set});
-///       }
-///       bool proceed(const hora::GradientBucketView& bucket) override {
-///         handles[bucket.name].wait();
-///         return true;
-///       }
-///       std::string describe() const override { return "Plain"; }
-///     };
 ///     hora::DistributedOptimizer optimizer(world, sgd, model->named_parameters(),
-///                                          {.hook = std::make_shared<Plain>()});
+///                                          {.hook = std::make_shared<hora::PowerSgd>()});
 #pragma once
 
-#include <c10/util/Exception.h>  // for ordered_dict.h, which lacks it
-#include <hora/collectives.h>
-#include <hora/context.h>
-#include <hora/export.h>
-#include <torch/ordered_dict.h>
-#include <torch/types.h>
+#include <hora/torch/collectives.h>
 
-#include <cstddef>
-#include <memory>
 #include <string>
-#include <vector>
 
 namespace hora::internal {
 class OptimizerImplementation;
@@ -35,29 +14,29 @@ class OptimizerImplementation;
 
 namespace HORA_EXPORT hora {
 
+/// A bucket to be averaged: without a hook by
+/// allreduce_async_(context, values, {.name = name, .process_set = process_set}).
 struct GradientBucketView {
   const Context& context;
   ProcessSet process_set = kWorld;
   /// Distinguishes buckets of the optimizer; prefix of names of the hook's collectives.
   std::string name;
-  /// One a parameter, with its shape and strides, views of `values`, in the type of Compression, on
-  /// one device. One that this rank does not have is all zeros.
+  /// One a parameter, with its shape and strides, views of `values`, on one device. One that this
+  /// rank does not have is all zeros.
   std::vector<torch::Tensor> gradients;
   /// One dimension, with padding between, which is zero and must stay so.
   torch::Tensor values;
 };
 
-/// Replaces the allreduce of each bucket, the same on every rank. One object serves one optimizer
-/// at a time (else Error(invalid_argument)) and remembers by buckets' names, which static_graph
-/// changes once. It must start the same collectives for a bucket on every rank, under names that
-/// begin with the bucket's, and leave the same bits. Errors come out of backward(), synchronize()
-/// or step(). Thread rule: one thread at a time; begin() is called by threads of backward().
+/// Replaces the allreduce of each bucket, by the same collectives and with the same bits on every
+/// rank. Serves one optimizer at a time (else Error(invalid_argument)) and remembers by buckets'
+/// names, which static_graph changes once. Thread rule: one thread at a time; begin() is called by
+/// threads of backward().
 class GradientHook {
  public:
   virtual ~GradientHook() = default;
 
-  /// Starts to average, while backward goes on; does not wait. Buckets may begin in different
-  /// orders on ranks and in steps.
+  /// Starts to average; does not wait. Buckets may begin in different orders on ranks.
   virtual void begin(const GradientBucketView& bucket) = 0;
 
   /// Waits for what was started last. True when `gradients` hold the average; false when more has
@@ -80,6 +59,59 @@ class GradientHook {
  private:
   friend class internal::OptimizerImplementation;
   std::weak_ptr<const void> user_;  ///< lives while the optimizer does
+};
+
+struct PowerSgdOptions {
+  int rank = 2;                ///< of the matrices that travel, >= 1
+  int start_step = 0;          ///< steps before it average gradients as they are
+  bool error_feedback = true;  ///< what a step leaves out is added to the next one's gradient
+  bool warm_start = true;      ///< each step begins with the last one's Q, else with a random one
+  std::uint64_t seed = 0;      ///< of the random Q
+};
+
+/// Gradients of two and more dimensions travel as matrices of low rank where that is less: Vogels,
+/// Karimireddy, Jaggi, "PowerSGD", NeurIPS 2019, arXiv 1905.13727, algorithms 1 and 2; others as
+/// they are. Arithmetic in float32. Ranks have the same bits where their LibTorch computes alike.
+/// Constructor: Error(invalid_argument) for options out of range.
+class PowerSgd final : public GradientHook {
+ public:
+  explicit PowerSgd(const PowerSgdOptions& options = {});
+  ~PowerSgd() override;
+
+  void begin(const GradientBucketView& bucket) override;
+  bool proceed(const GradientBucketView& bucket) override;
+  std::string describe() const override;
+  torch::OrderedDict<std::string, torch::Tensor> state() const override;
+  void set_state(const torch::OrderedDict<std::string, torch::Tensor>& state) override;
+
+ private:
+  struct HORA_HIDDEN State;
+  std::unique_ptr<State> state_;
+};
+
+struct TopKOptions {
+  double share = 0.01;         ///< of each bucket's elements, within (0, 1]; at least one travels
+  bool error_feedback = true;  ///< what is not sent is added to the next step's gradient
+};
+
+/// Sparsification with memory: Stich, Cordonnier, Jaggi, NeurIPS 2018, arXiv 1809.07599, section
+/// 2.2, a bucket being the vector. Each rank sends its elements of largest magnitude, 8 bytes each,
+/// to all: worth it up to a share of 1 / (2 ranks). Constructor: Error(invalid_argument) for a
+/// share out of range.
+class TopK final : public GradientHook {
+ public:
+  explicit TopK(const TopKOptions& options = {});
+  ~TopK() override;
+
+  void begin(const GradientBucketView& bucket) override;
+  bool proceed(const GradientBucketView& bucket) override;
+  std::string describe() const override;
+  torch::OrderedDict<std::string, torch::Tensor> state() const override;
+  void set_state(const torch::OrderedDict<std::string, torch::Tensor>& state) override;
+
+ private:
+  struct HORA_HIDDEN State;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace hora

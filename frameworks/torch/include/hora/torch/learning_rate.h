@@ -46,10 +46,10 @@ struct LearningRateOptions {
   double final_rate = 0.0;     ///< of cosine: from `epochs` on; from 0 to `rate`
 };
 
-/// Returns the rate after `epoch` >= 0 epochs, a fraction; grows linearly in the warm-up (Goyal et
-/// al., section 2.2). Does not check the options: LearningRateSchedule does.
+/// Returns the rate after `epoch` >= 0 epochs, a fraction; grows linearly in the warm-up. Does not
+/// check the options: LearningRateSchedule does.
 double learning_rate(const LearningRateOptions& options, double epoch) noexcept;
-/// In step `step`, counted from 0 over all epochs.
+/// Returns the rate in step `step`, counted from 0 over all epochs.
 double learning_rate(const LearningRateOptions& options, std::int64_t step,
                      std::int64_t steps_per_epoch) noexcept;
 

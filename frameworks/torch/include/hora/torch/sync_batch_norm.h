@@ -5,26 +5,22 @@
 ///     hora::SyncBatchNorm layer(world, torch::nn::BatchNormOptions(64));     // or one by one
 #pragma once
 
-#include <hora/export.h>
-#include <hora/hora.h>
+#include <hora/torch/collectives.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 
-#include <cstddef>
 #include <string>
 
 namespace HORA_EXPORT hora {
 
-/// As torch::nn::BatchNorm1d, 2d and 3d, [N, C] or [N, C, ...], with their options, parameters,
-/// buffers and names. In training it normalises over all ranks of the set, whose batches may differ
-/// in size or be empty; running statistics are the same bits everywhere, put together in float64
-/// after Chan, Golub and LeVeque (1979). Evaluation sends nothing. The input's gradient is that of
-/// all ranks' losses added up; weight and bias get this rank's share.
+/// As torch::nn::BatchNorm1d, 2d and 3d, with their options, parameters, buffers and names. In
+/// training it normalises over all ranks of the set, whose batches may differ in size or be empty;
+/// running statistics are the same bits everywhere (float64; Chan, Golub and LeVeque, 1979). The
+/// input's gradient is that of all ranks' losses added up; weight and bias get this rank's share.
 ///
 /// Collective in training: forward on every rank, backward on all or none, modules constructed in
-/// the same order. The context must outlive module and graphs, and stay where it is. Errors:
-/// Error(invalid_argument) for other inputs, a single value a channel over all ranks, and second
-/// derivatives. Thread rule: as any module.
+/// the same order. The context must outlive module and graphs. Errors: Error(invalid_argument) for
+/// other inputs, a single value a channel over all ranks, and second derivatives.
 class SyncBatchNormImpl
     : public torch::nn::NormImplBase<0, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:

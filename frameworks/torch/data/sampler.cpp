@@ -1,19 +1,19 @@
 #include <hora/error.h>
 #include <hora/torch/distributed_sampler.h>
+#include <torch/torch.h>
 
 #include <algorithm>
 #include <limits>
 #include <numeric>
 #include <random>
-#include <string>
-#include <utility>
+
+#include "frameworks/torch/tensor_view.h"
 
 namespace hora {
+using namespace internal;
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) {
-  throw Error(ErrorCode::invalid_argument, "DistributedSampler: " + what);
-}
+constexpr std::size_t kMost = std::numeric_limits<std::uint32_t>::max();
 
 /// Uniform in 0 .. bound-1, bound > 0.
 std::uint64_t below(std::mt19937_64& random, std::uint64_t bound) {
@@ -30,37 +30,31 @@ std::mt19937_64 generator_of(std::uint64_t seed, std::uint64_t epoch) {
   return std::mt19937_64(words);
 }
 
-void check(std::size_t samples, const DistributedSamplerOptions& options) {
-  if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
-    refuse("rank " + std::to_string(options.rank) + " of " + std::to_string(options.size) +
-           "; expected a rank from 0 to size - 1");
-  }
-  if (samples > std::numeric_limits<std::uint32_t>::max()) {
-    refuse(std::to_string(samples) + " samples; expected fewer than 2^32");
-  }
-  if (options.remainder > Remainder::keep) {
-    refuse("remainder is " + std::to_string(static_cast<int>(options.remainder)) +
-           "; expected drop, pad or keep");
-  }
-  const auto size = static_cast<std::size_t>(options.size);
-  if (options.batch == 0 || options.batch > std::numeric_limits<std::uint32_t>::max()) {
-    refuse("a batch of " + std::to_string(options.batch) +
-           " samples; expected at least 1 and fewer than 2^32");
-  }
-  if (options.remainder == Remainder::drop && samples < options.batch * size) {
-    refuse(std::to_string(samples) + " samples are too few for a batch of " +
-           std::to_string(options.batch) + " on each of " + std::to_string(options.size) +
-           " ranks, so that an epoch would have no step; take a smaller batch, or "
-           "Remainder::pad or keep");
-  }
-}
-
 }  // namespace
 
 DistributedSampler::DistributedSampler(std::size_t samples,
                                        const DistributedSamplerOptions& options)
     : samples_(samples), options_(options) {
-  check(samples, options);
+  if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
+    refuse_argument("DistributedSampler: rank ", options.rank, " of ", options.size,
+                    "; expected a rank from 0 to size - 1");
+  }
+  if (samples > kMost) {
+    refuse_argument("DistributedSampler: ", samples, " samples; expected fewer than 2^32");
+  }
+  if (options.remainder > Remainder::keep) {
+    refuse_argument("DistributedSampler: remainder is ", static_cast<int>(options.remainder),
+                    "; expected drop, pad or keep");
+  }
+  if (options.batch == 0 || options.batch > kMost) {
+    refuse_argument("DistributedSampler: a batch of ", options.batch,
+                    " samples; expected at least 1 and fewer than 2^32");
+  }
+  if (options.remainder == Remainder::drop && samples < width()) {
+    refuse_argument("DistributedSampler: ", samples, " samples are too few for a batch of ",
+                    options.batch, " on each of ", options.size,
+                    " ranks; take a smaller batch, or Remainder::pad or keep");
+  }
   draw_order();
 }
 
@@ -90,14 +84,8 @@ std::size_t DistributedSampler::width() const noexcept {
 std::size_t DistributedSampler::end() const noexcept {
   const std::size_t left = samples_ - begin_;
   const auto size = static_cast<std::size_t>(options_.size);
-  switch (options_.remainder) {
-    case Remainder::drop:
-      return begin_ + left / width() * width();
-    case Remainder::pad:
-      return begin_ + (left + size - 1) / size * size;
-    case Remainder::keep:
-      break;
-  }
+  if (options_.remainder == Remainder::drop) return begin_ + left / width() * width();
+  if (options_.remainder == Remainder::pad) return begin_ + (left + size - 1) / size * size;
   return samples_;
 }
 
@@ -117,8 +105,8 @@ std::size_t DistributedSampler::local_samples() const noexcept {
 
 void DistributedSampler::check_step(std::size_t step, std::size_t limit) const {
   if (step < limit) return;
-  refuse("step " + std::to_string(step) + " of an epoch that has " + std::to_string(steps()) +
-         " steps for this rank and batch");
+  refuse_argument("DistributedSampler: step ", step, " of an epoch that has ", steps(),
+                  " steps for this rank and batch");
 }
 
 /// This rank's samples of the places begin .. end-1, the first of which is rank 0's.
@@ -160,32 +148,80 @@ SamplerPosition DistributedSampler::position(std::size_t steps_done) const {
 
 void DistributedSampler::restore(const SamplerPosition& position) {
   if (position.samples != samples_) {
-    refuse("a position in a data set of " + std::to_string(position.samples) +
-           " samples does not fit this one of " + std::to_string(samples_) +
-           "; resume with the data set that the position was saved with");
+    refuse_argument("DistributedSampler: a position in a data set of ", position.samples,
+                    " samples does not fit this one of ", samples_,
+                    "; resume with the data set that the position was saved with");
   }
   if (position.shuffle != options_.shuffle ||
       (position.shuffle && position.seed != options_.seed)) {
     const auto order = [](bool shuffle, std::uint64_t seed) {
-      return shuffle ? "shuffled by seed " + std::to_string(seed) : std::string("not shuffled");
+      return shuffle ? c10::str("shuffled by seed ", seed) : std::string("not shuffled");
     };
-    refuse("the position is in an order " + order(position.shuffle, position.seed) +
-           ", but this sampler's is " + order(options_.shuffle, options_.seed) +
-           "; resume with the options that the position was saved with");
+    refuse_argument("DistributedSampler: the position is in an order ",
+                    order(position.shuffle, position.seed), ", but this sampler's is ",
+                    order(options_.shuffle, options_.seed),
+                    "; resume with the options that the position was saved with");
   }
   if (position.consumed > samples_) {
-    refuse("a position behind " + std::to_string(position.consumed) + " of " +
-           std::to_string(samples_) + " samples; it was not made by position()");
+    refuse_argument("DistributedSampler: a position behind ", position.consumed, " of ", samples_,
+                    " samples; it was not made by position()");
   }
   set_epoch(position.epoch);
   begin_ = static_cast<std::size_t>(position.consumed);
 }
 
 double DistributedSampler::fractional_epoch(std::size_t step) const {
-  const SamplerPosition reached = position(step);
+  const auto consumed = static_cast<double>(position(step).consumed);
   return static_cast<double>(epoch_) +
-         (samples_ == 0 ? 0.0
-                        : static_cast<double>(reached.consumed) / static_cast<double>(samples_));
+         (samples_ == 0 ? 0.0 : consumed / static_cast<double>(samples_));
+}
+
+void DataLoaderSampler::reset(torch::optional<std::size_t> new_size) {
+  if (new_size.has_value() && *new_size != sampler_->samples()) {
+    refuse_argument("DataLoaderSampler: the data set has ", *new_size,
+                    " samples, its DistributedSampler ", sampler_->samples(),
+                    "; make a sampler of the data set's size");
+  }
+  step_ = 0;
+}
+
+torch::optional<std::vector<std::size_t>> DataLoaderSampler::next(std::size_t batch_size) {
+  if (batch_size != sampler_->options().batch) {
+    refuse_argument("DataLoaderSampler: the loader's batches are of ", batch_size,
+                    " samples, its DistributedSampler's of ", sampler_->options().batch,
+                    "; give both the same size");
+  }
+  if (step_ == sampler_->steps()) return torch::nullopt;
+  std::vector<std::size_t> batch = sampler_->batch(step_);
+  ++step_;
+  if (batch.empty()) return torch::nullopt;
+  return batch;
+}
+
+void DataLoaderSampler::save(torch::serialize::OutputArchive& archive) const {
+  const auto write = [&](const char* name, std::uint64_t value) {
+    archive.write(name, torch::tensor(static_cast<std::int64_t>(value)));
+  };
+  const SamplerPosition position = sampler_->position(step_);
+  write("epoch", position.epoch);
+  write("consumed", position.consumed);
+  write("samples", position.samples);
+  write("seed", position.seed);
+  write("shuffle", position.shuffle ? 1 : 0);
+}
+
+void DataLoaderSampler::load(torch::serialize::InputArchive& archive) {
+  const auto read = [&](const char* name) {
+    torch::Tensor value;
+    archive.read(name, value);
+    return static_cast<std::uint64_t>(value.item<std::int64_t>());
+  };
+  sampler_->restore({.epoch = read("epoch"),
+                     .consumed = read("consumed"),
+                     .samples = read("samples"),
+                     .seed = read("seed"),
+                     .shuffle = read("shuffle") != 0});
+  step_ = 0;
 }
 
 }  // namespace hora

@@ -1,21 +1,18 @@
-/// Averages of what is measured in training, of one rank or of all; no LibTorch needed.
+/// Averages of what is measured in training, of one rank or of all, and counts of right samples.
 ///
 ///     hora::AverageMeter losses("Loss", {.precision = 4, .scientific = true});
 ///     hora::AverageMeter top1("Acc@1", {.width = 6, .precision = 2});
 ///     losses.update(loss.item<double>(), count);
-///     top1.update(percent, count);
+///     const torch::Tensor correct = hora::topk_correct(output, target, {1, 5}).cpu();
+///     top1.update(100.0 * correct[0].item<double>() / count, count);
 ///     std::cout << losses.text() << '\t' << top1.text();   // Loss 1.2345e+00 (1.3456e+00)  ...
 ///     const auto all = hora::meters_of_all_ranks(world, {losses, top1});   // one allreduce
 ///     std::cout << all[1].average();
 #pragma once
 
-#include <hora/context.h>
-#include <hora/export.h>
-#include <hora/types.h>
+#include <hora/torch/collectives.h>
 
-#include <cstdint>
 #include <string>
-#include <vector>
 
 namespace HORA_EXPORT hora {
 
@@ -67,5 +64,12 @@ std::vector<AverageMeter> meters_of_all_ranks(const Context& context,
                                               const std::vector<AverageMeter>& meters,
                                               const std::string& name = "hora.meters",
                                               ProcessSet set = kWorld);
+
+/// Counts, for each k of `ks`, the samples whose class is among the k largest outputs: [ks.size()]
+/// of int64 on the outputs' device, for which the host does not wait. `output`: [samples, classes],
+/// floating-point; `target`: [samples], int64. A k above the number of classes counts as that.
+/// Throws Error(invalid_argument) for other shapes or types, and a k below 1. Thread rule: any.
+torch::Tensor topk_correct(const torch::Tensor& output, const torch::Tensor& target,
+                           const std::vector<std::int64_t>& ks = {1, 5});
 
 }  // namespace hora
