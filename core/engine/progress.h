@@ -96,7 +96,6 @@ class ProcessSets {
 
   // Any thread.
   SetEngine& world() const { return *world_; }
-  NotedPhases& noted() { return noted_; }
   /// Peers may still touch memory: none is freed.
   std::atomic<bool>& aborted() { return aborted_; }
   const std::atomic<bool>& aborted() const { return aborted_; }
@@ -157,8 +156,7 @@ class ProcessSets {
   const EngineParts& parts_;
   ProgressLock progress_lock_;
   std::atomic<bool> aborted_{false};
-  NotedPhases noted_;  ///< what the program says that it is doing
-  Mutex call_lock_;    ///< one change at a time, to its end
+  Mutex call_lock_;  ///< one change at a time, to its end
 
   mutable SharedMutex sets_lock_;  ///< written with the progress lock held, too
   std::vector<std::unique_ptr<Set>> sets_ HORA_GUARDED_BY(sets_lock_);

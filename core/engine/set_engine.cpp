@@ -439,7 +439,7 @@ SetEngine::SetEngine(const SetParts& parts, const EngineParts& engine, ProcessSe
     const FlightRecorder* const flight = engine_.flight;
     const bool counts = !flight || flight->counts_arrivals();
     if (parts_.topology.node_of(engine_.rank) == 0 && counts) {
-      stragglers_.emplace(parts_, engine_, sets.noted(), id_);
+      stragglers_.emplace(parts_, engine_, id_);
     }
   }
 }

@@ -418,10 +418,8 @@ std::optional<Error> Waits::gone_rank(Duration time, bool any_waits) {
   return std::nullopt;
 }
 
-Stragglers::Stragglers(const SetParts& set, const EngineParts& engine, const NotedPhases& noted,
-                       ProcessSet id)
+Stragglers::Stragglers(const SetParts& set, const EngineParts& engine, ProcessSet id)
     : engine_(engine),
-      noted_(noted),
       ledger_(ranks_of(set.topology), set.control_block->id_capacity()),
       last_of_(static_cast<std::size_t>(set.control_block->id_capacity())),
       record_(engine.flight && id == kWorld ? engine.flight->writer() : RecordWriter()),
@@ -436,30 +434,19 @@ void Stragglers::note_names(const Decision& decision) {
 void Stragglers::count(Id id, const LastArrival& last) {
   const auto slot = static_cast<std::size_t>(slot_of(id));
   if (slot < last_of_.size()) last_of_[slot] = last;
-  const auto slow = ledger_.add(slot, last, noted_.current());
+  const auto slow = ledger_.add(slot, last);
   RecordArrivals* const watched = record_.watched_arrivals();
-  if (watched && last.at - recorded_at_ >= kRecordInterval) record(*watched, last.at);
-  if (slow) log().warn("{}", slow_rank_text(*slow, engine_.processes, noted_));
-}
-
-void Stragglers::record(RecordArrivals& memory, LastArrival::Time time) {
-  recorded_at_ = time;
-  const std::size_t count = ledger_.most_often_last(rows_);
-  std::array<PhaseName, kStepPhases> names;
-  std::array<std::string_view, kStepPhases> phases;
-  for (PhaseIndex phase = 0; phase < kStepPhases; ++phase) {
-    names[phase] = noted_.name(phase);
-    phases[phase] = names[phase].text();
+  if (watched && last.at - recorded_at_ >= kRecordInterval) {
+    recorded_at_ = last.at;
+    const std::size_t shown = ledger_.most_often_last(rows_);
+    write_arrivals(*watched, last.at, ledger_.decisions(), ledger_.steps(),
+                   std::span(rows_).first(shown));
   }
-  write_arrivals(memory, {.at = time,
-                          .decisions = ledger_.decisions(),
-                          .steps = ledger_.steps(),
-                          .phases = phases,
-                          .rows = std::span(rows_).first(count)});
+  if (slow) log().warn("{}", slow_rank_text(*slow, engine_.processes));
 }
 
 std::string Stragglers::text() const {
-  return arrivals_text(ledger_, engine_.processes, noted_);
+  return arrivals_text(ledger_, engine_.processes);
 }
 
 }  // namespace hora::internal

@@ -151,8 +151,7 @@ class Waits {
 class Stragglers {
  public:
   /// Both outlive it.
-  Stragglers(const SetParts& set, const EngineParts& engine, const NotedPhases& noted,
-             ProcessSet id);
+  Stragglers(const SetParts& set, const EngineParts& engine, ProcessSet id);
 
   /// A decision that is about to be carried out: its names have ids from here on.
   void note_names(const Decision& decision);
@@ -165,16 +164,12 @@ class Stragglers {
   std::string text() const;
 
  private:
-  void record(RecordArrivals& memory, LastArrival::Time time);
-
   const EngineParts& engine_;
-  const NotedPhases& noted_;
   ArrivalLedger ledger_;
   std::vector<LastArrival> last_of_;  ///< by slot
   RecordWriter record_;               ///< off where nothing is to be left there
   LastArrival::Time recorded_at_{};
-  // Used again by record(), which does not allocate.
-  std::vector<RankArrivals> rows_;
+  std::vector<RankArrivals> rows_;  ///< used again: count() does not allocate
 };
 
 }  // namespace hora::internal

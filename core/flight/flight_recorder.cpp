@@ -341,21 +341,19 @@ void RecordWriter::finished(RecordTicket ticket, RecordOutcome outcome,
   memory_->header.progressed_at.store(time.count(), kRelaxed);
 }
 
-void write_arrivals(RecordArrivals& memory, const ArrivalsToRecord& arrivals) noexcept {
+void write_arrivals(RecordArrivals& memory, RecordTime at, std::uint64_t decisions,
+                    std::uint64_t steps, std::span<const RankArrivals> rows) noexcept {
   const std::uint32_t sequence = memory.sequence.load(kRelaxed);
   // Acquired, so that no store below comes before it; also over what a killed process has left.
   const std::uint32_t odd = sequence | 1U;
   memory.sequence.exchange(odd, std::memory_order_acq_rel);
-  memory.at.store(arrivals.at.count(), kRelease);
-  memory.decisions.store(arrivals.decisions, kRelease);
-  memory.steps.store(arrivals.steps, kRelease);
-  for (std::size_t i = 0; i < std::min(arrivals.phases.size(), memory.phases.size()); ++i) {
-    store_text(memory.phases[i], arrivals.phases[i]);
-  }
-  const std::size_t count = std::min(arrivals.rows.size(), memory.rows.size());
+  memory.at.store(at.count(), kRelease);
+  memory.decisions.store(decisions, kRelease);
+  memory.steps.store(steps, kRelease);
+  const std::size_t count = std::min(rows.size(), memory.rows.size());
   for (std::size_t i = 0; i < count; ++i) {
     RecordArrivalsRow& row = memory.rows[i];
-    const RankArrivals& from = arrivals.rows[i];
+    const RankArrivals& from = rows[i];
     row.rank.store(from.rank, kRelease);
     row.phase.store(from.phase, kRelease);
     row.last.store(from.last, kRelease);

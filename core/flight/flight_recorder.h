@@ -135,8 +135,6 @@ struct RecordHeader {
 };
 
 inline constexpr std::size_t kRecordedArrivals = 64;
-inline constexpr std::size_t kRecordedPhases = kStepPhases;
-inline constexpr std::size_t kRecordPhaseNameBytes = sizeof(PhaseName);
 
 struct RecordArrivalsRow {
   std::atomic<std::int32_t> rank;
@@ -156,7 +154,6 @@ struct RecordArrivals {
   std::atomic<std::uint64_t> decisions;
   std::atomic<std::uint64_t> steps;
   std::atomic<std::uint32_t> count;  ///< of the rows
-  std::array<RecordText<kRecordPhaseNameBytes>, kRecordedPhases> phases;
   std::array<RecordArrivalsRow, kRecordedArrivals> rows;
 };
 
@@ -267,16 +264,10 @@ class RecordWriter {
   RecordLayout* memory_ = nullptr;
 };
 
-/// The root's ledger, for those who watch.
-struct ArrivalsToRecord {
-  RecordTime at{};
-  std::uint64_t decisions = 0;
-  std::uint64_t steps = 0;
-  std::span<const std::string_view> phases;
-  std::span<const RankArrivals> rows;
-};
-/// Writes all of it, or as much as there is place for. Stores alone. Thread rule: one thread.
-void write_arrivals(RecordArrivals& memory, const ArrivalsToRecord& arrivals) noexcept;
+/// Writes the root's ledger for those who watch, as many rows as there is place for. Stores alone.
+/// Thread rule: one thread.
+void write_arrivals(RecordArrivals& memory, RecordTime at, std::uint64_t decisions,
+                    std::uint64_t steps, std::span<const RankArrivals> rows) noexcept;
 
 /// Under horarun the memory is the guard's, which reads it after the rank's end; otherwise it is
 /// the rank's own, and the rank that fails writes it to a file itself, if it can. Thread rule:

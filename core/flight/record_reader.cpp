@@ -49,7 +49,6 @@ RecordedArrivals look_at(const RecordArrivals& memory) {
   RecordedArrivals arrivals{.at = time_of(memory.at),
                             .decisions = memory.decisions.load(kAcquire),
                             .steps = memory.steps.load(kAcquire)};
-  for (const auto& phase : memory.phases) arrivals.phases.push_back(text_of(phase));
   const std::size_t count = std::min<std::size_t>(memory.count.load(kAcquire), kRecordedArrivals);
   for (const RecordArrivalsRow& row : std::span(memory.rows).first(count)) {
     arrivals.rows.push_back({.rank = std::max(0, row.rank.load(kAcquire)),
@@ -57,7 +56,7 @@ RecordedArrivals look_at(const RecordArrivals& memory) {
                              .median = time_of(row.median),
                              .p99 = time_of(row.p99),
                              .phase = static_cast<PhaseIndex>(std::min<std::uint32_t>(
-                                 row.phase.load(kAcquire), kRecordedPhases - 1))});
+                                 row.phase.load(kAcquire), kStepPhases - 1))});
   }
   return arrivals;
 }
