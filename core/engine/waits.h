@@ -23,17 +23,11 @@
 
 namespace hora::internal {
 
-/// A rank of this node that others wait for, as far as this rank can see it.
-struct RankFacts {
-  ProcessIdentity process;  ///< without a pid: the rank alone is known
-  ProcessState state = ProcessState::unknown;
-  std::optional<SharedNote::Note> submitted = std::nullopt;
-  std::optional<SharedNote::Note> waits_for = std::nullopt;
-};
-
 /// "rank 3 (host b, pid 4711) is stopped (SIGSTOP), and has last submitted tensor "f", 12.0 s ago".
 /// Tells apart a rank that is stopped, gone, in its own code, and in hora. Pure.
-std::string rank_state_text(const RankFacts& facts, std::chrono::nanoseconds now);
+std::string rank_state_text(const ProcessIdentity& process, ProcessState state,
+                            const std::optional<SharedNote::Note>& submitted,
+                            const std::optional<SharedNote::Note>& waits_for, Duration now);
 
 /// "REMARK; REMARK; and 3 more ranks". Pure.
 std::string remarks_text(std::span<const std::string> remarks);
@@ -57,8 +51,6 @@ struct WaitReport {
   // In either case:
   std::vector<std::string> remarks = {};  ///< on ranks that it waits for (rank_state_text)
   bool root_is_silent = false;            ///< it has not answered a report
-  /// Where the root is silent: since the node has heard from the leader above it.
-  std::optional<Duration> unheard = std::nullopt;
 };
 
 /// A warning of a collective that is not complete after `waited`, and may be some time. Pure.

@@ -35,7 +35,7 @@ inline constexpr std::uint32_t kFailedElsewhere = 0x100;
 
 inline constexpr auto kRelaxed = std::memory_order_relaxed;
 inline constexpr std::uint64_t kRecordMagic = 0x64726f6365526148;  // "HaRecord"
-inline constexpr std::uint32_t kRecordVersion = 2;
+inline constexpr std::uint32_t kRecordVersion = 3;                 ///< of the memory
 inline constexpr std::size_t kRecordedCollectives = 1000;
 
 /// The path of the memory that the guard has made, "/proc/<guard>/fd/<n>"; unset: memory of the
@@ -128,9 +128,7 @@ struct RecordHeader {
   std::atomic<std::int64_t> cause_at;
   RecordText<kRecordCauseBytes> cause;
 
-  /// A seqlock: odd while it is written.
-  alignas(64) std::atomic<std::uint32_t> phase_sequence;
-  std::atomic<std::int64_t> phase_at;
+  alignas(64) std::atomic<std::int64_t> phase_at;
   RecordText<kRecordPhaseBytes> phase;
 };
 
@@ -230,7 +228,7 @@ class RecordWriter {
   void set_state(RecordState state) const noexcept;
   /// The first cause is kept; the state is `failed` from then on. `code`: RecordedCause::code.
   void fail(std::string_view cause, std::uint32_t code) const noexcept;
-  /// Notes what the program is doing. Concurrent calls: one wins.
+  /// Notes what the program is doing. Concurrent calls leave a mixture.
   void note_phase(std::string_view phase) const noexcept;
 
   /// Begins the entry of a collective; `peers`: ranks of its set.

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/base/process.h"
+#include "core/control_block/tensor_id.h"
 
 namespace hora::internal {
 
@@ -30,17 +31,6 @@ inline constexpr std::array<std::string_view, kStepPhases> kPhaseNames{
 
 /// The phase of a collective, by the names that hora gives (core/base/text.h). Pure.
 PhaseIndex phase_of(std::string_view collective);
-
-/// The last of some ranks to become ready for an id.
-struct LastArrival {
-  using Time = std::chrono::nanoseconds;
-  static constexpr Time kAlone = Time::max();
-
-  int rank = -1;       ///< world rank; -1: none of them has submitted it
-  Time at{};           ///< when it became ready, by the clock of the leader that reports it
-  Time late = kAlone;  ///< after the one before it; kAlone: there is none
-  bool operator==(const LastArrival&) const = default;
-};
 
 /// The last of two groups of ranks: late after the one before it in either. Pure.
 LastArrival later_of(const LastArrival& a, const LastArrival& b);

@@ -11,19 +11,6 @@ namespace {
 /// Bytes of a name in a decision, beside its text.
 constexpr std::size_t kEntryBytes = 64;
 
-/// By the clock of the leader that gets the message now.
-LastArrival arrival_of(const LastReady& last, Duration now) {
-  const bool alone = last.late == LastReady::kAlone;
-  return {last.rank, now, alone ? LastArrival::kAlone : std::chrono::microseconds(last.late)};
-}
-
-LastReady message_of(const LastArrival& last) {
-  if (last.late == LastArrival::kAlone) return {last.rank, LastReady::kAlone};
-  const auto late = std::chrono::duration_cast<std::chrono::microseconds>(last.late).count();
-  return {last.rank,
-          static_cast<std::uint32_t>(std::clamp<std::int64_t>(late, 0, LastReady::kAlone - 1))};
-}
-
 void add_value(Report& report, const Signature& signature, const std::vector<int>& ranks) {
   auto same =
       std::find_if(report.values.begin(), report.values.end(),
@@ -82,6 +69,14 @@ std::vector<Id> KnownNames::ready_ids() const {
     if (known.anyone_ready()) ids.push_back(id);
   }
   return ids;
+}
+
+std::vector<std::string> KnownNames::ready_alone(const IdUse& use) const {
+  std::vector<std::string> names;
+  for (const auto& [id, known] : known_) {
+    if (!reported(known.name) && use.ready_ranks(id).any()) names.push_back(known.name);
+  }
+  return names;
 }
 
 void KnownNames::assign(Id id, const std::string& name, Signature signature) {
@@ -256,15 +251,14 @@ bool RootDecisions::give_up_for_another(Id id, bool only_idle, KnownNames& names
 }
 
 std::optional<Id> RootDecisions::allocate_id(KnownNames& names, const IdUse& use) {
-  std::optional<Id> id = clock_.unused();
+  std::optional<Id> id = id_ring_.unused();
   // First an id that no rank is ready for; else one whose early ranks will report it again.
   for (const bool only_idle : {true, false}) {
     if (id) break;
-    id = clock_.next(use.last_run,
-                     [&](Id old) { return give_up_for_another(old, only_idle, names, use); });
-    if (id) id = IdClock::successor(*id);
+    id = id_ring_.next([&](Id old) { return give_up_for_another(old, only_idle, names, use); });
+    if (id) id = IdRing::successor(*id);
   }
-  if (id) clock_.assign(*id, use.last_run(*id));
+  if (id) id_ring_.assign(*id);
   return id;
 }
 
@@ -292,8 +286,8 @@ void RootDecisions::assign_ids(KnownNames& names, const IdUse& use, bool with_si
       next_.retired.push_back(*id);
       names.give_up(*id);
       if (is_void()) return true;
-      id = IdClock::successor(*id);
-      clock_.assign(*id, use.last_run(*id));
+      id = IdRing::successor(*id);
+      id_ring_.assign(*id);
     } else {
       if (exhausted) return false;
       id = allocate_id(names, use);
@@ -315,7 +309,6 @@ std::optional<Decision> RootDecisions::take() {
   departed_.insert(next_.departed.begin(), next_.departed.end());
   next_.finished = !next_.departed.empty() && departed_.size() == ranks_;
   if (next_.empty()) return std::nullopt;
-  next_.number = number_++;
   return std::exchange(next_, {});
 }
 
@@ -340,15 +333,10 @@ void Leader::on_mail(int local_rank, const Mail& mail, Duration now) {
     case MailKind::overdue:
       overdue_.note(mail.name, now);
       break;
-    case MailKind::elsewhere:
-      note_elsewhere({mail.name, rank, mail.process_set});
-      break;
     case MailKind::expiring:
       note_expiring({mail.name, rank, mail.expiry}, now);
       break;
     case MailKind::report: {
-      // The join has ended while the rank said so.
-      if (mail.signature.kind == OperationKind::join && !joined_.contains(rank)) break;
       ReportedName& entry = reported(mail.name);
       entry.local[local] = mail.signature;
       entry.locations[local] = mail.location;
@@ -377,7 +365,10 @@ void Leader::on_up(int child, const Up& up, Duration now) {
     KnownId* const known = names_.find(id);
     if (!known) continue;
     known->ready_below.insert(child);
-    if (i < up.last.size()) known->last = later_of(known->last, arrival_of(up.last[i], now));
+    // By this leader's clock, which gets the message now.
+    if (i < up.last.size()) {
+      known->last = later_of(known->last, {up.last[i].rank, now, up.last[i].late});
+    }
     advance_id(id);
   }
   for (const Report& report : up.reports) {
@@ -387,7 +378,6 @@ void Leader::on_up(int child, const Up& up, Duration now) {
     advance_name(report.name);
   }
   for (const Presence& presence : up.presence) note_presence(presence, now);
-  for (const Elsewhere& elsewhere : up.elsewhere) note_elsewhere(elsewhere);
   for (const Expiring& expiring : up.expiring) note_expiring(expiring, now);
   note_departed(up.departed);
 }
@@ -401,6 +391,16 @@ void Leader::on_decision(const Decision& decision) {
 
 void Leader::on_watched_arrivals() {
   for (const std::string& name : names_.reported_names(/*with_ids_only=*/true)) advance_name(name);
+}
+
+bool Leader::on_joined_arrivals() {
+  if (joined_.of_node(position_).none()) return false;
+  const std::vector<std::string> names = names_.ready_alone(use_);
+  for (const std::string& name : names) {
+    reported(name);
+    advance_name(name);
+  }
+  return !names.empty();
 }
 
 /// The name's entry, made where there is none: where the name has an id, its ready bits count from
@@ -425,14 +425,6 @@ void Leader::note_departed(const std::vector<int>& ranks) {
     root_->depart(ranks);
   } else {
     output_.up.departed.insert(output_.up.departed.end(), ranks.begin(), ranks.end());
-  }
-}
-
-void Leader::note_elsewhere(const Elsewhere& elsewhere) {
-  if (root_) {
-    overdue_.note_elsewhere(elsewhere);
-  } else {
-    output_.up.elsewhere.push_back(elsewhere);
   }
 }
 
@@ -473,7 +465,7 @@ void Leader::advance_id(Id id) {
     output_.arrivals.emplace_back(id, known.last);
   } else {
     output_.up.ready.push_back(id);
-    output_.up.last.push_back(message_of(known.last));
+    output_.up.last.push_back({known.last.rank, {}, std::max(known.last.late, Duration(0))});
     if (known.resized) output_.up.resized.push_back(id);
   }
 }

@@ -1,5 +1,5 @@
 /// A node leader's part of the negotiation: events in, messages and decisions out; the root's
-/// besides: decisions in numbered batches, the same for every rank. Pure: no clock, no transport,
+/// besides: decisions in batches, the same for every rank. Pure: no clock, no transport,
 /// no shared memory.
 #pragma once
 
@@ -38,7 +38,6 @@ class JoinedRanks {
   /// All ranks have joined: from now on none has.
   void clear() { ranks_.clear(); }
 
-  bool contains(int rank) const { return ranks_.contains(rank); }
   bool empty() const { return ranks_.empty(); }
   std::size_t size() const { return ranks_.size(); }
   /// The one that joined last of all that were added.
@@ -67,8 +66,6 @@ class JoinedRanks {
 struct IdUse {
   /// NodeControlBlock::retire.
   std::function<bool(Id, bool only_idle)> retire;
-  /// NodeControlBlock::last_run.
-  std::function<std::uint64_t(Id)> last_run;
   /// NodeControlBlock::ready_ranks.
   std::function<LocalRanks(Id)> ready_ranks;
   /// Remark on a local rank that lacks what others wait for; may be null.
@@ -147,6 +144,8 @@ class KnownNames {
   ReadyById ready_by(Id id, const IdUse& use, const TreePosition& position) const;
   /// Ids for which a node or a child is ready.
   std::vector<Id> ready_ids() const;
+  /// Names for whose ids some rank of the node is ready, and which none has reported.
+  std::vector<std::string> ready_alone(const IdUse& use) const;
   void assign(Id id, const std::string& name, Signature signature);
   /// Ranks that were ready for the id report by name once they read this, so whatever counted them
   /// as ready is void. Does nothing for an id that no name has.
@@ -174,54 +173,41 @@ class KnownNames {
   std::map<std::string, ReportedName> reports_;
 };
 
-/// Chooses the id that is given up for a new name when all are in use, by the clock, or
-/// second-chance, algorithm (F. J. Corbato, A Paging Experiment with the Multics System, 1968): a
-/// hand goes round the slots; an id that has run since the hand came by last, or since it was
-/// given, is passed over once, another is given up. The hand belongs to the root alone; others need
-/// not agree on what ran when. Pure. Thread rule: one thread at a time.
-class IdClock {
+/// Chooses the id that is given up for a new name when all are in use: round the slots, the one
+/// that was given first. Others than the root need not agree on it. Pure. Thread rule: one thread
+/// at a time.
+class IdRing {
  public:
-  explicit IdClock(int capacity) : capacity_(static_cast<std::size_t>(capacity)) {}
+  explicit IdRing(int capacity) : capacity_(static_cast<std::size_t>(capacity)) {}
 
   /// An id of a slot that was never in use, if any is left.
   std::optional<Id> unused() const {
-    if (slots_.size() == capacity_) return std::nullopt;
-    return make_id(static_cast<int>(slots_.size()), 0);
+    if (ids_.size() == capacity_) return std::nullopt;
+    return make_id(static_cast<int>(ids_.size()), 0);
   }
   /// The next id of the same slot.
   static constexpr Id successor(Id id) {
     return make_id(slot_of(id), (generation_of(id) + 1) & 0xffffu);
   }
-  /// Its slot holds this id from now on, which ran last as `last_run` says.
-  void assign(Id id, std::uint64_t last_run) {
+  /// Its slot holds this id from now on.
+  void assign(Id id) {
     const auto slot = static_cast<std::size_t>(slot_of(id));
-    if (slot == slots_.size()) slots_.emplace_back();
-    slots_[slot] = {id, last_run};
+    if (slot == ids_.size()) ids_.emplace_back();
+    ids_[slot] = id;
   }
-  /// The first id not passed over for which give_up(id) is true; nothing after two rounds.
-  /// last_run(id): a number that grows with each run.
-  template <class LastRun, class GiveUp>
-  std::optional<Id> next(LastRun&& last_run, GiveUp&& give_up) {
-    for (std::size_t step = 0; step < 2 * slots_.size(); ++step) {
-      IdSlot& slot = slots_[hand_];
-      hand_ = (hand_ + 1) % slots_.size();
-      const std::uint64_t run = last_run(slot.id);
-      if (run != slot.seen_run) {
-        slot.seen_run = run;
-      } else if (give_up(slot.id)) {
-        return slot.id;
-      }
+  /// The next id for which give_up(id) is true; nothing after one round.
+  template <class GiveUp>
+  std::optional<Id> next(GiveUp&& give_up) {
+    for (std::size_t step = 0; step < ids_.size(); ++step) {
+      const Id id = ids_[std::exchange(hand_, (hand_ + 1) % ids_.size())];
+      if (give_up(id)) return id;
     }
     return std::nullopt;
   }
 
  private:
-  struct IdSlot {
-    Id id = 0;
-    std::uint64_t seen_run = 0;  ///< when the hand came by last
-  };
   std::size_t capacity_;
-  std::vector<IdSlot> slots_;  ///< those that were ever in use
+  std::vector<Id> ids_;  ///< by slot: those that were ever in use
   std::size_t hand_ = 0;
 };
 
@@ -232,7 +218,7 @@ inline constexpr std::size_t kDecisionBytes = std::size_t{1} << 20;
 /// thread at a time.
 class RootDecisions {
  public:
-  RootDecisions(int id_capacity, std::size_t ranks) : clock_(id_capacity), ranks_(ranks) {}
+  RootDecisions(int id_capacity, std::size_t ranks) : id_ring_(id_capacity), ranks_(ranks) {}
 
   /// There is nothing to decide, not even for lack of an id.
   bool empty() const { return next_.empty() && waiting_for_id_.empty() && disagreed_.empty(); }
@@ -247,7 +233,7 @@ class RootDecisions {
   void decide(const Report& report, std::optional<Id> id);
   /// All ranks have called join, and the last of them was `last`.
   void all_joined(int last);
-  /// Ranks are to say whether they wait under these names on other process sets.
+  /// Leaders are to say which of their ranks lack these names.
   void ask(std::vector<std::string> names) { next_.asked = std::move(names); }
 
   /// Gives ids to names that have waited for them; for other names' sake ids are given up.
@@ -261,13 +247,12 @@ class RootDecisions {
   bool give_up_for_another(Id id, bool only_idle, KnownNames& names, const IdUse& use);
   void add_disagreements();
 
-  IdClock clock_;
+  IdRing id_ring_;
   std::size_t ranks_;
   std::vector<std::string> waiting_for_id_;  ///< agreed names, in order of agreement
   std::deque<Failed> disagreed_;             ///< not yet in a decision
   std::set<int> departed_;
   Decision next_;
-  std::uint64_t number_ = 0;
 };
 
 /// Actions that the leader wants, in this order.
@@ -304,6 +289,12 @@ class Leader {
   void on_decision(const Decision& decision);
   /// Looks again at the ready bits of watched ids.
   void on_watched_arrivals();
+  /// Ranks of this node have joined, and set no ready bits, and others have set some since
+  /// on_joined_arrivals(), which counts them as reports; true if there were any.
+  bool has_joined_arrivals() const {
+    return joined_.of_node(position_).any() && !names_.ready_alone(use_).empty();
+  }
+  bool on_joined_arrivals();
 
   /// Returns what is to be done now. More may be left as long as there are decisions.
   LeaderOutput take(Duration now);
@@ -321,7 +312,6 @@ class Leader {
   ReportedName& reported(const std::string& name);
   void note_joined(const std::vector<int>& ranks);
   void note_departed(const std::vector<int>& ranks);
-  void note_elsewhere(const Elsewhere& elsewhere);
   void note_presence(const Presence& presence, Duration now);
   void note_expiring(const Expiring& expiring, Duration now);
   void advance_id(Id id);

@@ -17,7 +17,6 @@
 #include "core/control_block/node_progress.h"
 #include "core/engine/interfaces.h"
 #include "core/negotiation/topology.h"
-#include "core/plan/exchange.h"
 #include "core/plan/plan.h"
 #include "ops/hierarchy/groups.h"
 

@@ -123,7 +123,7 @@ class Pipeline final : public DataPath {
   bool retire_units();
   bool is_complete(const ActiveUnit& entry) const;
   void note_begin(BoundUnit& unit) const {
-    if (unit.observer) unit.observer->started(unit);
+    if (unit.on_start) unit.on_start(unit);
   }
   bool is_on_device(const ActiveUnit& entry) const;
   void trace(const ChunkPart& part, ChunkStage stage) const;

@@ -50,11 +50,10 @@ class Events {
             std::chrono::milliseconds(input_.below(500)), input_.below(2) == 0};
   }
   Mail mail() {
-    return {.kind = static_cast<MailKind>(input_.below(6)),
+    return {.kind = static_cast<MailKind>(input_.below(5)),
             .name = name(),
             .signature = signature(),
             .location = {},
-            .process_set = kWorld,
             .expiry = expiry()};
   }
   Up up() {
@@ -71,9 +70,6 @@ class Events {
     });
     result.departed = ranks();
     result.joined = ranks();
-    result.elsewhere = many<Elsewhere>([&] {
-      return Elsewhere{name(), ranks_.front(), ProcessSet(7)};
-    });
     result.expiring = many<Expiring>([&] { return Expiring{name(), ranks_.front(), expiry()}; });
     return result;
   }
@@ -119,12 +115,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::vector<int> children = tree_children(node, topology.nodes());
   const MessageLimits limits = message_limits(topology, kCapacity, 0);
   const auto is_possible = [&](const auto& message) {
-    return problem_in(Message(message), limits).empty();
+    return decode(encode(Message(message)), &limits).has_value();
   };
   Leader leader(
       topology, node, kCapacity,
       {.retire = [&](Id, bool) { return input.below(4) != 0; },
-       .last_run = [](Id id) { return std::uint64_t{id}; },
        .ready_ranks = [&](Id) { return LocalRanks(input.below(std::size_t{1} << local.size())); }});
   Events events(input, topology);
   Duration now{};

@@ -69,7 +69,6 @@ class PartOfExchange final : public test::Part {
     request.bytes = data().size();
     request.rows = exchange_.rows[static_cast<std::size_t>(rank_)];
     request.result = result_;
-    request.result_place = result_.get();
     request.signature.kind = exchange_.kind;
     request.signature.type = DataType::uint8;
     request.signature.op = ReduceOp::sum;

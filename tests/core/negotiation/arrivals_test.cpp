@@ -232,7 +232,7 @@ TEST(ArrivalTexts, TheTableHasTheMostFrequentFirstAndARowForEachOfSeveralPhases)
   EXPECT_THAT(text, StartsWith("ranks that came last to collectives, of 5, and how late after the "
                                "one before:\n  rank 1: 60 %, median "));
   EXPECT_THAT(text, HasSubstr("\n    input and forward: 100 %, median "));
-  EXPECT_THAT(text, HasSubstr("\n    training: 50 %, median "));
+  EXPECT_THAT(text, HasSubstr("\n    training: 33 %, median "));
 }
 
 }  // namespace

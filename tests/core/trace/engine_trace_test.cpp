@@ -294,7 +294,6 @@ TEST_P(EngineTrace, AnExchangeIsNegotiatedThenQueuedThenRun) {
       request.rows = {kCount};
       const auto result = std::make_shared<HostResult>(world.memory(rank), ResultForm());
       request.result = result;
-      request.result_place = result.get();
       world.engine(rank).submit_and_wait(std::move(request));
     }
   });

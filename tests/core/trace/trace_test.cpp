@@ -104,7 +104,7 @@ json written(const TraceIdentity& identity, const std::function<void(Recording&)
 TEST(TraceFile, NamesTheProcessAndBothClocksAndEveryFact) {
   const json events = written({.rank = 2, .size = 4, .node = 1, .host = "h"}, [](auto& recording) {
     const UnitFacts facts{"allreduce", "float32", "average", 128, 2, 3};
-    recording.negotiated({"grad"}, 1'000'000'000'123ns, 1'000'000'004'690ns, {3, 1234500ns});
+    recording.negotiated({"grad"}, 1'000'000'000'123ns, 1'000'000'004'690ns, 3, 1234500ns);
     recording.planned({9}, facts, {{"grad", 100, 0ns}});
     recording.device({"GPU: upload", "upload", {9}, 64}, recording.subject({9}), 3ns, 4ns);
     recording.completed({9, kWorld}, 1000ns);
