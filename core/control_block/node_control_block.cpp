@@ -230,16 +230,6 @@ LocalRanks ReadyWords::ranks() const {
   }
 }
 
-void ReadyWords::reset() {
-  for (int index = 0; index < words(); ++index) {
-    Atomic<std::uint64_t>& cleared = word(index);
-    std::uint64_t before = cleared.load(kWakeOrder);
-    while (generation_in(before) == generation_ &&
-           !cleared.compare_exchange_weak(before, before & ~kMaskBits, kWakeOrder)) {
-    }
-  }
-}
-
 bool ReadyWords::retire(bool only_idle) {
   const std::uint32_t next = generation_ + 1;
   std::uint64_t first = memory_.first.load(kWakeOrder);

@@ -382,7 +382,7 @@ class FirstCause {
 ///  first word: generation 16 | round 15 | claimed 1 | ranks 32
 ///  others:     generation 16 | 0                 16 | ranks 32
 /// Thread rules: arrive() and the queries: any thread of any rank. end_round(): the
-/// thread whose arrival was the last. reset() and retire(): the leader's.
+/// thread whose arrival was the last. retire(): the leader's.
 class ReadyWords {
  public:
   static constexpr int kRanksPerWord = 32;
@@ -413,8 +413,6 @@ class ReadyWords {
 
   /// Those that are ready: all from the last arrival to end_round(); none where the id is stale.
   LocalRanks ranks() const;
-  /// Nobody is ready any more.
-  void reset();
   /// Gives the id up. False, and nothing is done, while its last arriver is at work; with
   /// `only_idle` also where a rank is seen to be ready for it.
   bool retire(bool only_idle);
@@ -455,7 +453,7 @@ struct LogBatch {
 /// its own view; all state lies in the memory, except the positions named as this rank's.
 ///
 /// Thread rules: arrive(), signal() and the queries: any thread of any rank. next_batch() and
-/// set_done(): the thread that holds this rank's engine lock. push_*, pop_*, reset, retire: the
+/// set_done(): the thread that holds this rank's engine lock. push_*, pop_*, retire: the
 /// leader's, likewise.
 class NodeControlBlock {
  public:
@@ -489,11 +487,6 @@ class NodeControlBlock {
   /// Those that are ready for `id`: ReadyWords::ranks.
   LocalRanks ready_ranks(Id id) const { return ready(id).ranks(); }
   Location location(Id id, int local_rank) const { return place(id, local_rank); }
-  /// The leader wants to be woken at each arrival of this id.
-  void watch(Id id, bool on) { cell(id).watched.store(on ? 1 : 0, kWakeOrder); }
-  bool watched(Id id) const { return cell(id).watched.load(kWakeOrder) != 0; }
-  /// No rank is ready for `id` any more.
-  void reset(Id id) { ready(id).reset(); }
   /// Gives the id up: ReadyWords::retire.
   bool retire(Id id, bool only_idle) { return ready(id).retire(only_idle); }
 
@@ -568,8 +561,7 @@ class NodeControlBlock {
     Atomic<std::uint32_t> joined;
   };
   struct alignas(64) IdCell {
-    Atomic<std::uint64_t> ready;  ///< the first of ReadyWords
-    Atomic<std::uint32_t> watched;
+    Atomic<std::uint64_t> ready;    ///< the first of ReadyWords
     Atomic<std::uint32_t> resized;  ///< set before `ready`
   };
   /// The sections of the memory, each 64-byte aligned.

@@ -394,8 +394,7 @@ Operations::Arrival Operations::arrive(const Operation& operation, Id id) {
   if (arrival == Arrival::complete) {
     if (single_node) control_block_.signal_others();
     control_block_.signal(single_node ? control_block_.local_rank() : 0);
-  } else if (arrival == Arrival::waiting &&
-             (control_block_.watched(id) || control_block_.any_joined())) {
+  } else if (arrival == Arrival::waiting && control_block_.any_joined()) {
     control_block_.signal(0);
   }
   return arrival;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <iterator>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -100,7 +99,6 @@ bool LeaderIo::work(Duration now) {
     any |= read_arrivals();
     any |= read_tree(now);
   }
-  if (!watched_.empty()) look_at_watched();
   any |= leader_.on_joined_arrivals();
   // A leader that waits looks often, and mostly has nothing to say.
   if (any || has_output(now)) {
@@ -112,7 +110,7 @@ bool LeaderIo::work(Duration now) {
 }
 
 bool LeaderIo::has_output(Duration now) const {
-  if (has_more_ || !watched_.empty() || !leader_.is_idle()) return true;
+  if (has_more_ || !leader_.is_idle()) return true;
   const auto due = leader_.deadline();
   return due && *due <= now;
 }
@@ -122,10 +120,7 @@ bool LeaderIo::unfinished() {
 }
 
 bool LeaderIo::has_pending_work() const {
-  return control_block_.leader_has_pending_work() || leader_.has_joined_arrivals() ||
-         std::ranges::any_of(watched_, [&](const WatchedId& watched) {
-           return control_block_.ready_ranks(watched.id) != watched.seen;
-         });
+  return control_block_.leader_has_pending_work() || leader_.has_joined_arrivals();
 }
 
 void LeaderIo::send_end(const Error& error) noexcept {
@@ -185,60 +180,29 @@ void LeaderIo::read(const TreeLink::Received& received, Duration now) {
   }
 }
 
-void LeaderIo::look_at_watched() {
-  // Before the leader looks: whoever arrives meanwhile is pending work.
-  for (WatchedId& watched : watched_) watched.seen = control_block_.ready_ranks(watched.id);
-  leader_.on_watched_arrivals();
-}
-
 bool LeaderIo::hand_out(Duration now) {
-  bool any = false;
-  // Arrivals may have come before watching began: check once more after each round.
-  for (;;) {
-    LeaderOutput output = leader_.take(now);
-    // First: a decision of the same output may end it.
-    for (const Id id : output.watch) {
-      control_block_.watch(id, true);
-      watched_.push_back({id, 0});
+  const LeaderOutput output = leader_.take(now);
+  if (!output.up.empty()) tree_->send(parent_, encode(output.up));
+  for (const Decision& decision : output.decisions) {
+    if (!children_.empty()) {
+      Decision plain = decision;
+      for (Assigned& assigned : plain.assigned) assigned.locations.clear();
+      const auto bytes = encode(plain);
+      for (const int child : children_) tree_->send(child, bytes);
     }
-    if (!output.up.empty()) tree_->send(parent_, encode(output.up));
-    for (const Decision& decision : output.decisions) {
-      if (!children_.empty()) {
-        Decision plain = decision;
-        for (Assigned& assigned : plain.assigned) assigned.locations.clear();
-        const auto bytes = encode(plain);
-        for (const int child : children_) tree_->send(child, bytes);
-      }
-      to_log(decision);
-    }
-    for (const std::string& warning : output.warnings) log().warn("{}", warning);
-    arrivals_.insert(arrivals_.end(), output.arrivals.begin(), output.arrivals.end());
-    std::ranges::move(output.expired, std::back_inserter(expired_));
-    any |= !output.up.empty() || !output.decisions.empty();
-    if (output.watch.empty()) return any;
-    look_at_watched();
+    to_log(decision);
   }
-}
-
-void LeaderIo::prepare_control_block(const Decision& decision) {
-  const auto unwatch = [&](Id id) {
-    const auto is_it = [id](const WatchedId& watched) { return watched.id == id; };
-    if (std::erase_if(watched_, is_it) > 0) control_block_.watch(id, false);
-  };
-  for (const Id id : decision.retired) {
-    unwatch(id);
-    // Its last arriver on this node may be about to append it: that takes two instructions.
-    while (!control_block_.retire(id, false)) spin_pause();
-  }
-  for (const Failed& failed : decision.failed) {
-    if (!failed.has_id) continue;
-    unwatch(failed.id);
-    control_block_.reset(failed.id);
-  }
+  for (const std::string& warning : output.warnings) log().warn("{}", warning);
+  arrivals_.insert(arrivals_.end(), output.arrivals.begin(), output.arrivals.end());
+  expired_.insert(expired_.end(), output.expired.begin(), output.expired.end());
+  return !output.up.empty() || !output.decisions.empty();
 }
 
 void LeaderIo::to_log(const Decision& decision) {
-  prepare_control_block(decision);
+  for (const Id id : decision.retired) {
+    // Its last arriver on this node may be about to append it: that takes two instructions.
+    while (!control_block_.retire(id, false)) spin_pause();
+  }
   for_log_.push_back(decision);
   flush_log();
 }

@@ -67,19 +67,11 @@ class LeaderIo {
   Presence presence_of(const std::string& name) const { return leader_.presence_of(name); }
 
  private:
-  /// An id that some ranks of the node are ready for while others report its name.
-  struct WatchedId {
-    Id id;
-    LocalRanks seen;  ///< who was ready when the leader has looked last
-  };
-
   bool read_mail(Duration now);
   bool read_arrivals();
   bool read_tree(Duration now);
-  void look_at_watched();
   bool has_output(Duration now) const;
   bool hand_out(Duration now);
-  void prepare_control_block(const Decision& decision);
   void to_log(const Decision& decision);
   void read(const TreeLink::Received& received, Duration now);
   bool flush_log();
@@ -90,7 +82,6 @@ class LeaderIo {
   NodeControlBlock& control_block_;
   TreeLink* tree_;
   Leader leader_;
-  std::vector<WatchedId> watched_;
   bool has_more_ = true;  ///< the leader may have more to hand out than it has
   std::deque<Decision> for_log_;
   const std::vector<int> local_ranks_;  ///< world ranks

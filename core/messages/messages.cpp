@@ -58,9 +58,7 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const Up& up) {
       const auto signature = encode_signature(builder, value.signature);
       values.push_back(wire::CreateReportedSignatureDirect(builder, signature, &value.ranks));
     }
-    reports.push_back(wire::CreateReportDirect(builder, report.name.c_str(), &values,
-                                               report.counted.has_value(),
-                                               report.counted.value_or(0)));
+    reports.push_back(wire::CreateReportDirect(builder, report.name.c_str(), &values));
   }
   std::vector<flatbuffers::Offset<wire::Presence>> presence;
   for (const Presence& p : up.presence) {
@@ -83,7 +81,8 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const Up& up) {
   return wire::CreateUpDirect(
              builder, &up.ready, &reports, &presence, &up.departed, &up.joined,
              up.last.empty() ? nullptr : &last_ranks, up.last.empty() ? nullptr : &last_late,
-             up.expiring.empty() ? nullptr : &expiring, up.resized.empty() ? nullptr : &up.resized)
+             up.expiring.empty() ? nullptr : &expiring, up.resized.empty() ? nullptr : &up.resized,
+             up.disputed.empty() ? nullptr : &up.disputed)
       .Union();
 }
 
@@ -103,8 +102,7 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const Decision& decision
   }
   std::vector<flatbuffers::Offset<wire::Failed>> failed;
   for (const Failed& f : decision.failed) {
-    failed.push_back(
-        wire::CreateFailedDirect(builder, f.name.c_str(), f.text.c_str(), f.id, f.has_id));
+    failed.push_back(wire::CreateFailedDirect(builder, f.name.c_str(), f.text.c_str()));
   }
   std::vector<flatbuffers::Offset<flatbuffers::String>> asked;
   for (const std::string& name : decision.asked) asked.push_back(builder.CreateString(name));
@@ -149,10 +147,10 @@ class Decoder {
               .presence = {},
               .departed = ranks(u.departed()),
               .joined = ranks(u.joined()),
-              .resized = ids(u.resized())};
+              .resized = ids(u.resized()),
+              .disputed = ids(u.disputed())};
     for (const wire::Report* r : items(u.reports())) {
-      Report report{.name = to_text(r->name()), .values = {}, .counted = std::nullopt};
-      if (r->counts_id()) report.counted = id(r->id());
+      Report report{.name = to_text(r->name()), .values = {}};
       for (const wire::ReportedSignature* v : items(r->values())) {
         report.values.push_back({signature(v->signature()), ranks(v->ranks())});
       }
@@ -223,8 +221,7 @@ class Decoder {
       result.assigned.push_back(std::move(assigned));
     }
     for (const wire::Failed* f : items(d.failed())) {
-      result.failed.push_back({to_text(f->name()), to_text(f->text()), f->has_id(),
-                               f->has_id() ? id(f->id()) : f->id()});
+      result.failed.push_back({to_text(f->name()), to_text(f->text())});
     }
     for (const flatbuffers::String* name : items(d.asked())) result.asked.push_back(to_text(name));
     return result;

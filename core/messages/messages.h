@@ -33,9 +33,6 @@ struct ReportedSignature {
 struct Report {
   std::string name;
   std::vector<ReportedSignature> values;
-  /// Set where some of the ranks have not reported by name but were ready for this id: the report
-  /// is void once the id is given up, for then they report by name.
-  std::optional<Id> counted = std::nullopt;
   bool operator==(const Report&) const = default;
 };
 
@@ -101,11 +98,14 @@ struct Up {
   /// The ids of `ready` to whose last run some rank of the subtree has brought other extents, or
   /// does not know all extents of it.
   std::vector<Id> resized = {};
+  /// Ids whose names some rank reports, as it brings another signature, or that wait for ranks that
+  /// have joined: to be given up, so that all ranks report.
+  std::vector<Id> disputed = {};
   bool operator==(const Up&) const = default;
 
   bool empty() const {
     return ready.empty() && reports.empty() && presence.empty() && departed.empty() &&
-           joined.empty() && expiring.empty();
+           joined.empty() && expiring.empty() && disputed.empty();
   }
 };
 
@@ -124,9 +124,6 @@ struct Assigned {
 struct Failed {
   std::string name;
   std::string text;
-  /// The id under which some ranks were ready, if the name had one.
-  bool has_id = false;
-  Id id = 0;
   bool operator==(const Failed&) const = default;
 };
 

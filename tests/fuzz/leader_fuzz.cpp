@@ -62,7 +62,6 @@ class Events {
     result.reports = many<Report>([&] {
       Report report{name(), {{signature(), ranks()}}};
       if (input_.below(4) == 0) report.values.push_back({signature(), ranks()});
-      if (input_.below(4) == 0) report.counted = id();
       return report;
     });
     result.presence = many<Presence>([&] {
@@ -70,13 +69,14 @@ class Events {
     });
     result.departed = ranks();
     result.joined = ranks();
+    result.disputed = ids();
     result.expiring = many<Expiring>([&] { return Expiring{name(), ranks_.front(), expiry()}; });
     return result;
   }
   Decision decision() {
     Decision result;
     result.retired = ids();
-    result.failed = many<Failed>([&] { return Failed{name(), "why", input_.below(2) == 0, id()}; });
+    result.failed = many<Failed>([&] { return Failed{name(), "why"}; });
     result.assigned = many<Assigned>([&] {
       Assigned assigned{name(), id(), {}};
       if (input_.below(2) == 0) assigned.signature = signature();

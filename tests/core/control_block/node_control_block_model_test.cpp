@@ -462,21 +462,20 @@ TEST_P(EverySleeper, IsWokenByMail) {
   EXPECT_GE(needed.failures.size(), 2u) << "of " << needed.words << " words";
 }
 
-// The leader asks to be woken, and then checks; an arriver marks itself ready, and then checks whom
-// to wake.
-TEST_P(EverySleeper, IsWokenByAnArrivalThatItWatches) {
+// A rank joins, and then checks; an arriver marks itself ready, and then checks whom to wake.
+TEST_P(EverySleeper, IsWokenByAnArrivalOnceItHasJoined) {
   const Needed needed = needed_words([] {
     auto control_blocks = std::make_shared<ControlBlocks>();
     return Program{.threads = {[=] {
                                  NodeControlBlock& own = (*control_blocks)[0];
-                                 own.watch(0, true);
+                                 own.set_joined(true);
                                  sleep_until(
                                      own, [&] { return own.ready_ranks(0).any(); }, GetParam());
                                },
                                [=] {
                                  NodeControlBlock& own = (*control_blocks)[1];
                                  own.arrive(0, {});
-                                 if (own.watched(0)) own.signal(0);
+                                 if (own.any_joined()) own.signal(0);
                                }}};
   });
   EXPECT_EQ(needed.failure, std::nullopt);

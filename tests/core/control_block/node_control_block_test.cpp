@@ -91,15 +91,6 @@ TEST_P(ReadyWordsOf, HaveAGenerationForEachId) {
   }
 }
 
-TEST_P(ReadyWordsOf, ForgetAllByAReset) {
-  for (int rank = 1; rank < size_; ++rank) words_(0).arrive(rank);
-  words_(1).reset();
-  EXPECT_EQ(words_(0).ranks().count(), static_cast<std::size_t>(size_ - 1));
-  words_(0).reset();
-  EXPECT_TRUE(words_(0).ranks().none());
-  arrive_all(0, 0);
-}
-
 // 15 bits of rounds, 16 of generations.
 TEST_P(ReadyWordsOf, RoundsAndGenerationsWrapAround) {
   if (size_ > 5) return;
