@@ -116,14 +116,6 @@ void add_heard(WaitReport& report, const Presence& presence) {
 
 }  // namespace
 
-std::string remarks_text(std::span<const std::string> remarks) {
-  constexpr std::size_t kShown = 8;
-  const std::size_t shown = std::min(remarks.size(), kShown);
-  const std::string text = fmt::format("{}", fmt::join(remarks.first(shown), "; "));
-  if (remarks.size() == shown) return text;
-  return fmt::format("{}; and {} more ranks", text, remarks.size() - shown);
-}
-
 std::string rank_state_text(const ProcessIdentity& process, ProcessState state,
                             const std::optional<SharedNote::Note>& submitted,
                             const std::optional<SharedNote::Note>& waits_for, Duration now) {

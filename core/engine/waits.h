@@ -29,9 +29,6 @@ std::string rank_state_text(const ProcessIdentity& process, ProcessState state,
                             const std::optional<SharedNote::Note>& submitted,
                             const std::optional<SharedNote::Note>& waits_for, Duration now);
 
-/// "REMARK; REMARK; and 3 more ranks". Pure.
-std::string remarks_text(std::span<const std::string> remarks);
-
 /// A collective that waits for ranks, or has run out of time, and what is known of it. Ranks are
 /// world ranks, ascending.
 struct WaitReport {

@@ -403,6 +403,7 @@ void Leader::advance_name(const std::string& name) {
   entry->merged = merged_report(name, *entry, position_);
   overdue_.settle(name);
   if (root_) {
+    if (const auto id = names_.id_of(name)) dispute(*id);
     root_->decide(name);
     return;
   }

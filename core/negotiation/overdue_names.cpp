@@ -37,7 +37,7 @@ std::string differences(const Report& report) {
 
 constexpr std::size_t kNamesShown = 3;
 constexpr std::size_t kGroupsShown = 4;
-constexpr std::size_t kRemarksShown = 4;
+constexpr std::size_t kRemarksShown = 8;
 
 /// Tensors that the same ranks wait for.
 using OverdueGroup = std::vector<const Presence*>;
@@ -114,6 +114,13 @@ std::string mismatch_text(const Report& report) {
       tensor_text(report.name), differences(report), fmt::join(shown, "; "));
 }
 
+std::string remarks_text(std::span<const std::string> remarks) {
+  const std::size_t shown = std::min(remarks.size(), kRemarksShown);
+  const std::string text = fmt::format("{}", fmt::join(remarks.first(shown), "; "));
+  if (remarks.size() == shown) return text;
+  return fmt::format("{}; and {} more ranks", text, remarks.size() - shown);
+}
+
 std::string overdue_text(ProcessSet set, std::span<const Presence> tensors,
                          std::span<const int> ranks) {
   std::string text;
@@ -126,20 +133,15 @@ std::string overdue_text(ProcessSet set, std::span<const Presence> tensors,
   }
   if (left > 0) text += fmt::format("; and {} more tensors wait for other ranks", left);
   text += ". Do all ranks call the same collectives? Is one of them slow, stopped or gone?";
-  std::map<int, std::string> remarks;
+  std::map<int, std::string> of_rank;
   for (const Presence& tensor : tensors) {
     for (std::size_t i = 0; i < tensor.remarks.size(); ++i) {
-      if (!tensor.remarks[i].empty()) remarks[tensor.missing[i]] = tensor.remarks[i];
+      if (!tensor.remarks[i].empty()) of_rank[tensor.missing[i]] = tensor.remarks[i];
     }
   }
-  std::size_t said = 0;
-  for (const auto& [rank, remark] : remarks) {
-    if (said == kRemarksShown) {
-      return text + fmt::format("; and {} more ranks", remarks.size() - said);
-    }
-    text += (said++ == 0 ? " " : "; ") + remark;
-  }
-  return text;
+  std::vector<std::string> remarks;
+  for (const auto& [rank, remark] : of_rank) remarks.push_back(remark);
+  return text + (remarks.empty() ? "" : " ") + remarks_text(remarks);
 }
 
 void OverdueNames::Heard::add(const Presence& presence) {

@@ -22,6 +22,9 @@ namespace hora::internal {
 /// values), and what to do.
 std::string mismatch_text(const Report& report);
 
+/// "REMARK; REMARK; and 3 more ranks".
+std::string remarks_text(std::span<const std::string> remarks);
+
 /// One sentence about all of them, of a set with these ranks (ascending): tensors that wait for the
 /// same ranks are named together (the first few), and what can be done is said once; after it what
 /// is known of the ranks that lack them (the first few).

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/control_block/node_control_block.h"
+#include "tests/core/control_block/shared_control_block.h"
 #include "tests/support/model/explorer.h"
 
 namespace hora::internal::test {
@@ -39,18 +39,10 @@ struct Memory {
 };
 
 /// Two ranks' views of one control block.
-struct ControlBlocks {
-  explicit ControlBlocks(const ControlBlockShape& shape = kShape) : of_rank(views(shape)) {}
-  NodeControlBlock& operator[](int rank) { return of_rank[static_cast<std::size_t>(rank)]; }
-  std::vector<NodeControlBlock> of_rank;
-
- private:
-  static std::vector<NodeControlBlock> views(const ControlBlockShape& shape) {
-    EXPECT_LE(NodeControlBlock::bytes(shape), Memory::kBytes);
-    std::byte* const memory = Memory::fresh();
-    std::vector<NodeControlBlock> views;
-    for (int rank = 0; rank < shape.local_size; ++rank) views.emplace_back(memory, shape, rank);
-    return views;
+struct ControlBlocks : SharedControlBlock {
+  explicit ControlBlocks(const ControlBlockShape& shape = kShape)
+      : SharedControlBlock(shape, Memory::fresh()) {
+    EXPECT_LE(memory().size(), Memory::kBytes);
   }
 };
 

@@ -105,13 +105,6 @@ TEST_P(ReadyWordsOf, RoundsAndGenerationsWrapAround) {
   arrive_all(0, 0);
 }
 
-TEST(LocalRanksOfANode, AreTheLowest) {
-  EXPECT_EQ(all_local_ranks(3), LocalRanks(0b111));
-  EXPECT_EQ(all_local_ranks(kMaxLocalSize).count(), static_cast<std::size_t>(kMaxLocalSize));
-  EXPECT_TRUE(all_local_ranks(200)[199]);
-  EXPECT_FALSE(all_local_ranks(200)[200]);
-}
-
 using test::SharedControlBlock;
 using Ids = std::vector<Id>;
 

@@ -50,24 +50,6 @@ TEST_P(EngineOnLayouts, MoreNamesThanIdsStillWork) {
   });
 }
 
-TEST_P(EngineOnLayouts, DepartureFailsThoseWhoStillWait) {
-  ThreadWorld world(options());
-  if (world.size() == 1) return;
-  on_all_ranks(world, [&](int rank) {
-    std::vector<float> values(8, 1.0F);
-    if (rank != 0) {
-      try {
-        world.engine(rank).submit_and_wait("never", floats(8), bytes(values));
-        ADD_FAILURE() << "rank 0 never submitted this";
-      } catch (const Error& error) {
-        EXPECT_EQ(error.code(), ErrorCode::shut_down) << error.what();
-      }
-    }
-    world.engine(rank).depart();
-    EXPECT_THROW(world.engine(rank).submit("late", floats(8), bytes(values)), Error);
-  });
-}
-
 TEST(Engine, AnOrphanedSubmissionFreesItsNameWhenItEnds) {
   ThreadWorld world({.node_sizes = {2}, .settings = {}, .engine_threads = true});
   std::vector<float> a(4, 1.0F), b(4, 1.0F);

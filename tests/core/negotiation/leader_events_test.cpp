@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/negotiation/leader.h"
-#include "tests/support/seed.h"
 
 namespace hora::internal {
 namespace {
@@ -76,33 +75,6 @@ TEST(IdRing, GivesUpTheOldestThatCanBeOrNothing) {
   EXPECT_EQ(next(), std::nullopt);
   ring.release(1);
   EXPECT_EQ(next(), make_id(1, 1));
-}
-
-/// Asks for new names of a leader of one node, and counts its checks of its ids.
-class NewNames : public testing::TestWithParam<int> {
- protected:
-  NewNames()
-      : leader_({{{0}}}, 0, GetParam(),
-                {.retire = [this](Id, bool) { return ++questions_ > 0; },
-                 .ready_ranks = [](Id) { return LocalRanks(); }}) {
-    for (int i = 0; i < GetParam(); ++i) add();
-    questions_ = 0;
-  }
-  Id add() {
-    leader_.on_mail(0, report("t" + std::to_string(names_++), 8), Duration{});
-    return leader_.take(Duration{}).decisions.at(0).assigned.at(0).id;
-  }
-
-  int names_ = 0;
-  std::size_t questions_ = 0;
-  Leader leader_;
-};
-INSTANTIATE_TEST_SUITE_P(Capacities, NewNames, testing::Values(16, 1024, 16384));
-
-TEST_P(NewNames, CostTheSameHoweverManyIdsThereAre) {
-  constexpr std::size_t kNames = 3000;
-  for (std::size_t i = 0; i < kNames; ++i) add();
-  EXPECT_EQ(questions_, kNames);
 }
 
 // Whoever brings other extents: a rank of the leader's node, or one below.
