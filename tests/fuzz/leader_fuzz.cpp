@@ -153,7 +153,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         leader.on_node_ready(events.id());
         break;
       case 6:
-        leader.on_watched_arrivals();
+        leader.on_joined_arrivals();
         break;
       default: {
         const LeaderOutput output = leader.take(now);
