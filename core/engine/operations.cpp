@@ -224,7 +224,7 @@ std::shared_ptr<Operation> Operations::enter(Request& request) {
   check_open();
   if (auto again = request.name.empty() ? nullptr : table_.enter_again(request.name)) {
     if (again->signature != request.signature) again->signature = std::move(request.signature);
-    again->result = std::move(request.result);
+    again->result = request.result;
     return again;
   }
   auto operation = std::make_shared<Operation>();
@@ -234,7 +234,7 @@ std::shared_ptr<Operation> Operations::enter(Request& request) {
           ? request.name
           : table_.unnamed(fmt::format("{}{}", kUnnamedPrefix, name_of(request.signature.kind)));
   operation->signature = std::move(request.signature);
-  operation->result = std::move(request.result);
+  operation->result = request.result;
   if (!table_.enter(operation)) {
     throw Error(
         ErrorCode::duplicate_name,
