@@ -16,7 +16,7 @@
 #include "core/base/checked.h"
 #include "core/base/text.h"
 #include "core/engine/engine.h"
-#include "core/plan/exchange.h"
+#include "core/plan/plan.h"
 
 namespace hora {
 using namespace internal;
@@ -27,19 +27,12 @@ namespace {
 constexpr std::size_t kMaxNameBytes = 1024;
 constexpr std::size_t kMaxDimensions = 64;
 
-/// The name up to its limit, without a part of a UTF-8 character at the end.
-std::string shortened(std::string_view name) {
-  std::size_t bytes = std::min(name.size(), kMaxNameBytes);
-  while (bytes > 0 && bytes < name.size() && (name[bytes] & 0xC0) == 0x80) --bytes;
-  return std::string(name.substr(0, bytes));
-}
-
 template <class... T>
 [[noreturn]] void refuse(std::string_view name, fmt::format_string<T...> why, T&&... values) {
   throw Error(
       ErrorCode::invalid_argument,
       fmt::format("{}: {}", tensor_text(name), fmt::format(why, std::forward<T>(values)...)), -1,
-      shortened(name));
+      std::string(fitting(name, kMaxNameBytes)));
 }
 
 /// Bytes of a TensorView or a ConstTensorView; errors get its name.
@@ -293,9 +286,7 @@ std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r, Pro
   }
   std::unique_ptr<ResultMemory> memory;
   if (r.signature.device == DeviceKind::cpu) {
-    auto host = std::make_unique<HostResult>(engine->running().memory(), std::move(form));
-    r.result_place = host.get();
-    memory = std::move(host);
+    memory = std::make_unique<HostResult>(engine->running().memory(), std::move(form));
   } else {
     form.device = {r.signature.device, parts.device_index};
     if (engine->running().runs_on_device(r, set)) {

@@ -11,7 +11,6 @@
 
 #include "core/engine/engine.h"
 #include "core/engine/interfaces.h"
-#include "core/plan/exchange.h"
 #include "core/plan/plan.h"
 
 namespace hora::internal {
@@ -85,7 +84,7 @@ class ResultMemory : public ExchangeResult {
 
 /// A block of this rank's windows: mapped pages, as faults would cost more than the exchange. An
 /// output in the windows takes its place; to another one the block is copied.
-class HostResult final : public ResultMemory, public ResultPlace {
+class HostResult final : public ResultMemory {
  public:
   /// `memory` outlives it.
   HostResult(NodeMemory& memory, ResultForm form);

@@ -31,8 +31,6 @@
 #define HORA_RELEASE(...) HORA_ANNOTATION(release_capability(__VA_ARGS__))
 #define HORA_RELEASE_SHARED(...) HORA_ANNOTATION(release_shared_capability(__VA_ARGS__))
 #define HORA_RELEASE_GENERIC(...) HORA_ANNOTATION(release_generic_capability(__VA_ARGS__))
-/// Marks a function that takes these locks: not called with them held.
-#define HORA_EXCLUDES(...) HORA_ANNOTATION(locks_excluded(__VA_ARGS__))
 /// Marks a function after which the lock is known to be held.
 #define HORA_ASSERT_HELD(...) HORA_ANNOTATION(assert_capability(__VA_ARGS__))
 /// Marks a function that returns this lock.

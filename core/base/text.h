@@ -3,6 +3,7 @@
 #pragma once
 
 #include <hora/export.h>
+#include <hora/types.h>
 
 #include <chrono>
 #include <cstddef>
@@ -31,6 +32,11 @@ inline constexpr std::string_view kBackwardEnd = ".backward";
 /// "the unnamed barrier in slot 1" (slot 0 was in flight), "join()"; for none "an unnamed
 /// tensor".
 HORA_EXPORT std::string tensor_text(std::string_view name);
+/// The same, with " of process set 3" after it where that is not the world.
+std::string tensor_text(std::string_view name, ProcessSet set);
+
+/// The first bytes of a text that fit, without a part of a character (UTF-8) at the end.
+std::string_view fitting(std::string_view text, std::size_t most) noexcept;
 
 /// "0-2, 5" for ascending ranks.
 std::string ranks_text(std::span<const int> ranks);

@@ -36,7 +36,7 @@ namespace hora::internal {
 /// - wake-up words, the flags of sleepers and of progress threads (WakeupFlags);
 /// - pending work: SequenceRingEntry::sequence, MailboxHead::written, ReadyWords,
 ///   RankCell::done, and RankCell::awaited, which says what is waited for (likewise
-///   IdCell::watched, and who has joined).
+///   who has joined).
 /// Words that are only polled (positions of readers, progress of units, rounds of exchanges)
 /// need no more than acquire and release. The test node_control_block_model runs sleepers and
 /// wakers in every order, and finds the lost wake-up where the work or the sleeper's flag lacks

@@ -1,7 +1,14 @@
 #include "core/control_block/node_control_block.h"
 
 #include <hora/printable.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <climits>
+#include <ctime>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -67,6 +74,67 @@ std::string read(std::span<const char> place, std::uint32_t bytes) {
 }
 
 }  // namespace
+
+#if !defined(HORA_ATOMIC_HEADER)  // the model checker has its own (tests/support/model/futex.cpp)
+
+static_assert(sizeof(std::atomic<std::uint32_t>) == 4);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
+void futex_wait(const Atomic<std::uint32_t>& word, std::uint32_t expected,
+                std::optional<std::chrono::nanoseconds> timeout) {
+  timespec relative{};
+  if (timeout) {
+    const auto nanoseconds = timeout->count() > 0 ? timeout->count() : 0;
+    relative.tv_sec = static_cast<time_t>(nanoseconds / 1'000'000'000);
+    relative.tv_nsec = static_cast<long>(nanoseconds % 1'000'000'000);
+  }
+  // Not FUTEX_PRIVATE: the word lies in memory that several processes map.
+  const long result =
+      ::syscall(SYS_futex, &word, FUTEX_WAIT, expected, timeout ? &relative : nullptr, nullptr, 0);
+  if (result == 0 || errno == EAGAIN || errno == EINTR || errno == ETIMEDOUT) return;
+  throw Error(ErrorCode::transport, "futex wait failed: " + std::generic_category().message(errno));
+}
+
+void futex_wake(const Atomic<std::uint32_t>& word) noexcept {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+#endif
+
+WakeupFlags::WakeupFlags(Cell* cells, int ranks, int own_rank) : own_cell_(cells + own_rank) {
+  for (int r = 0; r < ranks; ++r) cells_.push_back(cells + r);
+}
+
+WakeupFlags WakeupFlags::among(const std::vector<int>& members) const {
+  std::vector<Cell*> cells;
+  for (const int rank : members) cells.push_back(cells_[static_cast<std::size_t>(rank)]);
+  return {std::move(cells), own_cell_};
+}
+
+bool WakeupFlags::sleeps(int rank) const {
+  const Cell& target = *cells_[static_cast<std::size_t>(rank)];
+  const std::uint32_t caller = target.caller.load(kWakeOrder);
+  if (caller != kNoCaller) return caller == kCallerAsleep;
+  return target.engine_asleep.load(kWakeOrder) != 0;
+}
+
+void WakeupFlags::signal(int rank) const {
+  if (!sleeps(rank)) return;
+  Cell& target = *cells_[static_cast<std::size_t>(rank)];
+  auto& word =
+      target.caller.load(kWakeOrder) == kCallerAsleep ? target.caller_wake : target.engine_wake;
+  word.fetch_add(1, kWakeOrder);
+  futex_wake(word);
+}
+
+void WakeupFlags::wake_engine() const {
+  own_cell_->engine_wake.fetch_add(1, kWakeOrder);
+  futex_wake(own_cell_->engine_wake);
+}
+
+void WakeupFlags::set_caller(bool on) const {
+  own_cell_->caller.store(on ? kCallerAwake : kNoCaller, kWakeOrder);
+}
 
 bool FirstCause::publish(const Error& error) {
   std::uint32_t none = FirstCauseMemory::kNone;
@@ -162,22 +230,6 @@ LocalRanks ReadyWords::ranks() const {
   }
 }
 
-void ReadyWords::withdraw(int local_rank) {
-  clear(local_rank / ranks_per_word_, bit(local_rank, ranks_per_word_));
-}
-
-void ReadyWords::reset() {
-  for (int index = 0; index < words(); ++index) clear(index, kMaskBits);
-}
-
-void ReadyWords::clear(int index, std::uint64_t ranks) {
-  Atomic<std::uint64_t>& cleared = word(index);
-  std::uint64_t before = cleared.load(kWakeOrder);
-  while (generation_in(before) == generation_ &&
-         !cleared.compare_exchange_weak(before, before & ~ranks, kWakeOrder)) {
-  }
-}
-
 bool ReadyWords::retire(bool only_idle) {
   const std::uint32_t next = generation_ + 1;
   std::uint64_t first = memory_.first.load(kWakeOrder);
@@ -262,13 +314,12 @@ ReadyWords NodeControlBlock::ready(Id id) const {
 
 NodeControlBlock::Arrival NodeControlBlock::arrive(Id id, Location where,
                                                    std::chrono::nanoseconds time, bool resized) {
-  IdCell& target = cell(id);
   ReadyWords ready = this->ready(id);
   if (!ready.is_current()) return Arrival::stale;
   place(id, local_rank_) = where;
   sections_.ready_times[slot_of(id) * shape_.local_size + local_rank_].store(
       time.count(), std::memory_order_relaxed);
-  if (resized) target.resized.store(1, std::memory_order_relaxed);
+  if (resized) cell(id).resized.store(1, std::memory_order_relaxed);
   const Arrival arrival = ready.arrive(local_rank_);
   if (arrival != Arrival::complete) return arrival;
 
@@ -276,14 +327,13 @@ NodeControlBlock::Arrival NodeControlBlock::arrive(Id id, Location where,
   // ticket is taken before the leader may see that none is ready and give the id up.
   SequenceRing& ring = shape_.single_node ? log_ : arrivals_;
   const std::uint64_t ticket = ring.take_ticket();
-  target.last_run.store(ticket + 1, std::memory_order_relaxed);
   ready.end_round();
   ring.publish(ticket, static_cast<std::uint32_t>(LogBatch::Kind::run), id, 0, 0);
   return Arrival::complete;
 }
 
-NodeControlBlock::Last NodeControlBlock::last_arrival(Id id) const {
-  Last last;
+LastArrival NodeControlBlock::last_arrival(Id id, std::span<const int> ranks) const {
+  LastArrival last;
   std::int64_t at = 0, before = 0;
   for (int r = 0; r < shape_.local_size; ++r) {
     const std::int64_t time =
@@ -291,7 +341,7 @@ NodeControlBlock::Last NodeControlBlock::last_arrival(Id id) const {
     if (time > at) {
       before = at;
       at = time;
-      last.local_rank = r;
+      last.rank = ranks[static_cast<std::size_t>(r)];
     } else {
       before = std::max(before, time);
     }

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <hora/error.h>
+#include <hora/types.h>
 
 #include <algorithm>
 #include <array>
@@ -22,9 +23,72 @@
 #include "core/control_block/launch_ticket_lock.h"
 #include "core/control_block/node_progress.h"
 #include "core/control_block/tensor_id.h"
-#include "core/control_block/wakeup_flags.h"
 
 namespace hora::internal {
+
+/// Sleeps until woken, until `timeout` has passed, or not at all when `word` no longer holds
+/// `expected`. May wake without cause. Works across processes (std::atomic::wait does not).
+void futex_wait(const Atomic<std::uint32_t>& word, std::uint32_t expected,
+                std::optional<std::chrono::nanoseconds> timeout);
+
+/// Wakes every sleeper on `word`.
+void futex_wake(const Atomic<std::uint32_t>& word) noexcept;
+
+/// A view of wake-up words in shared memory, all zero at first. One rank has one cell, however many
+/// process sets it is in: each set's control block holds a view with its own numbering. A rank has
+/// two sleepers: its engine thread, and a thread that makes progress in its place. A sleeper
+/// announces itself before it decides whether and how long to sleep, so no wake-up is lost where
+/// work is stored and checked for as atomic.h says; what it has seen before may be outdated. Thread
+/// rule: signal and sleeps: any thread of any rank; the others: this rank's.
+class WakeupFlags {
+ public:
+  struct alignas(64) Cell {
+    Atomic<std::uint32_t> engine_wake;  ///< futex word
+    Atomic<std::uint32_t> engine_asleep;
+    Atomic<std::uint32_t> caller_wake;  ///< futex word
+    Atomic<std::uint32_t> caller;       ///< kNoCaller, ...
+  };
+  enum class Sleeper { engine, caller };
+  /// Zero: not at all; nothing: until signalled.
+  using SleepLength = std::optional<std::chrono::nanoseconds>;
+  static constexpr SleepLength kNoSleep = std::chrono::nanoseconds(0);
+
+  /// Rank r's cell is cells[r].
+  WakeupFlags(Cell* cells, int ranks, int own_rank);
+  /// The same wakeup_flags as a process set numbers them: its rank i is `members[i]` here.
+  WakeupFlags among(const std::vector<int>& members) const;
+
+  /// Wakes that rank's caller if it sleeps; its engine if it sleeps and there is no caller.
+  void signal(int rank) const;
+  bool sleeps(int rank) const;
+  /// Wakes this rank's engine thread, even while another thread makes progress.
+  void wake_engine() const;
+  /// A caller of this rank begins or ends.
+  void set_caller(bool on) const;
+  /// Sleeps until signalled, at most as long as `decide()` says, which is called after the
+  /// announcement.
+  template <class Decide>
+  void sleep(Sleeper who, Decide&& decide) const {
+    const bool is_caller = who == Sleeper::caller;
+    auto& word = is_caller ? own_cell_->caller_wake : own_cell_->engine_wake;
+    auto& state = is_caller ? own_cell_->caller : own_cell_->engine_asleep;
+    const std::uint32_t before = word.load(kWakeOrder);
+    state.store(is_caller ? kCallerAsleep : 1, kWakeOrder);
+    const SleepLength length = decide();
+    if (length != kNoSleep) futex_wait(word, before, length);
+    state.store(is_caller ? kCallerAwake : 0, kWakeOrder);
+  }
+
+ private:
+  // Values of Cell::caller.
+  static constexpr std::uint32_t kNoCaller = 0, kCallerAwake = 1, kCallerAsleep = 2;
+
+  WakeupFlags(std::vector<Cell*> cells, Cell* own_cell)
+      : cells_(std::move(cells)), own_cell_(own_cell) {}
+
+  std::vector<Cell*> cells_;  ///< by rank
+  Cell* own_cell_;
+};
 
 /// One SequenceRingHead, then `capacity` SequenceRingEntry. A ticket (0, 1, 2, ...) is an entry's
 /// place in the order; entry t lives in cell t % capacity and is visible once `sequence == t + 1`.
@@ -179,19 +243,20 @@ class Mailbox {
   ByteRing ring_;
 };
 
-/// A short text with a time, all zero at first: a sequence lock (H.-J. Boehm, Can Seqlocks Get
-/// Along With Programming Language Memory Models?, 2012), `version` odd while it is written. No
-/// rank depends on it, so it is not of the types that the model checker explores.
+/// A tensor's name with a set and a time, all zero at first: a sequence lock (H.-J. Boehm, Can
+/// Seqlocks Get Along With Programming Language Memory Models?, 2012), `version` odd while it is
+/// written. No rank depends on it, so it is not of the types that the model checker explores.
 class SharedNote {
  public:
   static constexpr std::size_t kMostBytes = 96;
   struct Note {
     std::string text;  ///< cut to kMostBytes
     std::chrono::nanoseconds time{};
+    ProcessSet set = kWorld;
   };
 
   /// Left out where another thread writes just now.
-  void write(std::string_view text, std::chrono::nanoseconds time) {
+  void write(std::string_view text, std::chrono::nanoseconds time, ProcessSet set = kWorld) {
     std::uint32_t version = version_.load(std::memory_order_relaxed);
     if (version % 2 != 0 || !version_.compare_exchange_strong(version, version + 1)) return;
     const std::size_t bytes = std::min(text.size(), kMostBytes);
@@ -201,6 +266,7 @@ class SharedNote {
       words_[at / 8].store(word, std::memory_order_release);
     }
     time_.store(time.count(), std::memory_order_release);
+    set_.store(set.number(), std::memory_order_release);
     bytes_.store(static_cast<std::uint32_t>(bytes), std::memory_order_release);
     version_.store(version + 2, std::memory_order_release);
   }
@@ -215,6 +281,7 @@ class SharedNote {
       const std::size_t bytes =
           std::min<std::size_t>(bytes_.load(std::memory_order_acquire), kMostBytes);
       const std::chrono::nanoseconds time(time_.load(std::memory_order_acquire));
+      const ProcessSet set(set_.load(std::memory_order_acquire));
       std::array<std::uint64_t, kMostBytes / 8> words;
       for (std::size_t w = 0; w < words.size(); ++w) {
         words[w] = words_[w].load(std::memory_order_acquire);
@@ -223,7 +290,7 @@ class SharedNote {
       if (time.count() == 0) return std::nullopt;
       std::string text(bytes, '\0');
       std::memcpy(text.data(), words.data(), bytes);
-      return Note{std::move(text), time};
+      return Note{std::move(text), time, set};
     }
     return std::nullopt;
   }
@@ -231,6 +298,7 @@ class SharedNote {
  private:
   std::atomic<std::uint32_t> version_;
   std::atomic<std::uint32_t> bytes_;
+  std::atomic<std::uint32_t> set_;
   std::atomic<std::int64_t> time_;
   std::array<std::atomic<std::uint64_t>, kMostBytes / 8> words_;
 };
@@ -266,19 +334,9 @@ class StallBoard {
            next_report_.compare_exchange_strong(next, (time + interval).count());
   }
 
-  /// The leader has got a message from the leader above it.
-  void note_heard(std::chrono::nanoseconds time) {
-    heard_.store(time.count(), std::memory_order_relaxed);
-  }
-  /// When that was last; zero: never.
-  std::chrono::nanoseconds heard() const {
-    return std::chrono::nanoseconds(heard_.load(std::memory_order_relaxed));
-  }
-
  private:
   std::array<std::atomic<bool>, kMaxLocalSize> waiting_;
   std::atomic<std::int64_t> next_report_;
-  std::atomic<std::int64_t> heard_;
 };
 
 /// All zero at first. The texts are read only once `state` says that they are whole.
@@ -323,8 +381,8 @@ class FirstCause {
 /// earlier one.
 ///  first word: generation 16 | round 15 | claimed 1 | ranks 32
 ///  others:     generation 16 | 0                 16 | ranks 32
-/// Thread rules: arrive(), withdraw() and the queries: any thread of any rank. end_round(): the
-/// thread whose arrival was the last. reset() and retire(): the leader's.
+/// Thread rules: arrive() and the queries: any thread of any rank. end_round(): the
+/// thread whose arrival was the last. retire(): the leader's.
 class ReadyWords {
  public:
   static constexpr int kRanksPerWord = 32;
@@ -355,10 +413,6 @@ class ReadyWords {
 
   /// Those that are ready: all from the last arrival to end_round(); none where the id is stale.
   LocalRanks ranks() const;
-  /// This rank is no longer ready.
-  void withdraw(int local_rank);
-  /// Nobody is ready any more.
-  void reset();
   /// Gives the id up. False, and nothing is done, while its last arriver is at work; with
   /// `only_idle` also where a rank is seen to be ready for it.
   bool retire(bool only_idle);
@@ -371,7 +425,6 @@ class ReadyWords {
   std::uint64_t full_mask(int index) const;
   bool others_are_full() const;
   bool claim();
-  void clear(int index, std::uint64_t ranks);
 
   Memory memory_;
   std::uint32_t generation_;
@@ -400,7 +453,7 @@ struct LogBatch {
 /// its own view; all state lies in the memory, except the positions named as this rank's.
 ///
 /// Thread rules: arrive(), signal() and the queries: any thread of any rank. next_batch() and
-/// set_done(): the thread that holds this rank's engine lock. push_*, pop_*, reset, retire: the
+/// set_done(): the thread that holds this rank's engine lock. push_*, pop_*, retire: the
 /// leader's, likewise.
 class NodeControlBlock {
  public:
@@ -427,31 +480,17 @@ class NodeControlBlock {
   /// The leader's, of an id that it has got by pop_arrival(): whether some rank was ready for it
   /// `resized`. It may be true of another one's, too.
   bool take_resized(Id id);
-  /// Who was the last to become ready for an id. Valid while all ranks of the node are ready for it
-  /// and none can be ready again: until this rank has completed its run.
-  struct Last {
-    int local_rank = -1;  ///< -1: no rank has given a time
-    std::chrono::nanoseconds at{};
-    std::chrono::nanoseconds late = std::chrono::nanoseconds::max();  ///< after the one before it
-  };
-  Last last_arrival(Id id) const;
+  /// Who was the last to become ready for an id, of those that have given a time. `ranks`: by local
+  /// rank, what to call them. Valid while all ranks of the node are ready for it and none can be
+  /// ready again: until this rank has completed its run.
+  LastArrival last_arrival(Id id, std::span<const int> ranks) const;
   /// Those that are ready for `id`: ReadyWords::ranks.
   LocalRanks ready_ranks(Id id) const { return ready(id).ranks(); }
-  /// Grows with each completed run; 0 before the first. For the choice of the least recently used
-  /// id.
-  std::uint64_t last_run(Id id) const { return cell(id).last_run.load(std::memory_order_relaxed); }
   Location location(Id id, int local_rank) const { return place(id, local_rank); }
-  /// The leader wants to be woken at each arrival of this id.
-  void watch(Id id, bool on) { cell(id).watched.store(on ? 1 : 0, kWakeOrder); }
-  bool watched(Id id) const { return cell(id).watched.load(kWakeOrder) != 0; }
-  /// This rank is no longer ready for `id`.
-  void withdraw(Id id) { ready(id).withdraw(local_rank_); }
-  /// No rank is.
-  void reset(Id id) { ready(id).reset(); }
   /// Gives the id up: ReadyWords::retire.
   bool retire(Id id, bool only_idle) { return ready(id).retire(only_idle); }
 
-  // Ranks that have joined: they are woken at each arrival, to become ready as well.
+  // Ranks that have joined: they become ready for nothing.
   void set_joined(bool on);
   bool any_joined() const { return sections_.joined_count->load(kWakeOrder) != 0; }
   LocalRanks joined_ranks() const;
@@ -522,9 +561,7 @@ class NodeControlBlock {
     Atomic<std::uint32_t> joined;
   };
   struct alignas(64) IdCell {
-    Atomic<std::uint64_t> ready;     ///< the first of ReadyWords
-    Atomic<std::uint64_t> last_run;  ///< a number that grows with each run of any id
-    Atomic<std::uint32_t> watched;
+    Atomic<std::uint64_t> ready;    ///< the first of ReadyWords
     Atomic<std::uint32_t> resized;  ///< set before `ready`
   };
   /// The sections of the memory, each 64-byte aligned.

@@ -1,8 +1,9 @@
-/// A negotiated tensor in memory that a node's ranks share: its number and the place of its data;
-/// and ranks of a node as bits.
+/// A negotiated tensor in memory that a node's ranks share: its number, the place of its data, and
+/// who was the last to become ready for it; and ranks of a node as bits.
 #pragma once
 
 #include <bitset>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -32,6 +33,17 @@ struct Location {
 
 /// The location of a rank that has joined and contributes nothing.
 inline constexpr Location kNowhere{.window = UINT32_MAX, .reserved = 0, .offset = 0};
+
+/// The last of some ranks to become ready for an id.
+struct LastArrival {
+  using Time = std::chrono::nanoseconds;
+  static constexpr Time kAlone = Time::max();
+
+  int rank = -1;       ///< world rank; -1: none of them has submitted it
+  Time at{};           ///< when it became ready, by the clock of the leader that reports it
+  Time late = kAlone;  ///< after the one before it; kAlone: there is none
+  bool operator==(const LastArrival&) const = default;
+};
 
 /// Ranks a node can have. A larger host becomes several nodes.
 inline constexpr int kMaxLocalSize = 512;

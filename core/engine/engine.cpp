@@ -195,7 +195,6 @@ void Engine::release_on_device(std::byte* data) noexcept {
 }
 
 void Engine::note_phase(std::string_view phase) noexcept {
-  sets_.noted().note(phase);
   if (parts_.flight) parts_.flight->writer().note_phase(phase);
 }
 

@@ -111,8 +111,7 @@ class Engine {
   /// Waits for the device. Any thread without the progress lock.
   void release_on_device(std::byte* data) noexcept;
 
-  /// Notes what the program is doing from here on: in the flight record, and for the ledger of
-  /// arrivals.
+  /// Notes in the flight record what the program is doing from here on.
   void note_phase(std::string_view phase) noexcept;
   Statistics statistics() const { return sets_.statistics(); }
   /// Peers may write to the memory of collectives that have failed, at any time.

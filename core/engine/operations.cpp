@@ -104,11 +104,6 @@ std::string NameTable::unnamed(std::string_view prefix) const {
   }
 }
 
-std::shared_ptr<Operation> NameTable::waiting_for(Id id) const {
-  const auto& operation = in_flight_[static_cast<std::size_t>(slot_of(id))];
-  return operation && operation->id == id ? operation : nullptr;
-}
-
 std::shared_ptr<Operation> NameTable::take_waiting(Id id) {
   auto& operation = in_flight_[static_cast<std::size_t>(slot_of(id))];
   return operation && operation->id == id ? std::move(operation) : nullptr;
@@ -229,7 +224,7 @@ std::shared_ptr<Operation> Operations::enter(Request& request) {
   check_open();
   if (auto again = request.name.empty() ? nullptr : table_.enter_again(request.name)) {
     if (again->signature != request.signature) again->signature = std::move(request.signature);
-    again->result = std::move(request.result);
+    again->result = request.result;
     return again;
   }
   auto operation = std::make_shared<Operation>();
@@ -239,7 +234,7 @@ std::shared_ptr<Operation> Operations::enter(Request& request) {
           ? request.name
           : table_.unnamed(fmt::format("{}{}", kUnnamedPrefix, name_of(request.signature.kind)));
   operation->signature = std::move(request.signature);
-  operation->result = std::move(request.result);
+  operation->result = request.result;
   if (!table_.enter(operation)) {
     throw Error(
         ErrorCode::duplicate_name,
@@ -275,7 +270,7 @@ std::shared_ptr<Operation> Operations::submit(Request&& request, Caller caller) 
     record(*operation);
     undecided_.fetch_add(1);
     announce(operation);
-    status_.submitted.write(operation->name, operation->submitted);
+    status_.submitted.write(operation->name, operation->submitted, set_);
   } catch (...) {
     record_.finished(operation->record, RecordOutcome::failed, now());
     release(*operation);
@@ -349,8 +344,7 @@ void Operations::note_answer(const std::string& name) {
   if (const auto operation = table_.undecided(name)) operation->answered = now();
 }
 
-void Operations::report_stalls() {
-  const Duration time = now();
+void Operations::report_stalls(Duration time) {
   if (!wait_for_peers() || time.count() < next_overdue_.load()) return;
   const LockGuard table(table_lock_);
   // Reports now, too, what is overdue soon: one message then names them all.
@@ -369,13 +363,13 @@ void Operations::report_stalls() {
     operation->overdue_at = time + std::max(stall_warning_, time - operation->submitted);
     if (operation->answered >= operation->reported_overdue) operation->reported_overdue = time;
     trace_.marked(operation->name, "overdue");
-    send({.kind = MailKind::overdue, .name = operation->name, .signature = {}, .location = {}});
+    send(MailKind::overdue, operation->name);
   }
 }
 
 void Operations::announce(const std::shared_ptr<Operation>& operation) {
   const NameEntry& entry = *operation->entry;
-  if (!entry.id || entry.signature != operation->signature) {
+  if (!entry.id || entry.signature != operation->signature || control_block_.any_joined()) {
     return report(*operation);
   }
   const Id id = *entry.id;
@@ -383,8 +377,7 @@ void Operations::announce(const std::shared_ptr<Operation>& operation) {
   table_.set_waiting(id, operation);
   operation->last_extents = entry.last_extents;
   trace_.marked(operation->name, "ready");
-  const Arrival arrival = arrive(id, operation->memory.location(), operation->submitted,
-                                 operation->is_resized(memory_));
+  const Arrival arrival = arrive(*operation, id);
   if (arrival == Arrival::complete) trace_.marked(operation->name, "last of the node");
   if (arrival != Arrival::stale) return;
   // Reported here, so that the decision that gives the id up does not report it again.
@@ -393,19 +386,16 @@ void Operations::announce(const std::shared_ptr<Operation>& operation) {
   report(*operation);
 }
 
-Operations::Arrival Operations::arrive(Id id, Location where, Duration time, bool resized) {
+Operations::Arrival Operations::arrive(const Operation& operation, Id id) {
   const bool single_node = memory_.single_node();
-  const Arrival arrival = control_block_.arrive(id, where, time, resized && !single_node);
+  const Arrival arrival =
+      control_block_.arrive(id, operation.memory.location(), operation.submitted,
+                            !single_node && operation.is_resized(memory_));
   if (arrival == Arrival::complete) {
     if (single_node) control_block_.signal_others();
     control_block_.signal(single_node ? control_block_.local_rank() : 0);
-  } else if (arrival == Arrival::waiting) {
-    if (control_block_.watched(id)) control_block_.signal(0);
-    if (!control_block_.any_joined()) return arrival;
-    const LocalRanks joined = control_block_.joined_ranks();
-    for (int r = 0; r < control_block_.local_size(); ++r) {
-      if (joined[static_cast<std::size_t>(r)]) control_block_.signal(r);
-    }
+  } else if (arrival == Arrival::waiting && control_block_.any_joined()) {
+    control_block_.signal(0);
   }
   return arrival;
 }
@@ -445,11 +435,11 @@ std::shared_ptr<Operation> Operations::join() {
   record(*operation);
   undecided_.fetch_add(1);
   joined_.store(true);
-  // From now on peers wake this rank when they become ready for something.
+  // From now on peers report by name, before the leader hears of it.
   control_block_.set_joined(true);
-  send({.kind = MailKind::joined, .name = {}, .signature = {}, .location = {}});
+  send(MailKind::joined);
   control_block_.signal(control_block_.local_rank());
-  status_.submitted.write(operation->name, operation->submitted);
+  status_.submitted.write(operation->name, operation->submitted, set_);
   return operation;
 }
 
@@ -463,23 +453,7 @@ std::optional<Duration> Operations::joined_since() const {
 void Operations::announce_departure() {
   undecided_.fetch_add(1);
   const LockGuard table(table_lock_);
-  send({.kind = MailKind::departed, .name = {}, .signature = {}, .location = {}});
-}
-
-bool Operations::wait_for_peers(const std::string& name) const {
-  const LockGuard table(table_lock_);
-  const auto operation = table_.undecided(name);
-  return operation && operation->announced();
-}
-
-void Operations::hint_elsewhere(const std::string& name, ProcessSet set) {
-  const LockGuard table(table_lock_);
-  const Mail mail{.kind = MailKind::elsewhere,
-                  .name = name,
-                  .signature = {},
-                  .location = {},
-                  .process_set = set};
-  if (outbox_.empty() && control_block_.push_mail(encode(mail))) control_block_.signal(0);
+  send(MailKind::departed);
 }
 
 bool Operations::flush_mail() {
@@ -495,7 +469,7 @@ bool Operations::flush_mail() {
   return any;
 }
 
-void Operations::take(const Decision& decision, std::span<const LastRank> last,
+void Operations::take(const Decision& decision, std::span<const LastArrival> last,
                       DecidedBatch& batch) {
   batch.clear();
   batch.local_size = static_cast<std::size_t>(control_block_.local_size());
@@ -506,17 +480,18 @@ void Operations::take(const Decision& decision, std::span<const LastRank> last,
         rank_);
   };
   const auto take = [&](std::shared_ptr<Operation> operation, Duration time,
-                        const LastRank& last_rank = {}) {
+                        const LastArrival& last_arrival = {}) {
     operation->decided = true;
     operation->decided_at = time;
     record_.decided(operation->record, ++decided_, time);
-    trace_.negotiated(operation->name, operation->submitted, operation->decided_at, last_rank);
+    const bool is_alone = last_arrival.late == LastArrival::kAlone;
+    trace_.negotiated(operation->name, operation->submitted, operation->decided_at,
+                      is_alone ? -1 : last_arrival.rank, last_arrival.late);
     batch.operations.push_back(std::move(operation));
   };
   const LockGuard table(table_lock_);
   const Duration time = now();
   for (const Id id : decision.retired) {
-    drop_proxy(id);
     if (const auto operation = table_.retire(id)) report(*operation);
   }
   for (const Assigned& assigned : decision.assigned) {
@@ -546,7 +521,7 @@ void Operations::take(const Decision& decision, std::span<const LastRank> last,
       batch.locations.resize(batch.locations.size() + batch.local_size, kNowhere);
     }
     operation->repeats = std::ranges::find(decision.resized, id) == decision.resized.end();
-    take(std::move(operation), time, i < last.size() ? last[i] : LastRank{});
+    take(std::move(operation), time, i < last.size() ? last[i] : LastArrival{});
   }
   if (!batch.operations.empty()) ++statistics_.batches;
   undecided_.fetch_sub(static_cast<int>(batch.operations.size()));
@@ -556,7 +531,6 @@ void Operations::fail(const Failed& failed) {
   std::shared_ptr<Operation> operation;
   {
     const LockGuard table(table_lock_);
-    if (failed.has_id) drop_proxy(failed.id);
     operation = table_.take_undecided(failed.name);
   }
   if (!operation) return;
@@ -564,28 +538,6 @@ void Operations::fail(const Failed& failed) {
   trace_.negotiated(operation->name, operation->submitted, now());
   trace_.marked(operation->name, "mismatch");
   finish(operation, Error(ErrorCode::mismatch, failed.text, -1, failed.name));
-}
-
-/// Other ranks of the node are ready for the id, and this rank is not.
-bool Operations::is_wanted(Id id) const {
-  const LocalRanks ready = control_block_.ready_ranks(id);
-  const auto own = static_cast<std::size_t>(control_block_.local_rank());
-  return ready.any() && !ready[own] && !refused_.contains(id);
-}
-
-bool Operations::submit_proxy(Id id, const std::string& name) {
-  const Signature* signature = table_.signature_of(id);
-  if (!signature) return false;
-  if (!allows_joined(signature->kind)) {
-    refused_.insert(id);
-    Mail mail{.kind = MailKind::report, .name = name, .signature = {}, .location = kNowhere};
-    mail.signature.kind = OperationKind::join;
-    send(mail);
-    return true;
-  }
-  table_.set_waiting(id, make_proxy(id, *signature));
-  if (arrive(id, kNowhere) == Arrival::stale) drop_proxy(id);
-  return true;
 }
 
 std::shared_ptr<Operation> Operations::make_proxy(Id id, const Signature& signature) {
@@ -598,49 +550,10 @@ std::shared_ptr<Operation> Operations::make_proxy(Id id, const Signature& signat
   return operation;
 }
 
-/// The id was decided otherwise, or given up.
-void Operations::drop_proxy(Id id) {
-  refused_.erase(id);
-  const auto operation = table_.waiting_for(id);
-  if (!operation || !operation->is_joined_proxy) return;
-  table_.set_waiting(id, nullptr);
-  undecided_.fetch_sub(1);
-}
-
-bool Operations::proxies_are_wanted() const {
-  if (!joined_.load()) return false;
-  const LockGuard table(table_lock_);
-  return std::ranges::any_of(table_.names_of_ids(), [this](const auto& known) {
-    table_lock_.assert_held();
-    return is_wanted(known.first);
-  });
-}
-
-bool Operations::submit_proxies() {
-  if (!proxies_are_wanted()) return false;
-  const LockGuard table(table_lock_);
-  bool any = false;
-  for (const auto& [id, name] : table_.names_of_ids()) {
-    if (!is_wanted(id)) continue;
-    // The ranks that are ready may have read of the end of the join already: then the log says so.
-    // Looked at after their bits, for each id: what was answered last may have let them go on.
-    if (control_block_.log_has_pending_work()) return true;
-    any |= submit_proxy(id, name);
-  }
-  return any;
-}
-
 void Operations::end_join(int last_joined) {
   std::shared_ptr<Operation> operation;
   {
     const LockGuard table(table_lock_);
-    for (const auto& [id, name] : table_.names_of_ids()) {
-      const auto waiting = table_.waiting_for(id);
-      if (!waiting || !waiting->is_joined_proxy) continue;
-      control_block_.withdraw(id);
-      drop_proxy(id);
-    }
-    refused_.clear();
     control_block_.set_joined(false);
     operation = table_.take_undecided(std::string(kJoinName));
   }

@@ -16,7 +16,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -78,9 +77,6 @@ struct Request {
   std::size_t bytes = 0;
   std::vector<std::int64_t> rows = {};
   std::shared_ptr<ExchangeResult> result = nullptr;
-  /// The place of `result`, which lives as long, where it will lie in this rank's windows; else
-  /// null.
-  ResultPlace* result_place = nullptr;
   /// Published to the node's ranks instead of where `data` lies.
   std::optional<Location> location = std::nullopt;
   /// See AllreduceOptions::timeout.
@@ -177,9 +173,7 @@ class NameTable {
   /// "<prefix>.<k>" with the lowest k that is not in flight.
   std::string unnamed(std::string_view prefix) const;
 
-  /// The operation that waits for `id` on this rank, or null.
-  std::shared_ptr<Operation> waiting_for(Id id) const;
-  /// Returns that operation, which waits no longer; null if none.
+  /// The operation that waits for `id` on this rank, and waits no longer; null if none.
   std::shared_ptr<Operation> take_waiting(Id id);
   void set_waiting(Id id, std::shared_ptr<Operation> operation);
   /// The operation of this name that waits for other ranks, or null.
@@ -197,7 +191,6 @@ class NameTable {
   void learn(const std::string& name, Id id, const Signature& signature);
   /// Null for an id that is not known.
   const Signature* signature_of(Id id) const;
-  const std::unordered_map<Id, std::string>& names_of_ids() const { return names_of_ids_; }
 
   std::vector<std::shared_ptr<Operation>> unfinished() const;
   /// Those that still have their names, finished or not: no call has got their errors.
@@ -242,6 +235,7 @@ class Operations {
   Operations(const Operations&) = delete;
   Operations& operator=(const Operations&) = delete;
 
+  ProcessSet set() const { return set_; }
   const SetMemory& memory() const { return memory_; }
   const Tracer& trace() const { return trace_; }
   const RecordWriter& record() const { return record_; }
@@ -275,9 +269,8 @@ class Operations {
   /// Since when this rank waits in join() for others; none where it does not.
   std::optional<Duration> joined_since() const;
   bool wait_for_peers() const { return undecided_.load() > 0; }
-  /// This rank's operation of this name waits for others.
-  bool wait_for_peers(const std::string& name) const;
-  void report_stalls();
+  /// Tells the leader what waits too long for peers.
+  void report_stalls(Duration time);
   /// timed_out() has nothing to do before; Duration::max() where it never has.
   Duration next_timeout() const { return Duration(next_timeout_.load(kWakeOrder)); }
 
@@ -299,17 +292,10 @@ class Operations {
   /// Carries out what a decision says of names and ids; what runs is not undecided any more.
   /// Throws Error(transport) where this rank has not submitted what it is to run. `last`: for
   /// the timeline, of each of the ids that run; or none. Into `batch`, whose memory is used again.
-  void take(const Decision& decision, std::span<const LastRank> last, DecidedBatch& batch);
+  void take(const Decision& decision, std::span<const LastArrival> last, DecidedBatch& batch);
   /// The ranks disagree on this name.
   void fail(const Failed& failed);
-  /// Joined, and others wait for this rank's proxies.
-  bool proxies_are_wanted() const;
-  /// Answers for them, up to an id of which the log is to be read first; true if there was any.
-  bool submit_proxies();
   void end_join(int last_joined);
-  /// A hint to the leader: this rank waits under this name on `set`. Left out where the mailbox is
-  /// full.
-  void hint_elsewhere(const std::string& name, ProcessSet set);
   void finish(const std::shared_ptr<Operation>& operation, std::optional<Error> error,
               Duration time = now());
   /// Fails what waits for other ranks, and what is submitted from now on.
@@ -329,16 +315,17 @@ class Operations {
 
   std::shared_ptr<Operation> enter(Request& request) HORA_REQUIRES(table_lock_);
   // How peers learn of operations: known ids by ready bits, everything else by mail to the node's
-  // leader; wakes the ranks that must see it.
+  // leader, and all where a rank of the node has joined, which sets no bit; wakes the ranks that
+  // must see it.
   void announce(const std::shared_ptr<Operation>& operation) HORA_REQUIRES(table_lock_);
-  Arrival arrive(Id id, Location where, Duration time = {}, bool resized = false);
+  Arrival arrive(const Operation& operation, Id id);
   void report(const Operation& operation) HORA_REQUIRES(table_lock_);
   void send(const Mail& mail) HORA_REQUIRES(table_lock_);
-  // Operations by proxy: a rank that has joined takes part in them without data.
-  bool is_wanted(Id id) const HORA_REQUIRES(table_lock_);
-  bool submit_proxy(Id id, const std::string& name) HORA_REQUIRES(table_lock_);
+  void send(MailKind kind, std::string name = {}) HORA_REQUIRES(table_lock_) {
+    send({.kind = kind, .name = std::move(name), .signature = {}, .location = {}});
+  }
+  /// By which a rank that has joined takes part in what is decided, without data.
   std::shared_ptr<Operation> make_proxy(Id id, const Signature& signature);
-  void drop_proxy(Id id) HORA_REQUIRES(table_lock_);
   void check_open() const HORA_REQUIRES(table_lock_);
   void release(Operation& operation);
 
@@ -367,9 +354,7 @@ class Operations {
   NameTable table_ HORA_GUARDED_BY(table_lock_);
   /// Mail that found the mailbox full.
   std::deque<std::vector<std::byte>> outbox_ HORA_GUARDED_BY(table_lock_);
-  std::atomic<bool> mail_waits_{false};  ///< the outbox is not empty
-  /// Ids of operations that failed, or will, because this rank has joined.
-  std::set<Id> refused_ HORA_GUARDED_BY(table_lock_);
+  std::atomic<bool> mail_waits_{false};                       ///< the outbox is not empty
   std::optional<Error> closed_ HORA_GUARDED_BY(table_lock_);  ///< why nothing more can be submitted
   /// Results of exchanges that were under way when all failed: peers may still write there, so they
   /// are not freed.

@@ -151,7 +151,7 @@ class Wait {
   Wait(const Wait&) = delete;
   Wait& operator=(const Wait&) = delete;
   void sleeps() {
-    if (!is_seen_) status_.waits_for.write(operation_.name, now());
+    if (!is_seen_) status_.waits_for.write(operation_.name, now(), operation_.owner->set());
     is_seen_ = true;
   }
 
@@ -168,10 +168,7 @@ ProcessSets::ProcessSets(const EngineParts& parts)
       progress_lock_(parts.world.control_block->wakeup_flags(),
                      parts.world.control_block->local_rank()) {
   Set& world = *sets_.emplace_back(std::make_unique<Set>());
-  for (const auto& ranks : parts_.world.topology.ranks_of_node) {
-    world.ranks.insert(world.ranks.end(), ranks.begin(), ranks.end());
-  }
-  std::sort(world.ranks.begin(), world.ranks.end());
+  world.ranks = parts_.world.topology.ranks();
   world.engine = std::make_unique<SetEngine>(parts_.world, parts_, *this, kWorld);
   world_ = world.engine.get();
   engines_.push_back(world_);
@@ -264,13 +261,6 @@ std::vector<SetEngine*> ProcessSets::engines_in(bool removed_too) const {
   return engines;
 }
 
-void ProcessSets::report_stalls() {
-  const SharedGuard lock(sets_lock_);
-  for (const auto& set : sets_) {
-    if (set->engine) set->engine->operations().report_stalls();
-  }
-}
-
 Statistics ProcessSets::statistics() const {
   Statistics sum;
   for (const SetEngine* engine : all()) {
@@ -288,14 +278,6 @@ void ProcessSets::disconnect() {
   for (const auto& set : sets_) {
     if (set->transport) set->transport->disconnect();
   }
-}
-
-std::vector<ProcessSet> ProcessSets::waits_on(const std::string& name) const {
-  std::vector<ProcessSet> sets;
-  for (const SetEngine* engine : engines_) {
-    if (engine->operations().wait_for_peers(name)) sets.push_back(engine->id());
-  }
-  return sets;
 }
 
 void ProcessSets::on_change(std::shared_ptr<Operation> operation) {
@@ -498,7 +480,7 @@ std::optional<int> Progress::failed_elsewhere() const {
 }
 
 /// Aborts the engine, as errors of transports do, where a collective has run out of time, or a
-/// rank that it waits for has ended or is stopped; logs what waits too long.
+/// rank that it waits for has ended or is stopped; reports and logs what waits too long.
 void Progress::check_timeouts(Duration time) {
   if (sets_.aborted().load()) return;
   for (SetEngine* engine : engines()) {
@@ -604,15 +586,11 @@ void Progress::stop() {
 }
 
 bool Progress::try_step() {
-  bool progress = false;
   if (!lock_.try_lock()) return false;
-  {
-    const LockGuard lock(lock_, std::adopt_lock);
-    if (stopping_.load()) return false;
-    progress = step();
-    if (!progress) check_timeouts(now());
-  }
-  sets_.report_stalls();
+  const LockGuard lock(lock_, std::adopt_lock);
+  if (stopping_.load()) return false;
+  const bool progress = step();
+  if (!progress) check_timeouts(now());
   return progress;
 }
 
@@ -630,7 +608,6 @@ void Progress::run() {
     if (progress) {
       idle_since = now();
     } else {
-      sets_.report_stalls();
       pause(idle_since);
     }
   }
@@ -745,7 +722,6 @@ void Progress::step_until_finished_or_asked(const Operation& operation, Wait& wa
         const bool leaves = operation.finished() || lock_.is_asked_for();
         return leaves ? WakeupFlags::kNoSleep : length;
       });
-      sets_.report_stalls();
       time = now();
     }
   }

@@ -18,7 +18,7 @@
 
 #include "core/base/sync.h"
 #include "core/control_block/atomic.h"
-#include "core/control_block/wakeup_flags.h"
+#include "core/control_block/node_control_block.h"
 #include "core/engine/interfaces.h"
 #include "core/engine/set_engine.h"
 
@@ -96,7 +96,6 @@ class ProcessSets {
 
   // Any thread.
   SetEngine& world() const { return *world_; }
-  NotedPhases& noted() { return noted_; }
   /// Peers may still touch memory: none is freed.
   std::atomic<bool>& aborted() { return aborted_; }
   const std::atomic<bool>& aborted() const { return aborted_; }
@@ -114,7 +113,6 @@ class ProcessSets {
   /// Those of which this rank is a member, removed ones included.
   std::vector<SetEngine*> all() const { return engines_in(true); }
   std::vector<SetEngine*> not_removed() const { return engines_in(false); }
-  void report_stalls();
   /// Summed over all sets, removed ones included.
   Statistics statistics() const;
   /// Frees communicators, when nothing makes progress any more.
@@ -129,8 +127,6 @@ class ProcessSets {
   bool changes_are_under_way() const HORA_REQUIRES(progress_lock_) { return !changes_.empty(); }
   /// This change of the process sets has been agreed on, and all ranks of this node have read it.
   void on_change(std::shared_ptr<Operation> operation) HORA_REQUIRES(progress_lock_);
-  /// The sets on which this rank waits for others under this name.
-  std::vector<ProcessSet> waits_on(const std::string& name) const HORA_REQUIRES(progress_lock_);
 
  private:
   /// A process set, whether this rank is in it or not. Its engine, once made, stays until the end,
@@ -157,8 +153,7 @@ class ProcessSets {
   const EngineParts& parts_;
   ProgressLock progress_lock_;
   std::atomic<bool> aborted_{false};
-  NotedPhases noted_;  ///< what the program says that it is doing
-  Mutex call_lock_;    ///< one change at a time, to its end
+  Mutex call_lock_;  ///< one change at a time, to its end
 
   mutable SharedMutex sets_lock_;  ///< written with the progress lock held, too
   std::vector<std::unique_ptr<Set>> sets_ HORA_GUARDED_BY(sets_lock_);

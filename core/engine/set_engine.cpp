@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <iterator>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -16,7 +15,7 @@
 #include "core/engine/tensor_memory.h"
 #include "core/flight/flight_recorder.h"
 #include "core/negotiation/overdue_names.h"
-#include "core/plan/exchange.h"
+#include "core/plan/plan.h"
 
 namespace hora::internal {
 namespace {
@@ -59,13 +58,6 @@ std::optional<Error> refusal_of(const Operation& operation) {
                   from, problem));
 }
 
-/// `ranks`: world ranks of the node.
-LastArrival last_arrival(const NodeControlBlock& node, const std::vector<int>& ranks, Id id) {
-  const NodeControlBlock::Last last = node.last_arrival(id);
-  if (last.local_rank < 0) return {};
-  return {ranks[static_cast<std::size_t>(last.local_rank)], last.at, last.late};
-}
-
 /// For a message of one cause to leave; peers that are gone take none.
 constexpr auto kSendTime = std::chrono::milliseconds(10);
 
@@ -73,7 +65,7 @@ constexpr auto kSendTime = std::chrono::milliseconds(10);
 template <class Expected>
 Expected read_as(std::span<const std::byte> bytes, const MessageLimits& limits,
                  const std::string& from) {
-  auto message = decode(bytes, limits);
+  auto message = decode(bytes, &limits);
   if (!message) refuse_message(from, message.error());
   if (const auto* const end = std::get_if<JobEnd>(&*message)) {
     throw EndedElsewhere(end->code, end->text, end->rank, end->tensor);
@@ -96,7 +88,6 @@ LeaderIo::LeaderIo(const Topology& topology, int node, int id_capacity,
       leader_(
           topology, node, id_capacity,
           {.retire = [&control_block](Id id, bool idle) { return control_block.retire(id, idle); },
-           .last_run = [&control_block](Id id) { return control_block.last_run(id); },
            .ready_ranks = [&control_block](Id id) { return control_block.ready_ranks(id); },
            .remark = std::move(remark)},
           set, warning_interval),
@@ -108,7 +99,7 @@ bool LeaderIo::work(Duration now) {
     any |= read_arrivals();
     any |= read_tree(now);
   }
-  if (!watched_.empty()) look_at_watched();
+  any |= leader_.on_joined_arrivals();
   // A leader that waits looks often, and mostly has nothing to say.
   if (any || has_output(now)) {
     has_more_ = hand_out(now);
@@ -119,7 +110,7 @@ bool LeaderIo::work(Duration now) {
 }
 
 bool LeaderIo::has_output(Duration now) const {
-  if (has_more_ || !watched_.empty() || !leader_.is_idle()) return true;
+  if (has_more_ || !leader_.is_idle()) return true;
   const auto due = leader_.deadline();
   return due && *due <= now;
 }
@@ -129,10 +120,7 @@ bool LeaderIo::unfinished() {
 }
 
 bool LeaderIo::has_pending_work() const {
-  return control_block_.leader_has_pending_work() ||
-         std::ranges::any_of(watched_, [&](const WatchedId& watched) {
-           return control_block_.ready_ranks(watched.id) != watched.seen;
-         });
+  return control_block_.leader_has_pending_work() || leader_.has_joined_arrivals();
 }
 
 void LeaderIo::send_end(const Error& error) noexcept {
@@ -163,7 +151,7 @@ bool LeaderIo::read_arrivals() {
   bool any = false;
   while (const auto id = control_block_.pop_arrival()) {
     any = true;
-    leader_.on_node_ready(*id, last_arrival(control_block_, local_ranks_, *id),
+    leader_.on_node_ready(*id, control_block_.last_arrival(*id, local_ranks_),
                           control_block_.take_resized(*id));
   }
   return any;
@@ -181,7 +169,6 @@ bool LeaderIo::read_tree(Duration now) {
 void LeaderIo::read(const TreeLink::Received& received, Duration now) {
   const std::string from = fmt::format("node {}", received.node);
   if (received.node == parent_) {
-    control_block_.stall_board().note_heard(now);
     const auto decision = read_as<Decision>(received.bytes, limits_, from);
     const std::string problem = leader_.problem_in(decision);
     if (!problem.empty()) refuse_message(from, problem);
@@ -193,60 +180,29 @@ void LeaderIo::read(const TreeLink::Received& received, Duration now) {
   }
 }
 
-void LeaderIo::look_at_watched() {
-  // Before the leader looks: whoever arrives meanwhile is pending work.
-  for (WatchedId& watched : watched_) watched.seen = control_block_.ready_ranks(watched.id);
-  leader_.on_watched_arrivals();
-}
-
 bool LeaderIo::hand_out(Duration now) {
-  bool any = false;
-  // Arrivals may have come before watching began: check once more after each round.
-  for (;;) {
-    LeaderOutput output = leader_.take(now);
-    // First: a decision of the same output may end it.
-    for (const Id id : output.watch) {
-      control_block_.watch(id, true);
-      watched_.push_back({id, 0});
+  const LeaderOutput output = leader_.take(now);
+  if (!output.up.empty()) tree_->send(parent_, encode(output.up));
+  for (const Decision& decision : output.decisions) {
+    if (!children_.empty()) {
+      Decision plain = decision;
+      for (Assigned& assigned : plain.assigned) assigned.locations.clear();
+      const auto bytes = encode(plain);
+      for (const int child : children_) tree_->send(child, bytes);
     }
-    if (!output.up.empty()) tree_->send(parent_, encode(output.up));
-    for (const Decision& decision : output.decisions) {
-      if (!children_.empty()) {
-        Decision plain = decision;
-        for (Assigned& assigned : plain.assigned) assigned.locations.clear();
-        const auto bytes = encode(plain);
-        for (const int child : children_) tree_->send(child, bytes);
-      }
-      to_log(decision);
-    }
-    for (const std::string& warning : output.warnings) log().warn("{}", warning);
-    arrivals_.insert(arrivals_.end(), output.arrivals.begin(), output.arrivals.end());
-    std::ranges::move(output.expired, std::back_inserter(expired_));
-    any |= !output.up.empty() || !output.decisions.empty();
-    if (output.watch.empty()) return any;
-    look_at_watched();
+    to_log(decision);
   }
-}
-
-void LeaderIo::prepare_control_block(const Decision& decision) {
-  const auto unwatch = [&](Id id) {
-    const auto is_it = [id](const WatchedId& watched) { return watched.id == id; };
-    if (std::erase_if(watched_, is_it) > 0) control_block_.watch(id, false);
-  };
-  for (const Id id : decision.retired) {
-    unwatch(id);
-    // Its last arriver on this node may be about to append it: that takes two instructions.
-    while (!control_block_.retire(id, false)) spin_pause();
-  }
-  for (const Failed& failed : decision.failed) {
-    if (!failed.has_id) continue;
-    unwatch(failed.id);
-    control_block_.reset(failed.id);
-  }
+  for (const std::string& warning : output.warnings) log().warn("{}", warning);
+  arrivals_.insert(arrivals_.end(), output.arrivals.begin(), output.arrivals.end());
+  expired_.insert(expired_.end(), output.expired.begin(), output.expired.end());
+  return !output.up.empty() || !output.decisions.empty();
 }
 
 void LeaderIo::to_log(const Decision& decision) {
-  prepare_control_block(decision);
+  for (const Id id : decision.retired) {
+    // Its last arriver on this node may be about to append it: that takes two instructions.
+    while (!control_block_.retire(id, false)) spin_pause();
+  }
   for_log_.push_back(decision);
   flush_log();
 }
@@ -303,7 +259,7 @@ std::size_t Batches::longest_chunk(OperationKind kind, bool on_device) const {
                                           : chunk_limit(setting, topology.nodes());
 }
 
-void Batches::started(BoundUnit& unit) {
+void Batches::note_started(BoundUnit& unit) {
   const auto& operations = started_[unit.number - started_.front().number].operations;
   auto own = static_cast<std::size_t>(memory_.local_rank);
   for (const auto& operation : operations) {
@@ -323,7 +279,7 @@ void Batches::bind(const DecidedBatch& batch,
   BoundUnit& bound = bound_;
   const Unit& unit = bound.unit;
   bound.number = number_;
-  bound.observer = this;
+  bound.on_start = [this](BoundUnit& started) { note_started(started); };
   bound.scale = unit.postscale;
   if (unit.kind == OperationKind::add_process_set) shares_device_ = true;
   bound.takes_turns = shares_device_;
@@ -439,7 +395,7 @@ SetEngine::SetEngine(const SetParts& parts, const EngineParts& engine, ProcessSe
     const FlightRecorder* const flight = engine_.flight;
     const bool counts = !flight || flight->counts_arrivals();
     if (parts_.topology.node_of(engine_.rank) == 0 && counts) {
-      stragglers_.emplace(parts_, engine_, sets.noted(), id_);
+      stragglers_.emplace(parts_, engine_, id_);
     }
   }
 }
@@ -460,7 +416,6 @@ bool SetEngine::make_progress(Duration time) {
     decided_at_ = time;
     progress = true;
   }
-  progress |= operations_.submit_proxies();
   progress |= parts_.data_path->advance();
   progress |= finish_completed();
   return progress;
@@ -474,27 +429,27 @@ const Decision& SetEngine::decision_in(LogBatch& batch) {
   }
   if (!decision_.only_runs()) decision_ = {};
   decision_.run.swap(batch.ids);
-  const std::string problem = problem_in(decision_, log_limits_);
-  if (!problem.empty()) refuse_message(kLog, problem);
+  for (const Id id : decision_.run) {
+    if (slot_of(id) < log_limits_.id_capacity) continue;
+    refuse_message(kLog, fmt::format("id {}, of slot {}", id, slot_of(id)));
+  }
   return decision_;
 }
 
 /// Who came last on the only node, where no leader sees the ids that run.
 LastArrival SetEngine::last_of_node(Id id) const {
-  return last_arrival(control_block_, parts_.topology.ranks_of_node.front(), id);
+  return control_block_.last_arrival(id, parts_.topology.ranks_of_node.front());
 }
 
 /// For the timeline: of each id that runs. Of several nodes the root alone knows.
-std::vector<LastRank> SetEngine::last_ranks(const Decision& decision) const {
-  std::vector<LastRank> ranks;
+std::vector<LastArrival> SetEngine::last_arrivals(const Decision& decision) const {
+  std::vector<LastArrival> last;
   const bool is_single_node = parts_.topology.nodes() == 1;
-  if (!trace_.on() || (!is_single_node && !stragglers_)) return ranks;
+  if (!trace_.on() || (!is_single_node && !stragglers_)) return last;
   for (const Id id : decision.run) {
-    const LastArrival last = is_single_node ? last_of_node(id) : stragglers_->last_of(id);
-    const bool is_known = last.rank >= 0 && last.late != LastArrival::kAlone;
-    ranks.push_back(is_known ? LastRank{last.rank, last.late} : LastRank{});
+    last.push_back(is_single_node ? last_of_node(id) : stragglers_->last_of(id));
   }
-  return ranks;
+  return last;
 }
 
 void SetEngine::execute(const Decision& decision) {
@@ -505,7 +460,7 @@ void SetEngine::execute(const Decision& decision) {
       if (const LastArrival last = last_of_node(id); last.rank >= 0) stragglers_->count(id, last);
     }
   }
-  operations_.take(decision, last_ranks(decision), decided_);
+  operations_.take(decision, last_arrivals(decision), decided_);
   for (const Failed& failed : decision.failed) operations_.fail(failed);
   batches_.start(decided_);
   decided_.clear();
@@ -517,19 +472,8 @@ void SetEngine::execute(const Decision& decision) {
         ranks_have(decision.departed) + " called shutdown(): no collective can complete any more",
         decision.departed.front()));
   }
-  for (const std::string& name : decision.asked) {
-    operations_.note_answer(name);
-    answer(name);
-  }
+  for (const std::string& name : decision.asked) operations_.note_answer(name);
   if (decision.finished) all_departed_.store(true);
-}
-
-/// Other ranks of this set wait for a name: if this rank waits under it on another set, one of them
-/// may have named a wrong set.
-void SetEngine::answer(const std::string& asked) {
-  if (operations_.wait_for_peers(asked)) return;
-  sets_.progress_lock().assert_held();
-  for (const ProcessSet set : sets_.waits_on(asked)) operations_.hint_elsewhere(asked, set);
 }
 
 bool SetEngine::finish_completed() {
@@ -559,6 +503,7 @@ WaitReport SetEngine::report_on(const Operation& operation) const {
 
 std::optional<Error> SetEngine::watch(Duration time) {
   constexpr Duration kPatience = std::chrono::seconds(1);
+  operations_.report_stalls(time);
   if (const auto operation = operations_.timed_out(time)) {
     trace_.marked(operation->name, "timed out");
     return timeout_error(report_on(*operation));
@@ -587,7 +532,7 @@ std::optional<Waits::Stall> SetEngine::stall(Duration time) const {
 
 bool SetEngine::has_pending_work() const {
   return control_block_.log_has_pending_work() || (leader_io_ && leader_io_->has_pending_work()) ||
-         batches_.has_completed() || operations_.proxies_are_wanted();
+         batches_.has_completed();
 }
 
 }  // namespace hora::internal

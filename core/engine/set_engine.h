@@ -67,19 +67,11 @@ class LeaderIo {
   Presence presence_of(const std::string& name) const { return leader_.presence_of(name); }
 
  private:
-  /// An id that some ranks of the node are ready for while others report its name.
-  struct WatchedId {
-    Id id;
-    LocalRanks seen;  ///< who was ready when the leader has looked last
-  };
-
   bool read_mail(Duration now);
   bool read_arrivals();
   bool read_tree(Duration now);
-  void look_at_watched();
   bool has_output(Duration now) const;
   bool hand_out(Duration now);
-  void prepare_control_block(const Decision& decision);
   void to_log(const Decision& decision);
   void read(const TreeLink::Received& received, Duration now);
   bool flush_log();
@@ -90,7 +82,6 @@ class LeaderIo {
   NodeControlBlock& control_block_;
   TreeLink* tree_;
   Leader leader_;
-  std::vector<WatchedId> watched_;
   bool has_more_ = true;  ///< the leader may have more to hand out than it has
   std::deque<Decision> for_log_;
   const std::vector<int> local_ranks_;  ///< world ranks
@@ -100,7 +91,7 @@ class LeaderIo {
 
 /// The units of one set that are under way on this rank, in the order in which every rank starts
 /// them. Thread rule: the thread that holds the engine's progress lock.
-class Batches final : private UnitObserver {
+class Batches {
  public:
   /// All outlive it.
   Batches(const SetParts& parts, const EngineParts& engine, const Operations& operations,
@@ -137,7 +128,7 @@ class Batches final : private UnitObserver {
   };
 
   std::size_t longest_chunk(OperationKind kind, bool on_device) const;
-  void started(BoundUnit& unit) override;
+  void note_started(BoundUnit& unit);
   void bind(const DecidedBatch& batch, std::span<const std::shared_ptr<Operation>> operations);
   void bind_tensor(BoundUnit& bound, const TensorMemory& memory,
                    std::span<const Location> locations, bool on_host) const;
@@ -169,7 +160,6 @@ class SetEngine {
   SetEngine(const SetEngine&) = delete;
   SetEngine& operator=(const SetEngine&) = delete;
 
-  ProcessSet id() const { return id_; }
   NodeControlBlock& control_block() const { return control_block_; }
   /// The submitting side.
   Operations& operations() { return operations_; }
@@ -180,8 +170,8 @@ class SetEngine {
   /// `time`: the present.
   bool make_progress(Duration time);
   /// The error of a collective that has run out of time by now, or of a rank that it waits for and
-  /// that has ended or is stopped for too long, if any; logs what waits too long, where this rank
-  /// is the one to do so.
+  /// that has ended or is stopped for too long, if any; reports what waits too long, and logs it
+  /// where this rank is the one to do so.
   std::optional<Error> watch(Duration time);
   /// Who came last to the set's collectives; null but on its root.
   const Stragglers* stragglers() const { return stragglers_ ? &*stragglers_ : nullptr; }
@@ -210,9 +200,8 @@ class SetEngine {
  private:
   const Decision& decision_in(LogBatch& batch);
   void execute(const Decision& decision);
-  void answer(const std::string& asked);
   LastArrival last_of_node(Id id) const;
-  std::vector<LastRank> last_ranks(const Decision& decision) const;
+  std::vector<LastArrival> last_arrivals(const Decision& decision) const;
   WaitReport report_on(const Operation& operation) const;
   std::optional<Waits::Stall> stall(Duration time) const;
   bool finish_completed();

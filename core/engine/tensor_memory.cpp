@@ -6,7 +6,7 @@
 
 #include "core/engine/operations.h"
 #include "core/negotiation/signature.h"
-#include "core/plan/exchange.h"
+#include "core/plan/plan.h"
 
 namespace hora::internal {
 namespace {
@@ -60,13 +60,13 @@ std::optional<NodeMemory::MemoryBlock> expect_result(const SetMemory& set,
                                                      const Request& request) {
   const auto ranks = static_cast<std::size_t>(set.local_size);
   const OperationKind kind = signature.kind;
-  if (!set.single_node() || ranks == 1 || !may_push(kind) || !is_even(request.rows) ||
-      !request.result_place) {
+  if (!set.single_node() || ranks == 1 || !may_push(kind) || !is_even(request.rows)) {
     return std::nullopt;
   }
   const std::size_t copies = kind == OperationKind::allgather ? ranks : 1;
   if (request.bytes == 0 || request.bytes > kLongestExpected / copies) return std::nullopt;
-  std::byte* const result = request.result_place->expect(copies * request.bytes);
+  std::byte* const result = request.result->expect(copies * request.bytes);
+  if (!result) return std::nullopt;
   return NodeMemory::MemoryBlock{result, *set.memory().find(result, request.bytes)};
 }
 

@@ -28,14 +28,6 @@ constexpr Duration kLauncherFirst = std::chrono::seconds(2);
 /// Between two looks of those who watch.
 constexpr std::chrono::nanoseconds kRecordInterval = std::chrono::milliseconds(500);
 
-std::vector<int> ranks_of(const Topology& topology) {
-  std::vector<int> all;
-  for (const auto& ranks : topology.ranks_of_node)
-    all.insert(all.end(), ranks.begin(), ranks.end());
-  std::ranges::sort(all);
-  return all;
-}
-
 /// " is stopped (SIGSTOP)", " has ended" and the like; empty where the state says nothing of the
 /// kind.
 std::string_view state_text(ProcessState state) {
@@ -77,12 +69,7 @@ std::string unknown_text(const WaitReport& report) {
   if (!report.root_is_silent) {
     return fmt::format("{}: see the warnings of rank {} (HORA_STALL_WARNING)", text, report.root);
   }
-  const std::string unheard =
-      report.unheard ? fmt::format(", and nothing has come from the nodes above for {}",
-                                   seconds_text(*report.unheard))
-                     : "";
-  return fmt::format("{}: rank {}, which would know, does not answer{}", text, report.root,
-                     unheard);
+  return fmt::format("{}: rank {}, which would know, does not answer", text, report.root);
 }
 
 std::string unfinished_text(const WaitReport& report) {
@@ -94,8 +81,7 @@ std::string unfinished_text(const WaitReport& report) {
 
 /// `waited`: how long it is not complete. Begins with the ranks that lack it.
 std::string incomplete_text(const WaitReport& report, const std::string& waited) {
-  std::string tensor = tensor_text(report.name);
-  if (report.set != kWorld) tensor += " of process set " + to_string(report.set);
+  const std::string tensor = tensor_text(report.name, report.set);
   std::string text, remarks = remarks_text(report.remarks);
   if (report.decided) {
     text = unfinished_text(report);
@@ -130,28 +116,23 @@ void add_heard(WaitReport& report, const Presence& presence) {
 
 }  // namespace
 
-std::string remarks_text(std::span<const std::string> remarks) {
-  constexpr std::size_t kShown = 8;
-  const std::size_t shown = std::min(remarks.size(), kShown);
-  const std::string text = fmt::format("{}", fmt::join(remarks.first(shown), "; "));
-  if (remarks.size() == shown) return text;
-  return fmt::format("{}; and {} more ranks", text, remarks.size() - shown);
-}
-
-std::string rank_state_text(const RankFacts& facts, std::chrono::nanoseconds now) {
-  std::string text = to_string(facts.process);
-  const std::string_view state = state_text(facts.state);
-  if (!state.empty()) {
-    text += state;
-  } else if (facts.waits_for) {
-    text += fmt::format(" waits in hora for {}, for {}", tensor_text(facts.waits_for->text),
-                        seconds_text(now - facts.waits_for->time));
+std::string rank_state_text(const ProcessIdentity& process, ProcessState state,
+                            const std::optional<SharedNote::Note>& submitted,
+                            const std::optional<SharedNote::Note>& waits_for, Duration now) {
+  std::string text = to_string(process);
+  if (const std::string_view known = state_text(state); !known.empty()) {
+    text += known;
+  } else if (waits_for) {
+    text +=
+        fmt::format(" waits in hora for {}, for {}", tensor_text(waits_for->text, waits_for->set),
+                    seconds_text(now - waits_for->time));
   } else {
-    text += own_code_text(facts.state);
+    text += own_code_text(state);
   }
-  if (!facts.submitted) return text + ", and has submitted nothing yet";
+  if (!submitted) return text + ", and has submitted nothing yet";
   return fmt::format("{}, and has last submitted {}, {} ago", text,
-                     tensor_text(facts.submitted->text), seconds_text(now - facts.submitted->time));
+                     tensor_text(submitted->text, submitted->set),
+                     seconds_text(now - submitted->time));
 }
 
 std::string stall_text(const WaitReport& report, Duration waited) {
@@ -183,18 +164,15 @@ ProcessIdentity Waits::identity_of(int rank) const {
 
 std::string Waits::state_of(int local_rank) const {
   const int rank = ranks_of_node()[static_cast<std::size_t>(local_rank)];
-  RankFacts facts{.process = identity_of(rank)};
-  facts.state = process_state(facts.process.pid);
+  const ProcessIdentity process = identity_of(rank);
   const NodeControlBlock& of_world = *engine_.world.control_block;
   const RankStatus& status = of_world.status(engine_.world.topology.local_rank_of(rank));
-  facts.submitted = status.submitted.read();
-  facts.waits_for = status.waits_for.read();
-  return rank_state_text(facts, now());
+  return rank_state_text(process, process_state(process.pid), status.submitted.read(),
+                         status.waits_for.read(), now());
 }
 
 WaitReport Waits::report_on(const Operation& operation, std::uint64_t unit,
                             const std::optional<Presence>& known) const {
-  const Duration time = now();
   WaitReport report = known_of(operation.name, operation.limit, engine_.rank);
   report.decided = operation.decided;
   if (report.decided) {
@@ -206,11 +184,7 @@ WaitReport Waits::report_on(const Operation& operation, std::uint64_t unit,
   }
   const Presence presence = known ? *known : presence_of(operation);
   note_absent(report, presence);
-  report.root_is_silent = report.rank != report.root && operation.root_is_silent(time);
-  if (report.root_is_silent) {
-    const Duration heard = parts_.control_block->stall_board().heard();
-    if (heard.count() > 0) report.unheard = time - heard;
-  }
+  report.root_is_silent = report.rank != report.root && operation.root_is_silent(now());
   std::vector<int> absent = report.missing;
   absent.insert(absent.end(), report.unknown.begin(), report.unknown.end());
   // Its leader may be what keeps the root's answer away, whether it has submitted the name or not.
@@ -251,15 +225,11 @@ void Waits::add_remarks(WaitReport& report, const std::vector<int>& ranks) const
 }
 
 void Waits::note_absent(WaitReport& report, const Presence& presence) const {
-  for (const auto& ranks : parts_.topology.ranks_of_node) {
-    for (const int rank : ranks) {
-      if (rank == report.rank || std::ranges::count(presence.ready, rank) > 0) continue;
-      const bool is_missing = std::ranges::count(presence.missing, rank) > 0;
-      (is_missing ? report.missing : report.unknown).push_back(rank);
-    }
+  for (const int rank : parts_.topology.ranks()) {
+    if (rank == report.rank || std::ranges::count(presence.ready, rank) > 0) continue;
+    const bool is_missing = std::ranges::count(presence.missing, rank) > 0;
+    (is_missing ? report.missing : report.unknown).push_back(rank);
   }
-  std::ranges::sort(report.missing);
-  std::ranges::sort(report.unknown);
 }
 
 /// By the ready bits of this node.
@@ -342,16 +312,13 @@ Duration Waits::departed_at() const {
 
 /// Known of this node from the control block, of other nodes from decisions. Ascending.
 std::vector<int> Waits::not_departed() const {
-  std::vector<int> ranks;
-  for (const std::vector<int>& of_node : parts_.topology.ranks_of_node) {
-    const bool is_own = &of_node == &ranks_of_node();
-    for (std::size_t r = 0; r < of_node.size(); ++r) {
-      const bool has_called =
-          is_own && parts_.control_block->status(static_cast<int>(r)).departed.load() != 0;
-      if (!has_called && !departed_.contains(of_node[r])) ranks.push_back(of_node[r]);
-    }
-  }
-  std::ranges::sort(ranks);
+  std::vector<int> ranks = parts_.topology.ranks();
+  std::erase_if(ranks, [this](int rank) {
+    const int local_rank = parts_.topology.local_rank_of(rank);
+    const bool has_called =
+        is_of_node(rank) && parts_.control_block->status(local_rank).departed.load() != 0;
+    return has_called || departed_.contains(rank);
+  });
   return ranks;
 }
 
@@ -418,11 +385,9 @@ std::optional<Error> Waits::gone_rank(Duration time, bool any_waits) {
   return std::nullopt;
 }
 
-Stragglers::Stragglers(const SetParts& set, const EngineParts& engine, const NotedPhases& noted,
-                       ProcessSet id)
+Stragglers::Stragglers(const SetParts& set, const EngineParts& engine, ProcessSet id)
     : engine_(engine),
-      noted_(noted),
-      ledger_(ranks_of(set.topology), set.control_block->id_capacity()),
+      ledger_(set.topology.ranks(), set.control_block->id_capacity()),
       last_of_(static_cast<std::size_t>(set.control_block->id_capacity())),
       record_(engine.flight && id == kWorld ? engine.flight->writer() : RecordWriter()),
       rows_(std::min(ledger_.ranks().size(), kRecordedArrivals)) {}
@@ -436,30 +401,19 @@ void Stragglers::note_names(const Decision& decision) {
 void Stragglers::count(Id id, const LastArrival& last) {
   const auto slot = static_cast<std::size_t>(slot_of(id));
   if (slot < last_of_.size()) last_of_[slot] = last;
-  const auto slow = ledger_.add(slot, last, noted_.current());
+  const auto slow = ledger_.add(slot, last);
   RecordArrivals* const watched = record_.watched_arrivals();
-  if (watched && last.at - recorded_at_ >= kRecordInterval) record(*watched, last.at);
-  if (slow) log().warn("{}", slow_rank_text(*slow, engine_.processes, noted_));
-}
-
-void Stragglers::record(RecordArrivals& memory, LastArrival::Time time) {
-  recorded_at_ = time;
-  const std::size_t count = ledger_.most_often_last(rows_);
-  std::array<PhaseName, kStepPhases> names;
-  std::array<std::string_view, kStepPhases> phases;
-  for (PhaseIndex phase = 0; phase < kStepPhases; ++phase) {
-    names[phase] = noted_.name(phase);
-    phases[phase] = names[phase].text();
+  if (watched && last.at - recorded_at_ >= kRecordInterval) {
+    recorded_at_ = last.at;
+    const std::size_t shown = ledger_.most_often_last(rows_);
+    write_arrivals(*watched, last.at, ledger_.decisions(), ledger_.steps(),
+                   std::span(rows_).first(shown));
   }
-  write_arrivals(memory, {.at = time,
-                          .decisions = ledger_.decisions(),
-                          .steps = ledger_.steps(),
-                          .phases = phases,
-                          .rows = std::span(rows_).first(count)});
+  if (slow) log().warn("{}", slow_rank_text(*slow, engine_.processes));
 }
 
 std::string Stragglers::text() const {
-  return arrivals_text(ledger_, engine_.processes, noted_);
+  return arrivals_text(ledger_, engine_.processes);
 }
 
 }  // namespace hora::internal

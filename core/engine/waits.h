@@ -23,20 +23,11 @@
 
 namespace hora::internal {
 
-/// A rank of this node that others wait for, as far as this rank can see it.
-struct RankFacts {
-  ProcessIdentity process;  ///< without a pid: the rank alone is known
-  ProcessState state = ProcessState::unknown;
-  std::optional<SharedNote::Note> submitted = std::nullopt;
-  std::optional<SharedNote::Note> waits_for = std::nullopt;
-};
-
 /// "rank 3 (host b, pid 4711) is stopped (SIGSTOP), and has last submitted tensor "f", 12.0 s ago".
 /// Tells apart a rank that is stopped, gone, in its own code, and in hora. Pure.
-std::string rank_state_text(const RankFacts& facts, std::chrono::nanoseconds now);
-
-/// "REMARK; REMARK; and 3 more ranks". Pure.
-std::string remarks_text(std::span<const std::string> remarks);
+std::string rank_state_text(const ProcessIdentity& process, ProcessState state,
+                            const std::optional<SharedNote::Note>& submitted,
+                            const std::optional<SharedNote::Note>& waits_for, Duration now);
 
 /// A collective that waits for ranks, or has run out of time, and what is known of it. Ranks are
 /// world ranks, ascending.
@@ -57,8 +48,6 @@ struct WaitReport {
   // In either case:
   std::vector<std::string> remarks = {};  ///< on ranks that it waits for (rank_state_text)
   bool root_is_silent = false;            ///< it has not answered a report
-  /// Where the root is silent: since the node has heard from the leader above it.
-  std::optional<Duration> unheard = std::nullopt;
 };
 
 /// A warning of a collective that is not complete after `waited`, and may be some time. Pure.
@@ -151,8 +140,7 @@ class Waits {
 class Stragglers {
  public:
   /// Both outlive it.
-  Stragglers(const SetParts& set, const EngineParts& engine, const NotedPhases& noted,
-             ProcessSet id);
+  Stragglers(const SetParts& set, const EngineParts& engine, ProcessSet id);
 
   /// A decision that is about to be carried out: its names have ids from here on.
   void note_names(const Decision& decision);
@@ -165,16 +153,12 @@ class Stragglers {
   std::string text() const;
 
  private:
-  void record(RecordArrivals& memory, LastArrival::Time time);
-
   const EngineParts& engine_;
-  const NotedPhases& noted_;
   ArrivalLedger ledger_;
   std::vector<LastArrival> last_of_;  ///< by slot
   RecordWriter record_;               ///< off where nothing is to be left there
   LastArrival::Time recorded_at_{};
-  // Used again by record(), which does not allocate.
-  std::vector<RankArrivals> rows_;
+  std::vector<RankArrivals> rows_;  ///< used again: count() does not allocate
 };
 
 }  // namespace hora::internal

@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "core/base/log.h"
+#include "core/base/text.h"
 #include "core/flight/record_reader.h"
 
 namespace hora::internal {
@@ -25,13 +26,6 @@ constexpr auto kRelease = std::memory_order_release;
 /// Why the last call of the system has failed.
 std::string system_reason() {
   return std::generic_category().message(errno);
-}
-
-/// The first bytes that fit, without a part of a character (UTF-8).
-std::string_view fitting(std::string_view text, std::size_t most) noexcept {
-  if (text.size() <= most) return text;
-  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0U) == 0x80U) --most;
-  return text.substr(0, most);
 }
 
 template <std::size_t Words>
@@ -232,7 +226,6 @@ void RecordWriter::begin() const noexcept {
   header.progressed_at.store(0, kRelaxed);
   header.blocked.store(0, kRelaxed);
   header.cause_state.store(0, kRelaxed);
-  header.phase_sequence.store(0, kRelaxed);
   header.phase_at.store(0, kRelaxed);
   store_text(header.phase, {});
   memory_->arrivals.sequence.store(0, kRelaxed);
@@ -274,15 +267,8 @@ void RecordWriter::fail(std::string_view cause, std::uint32_t code) const noexce
 
 void RecordWriter::note_phase(std::string_view phase) const noexcept {
   if (!memory_) return;
-  RecordHeader& header = memory_->header;
-  std::uint32_t sequence = header.phase_sequence.load(kRelaxed);
-  if (sequence % 2 == 1 || !header.phase_sequence.compare_exchange_strong(
-                               sequence, sequence + 1, std::memory_order_acquire, kRelaxed)) {
-    return;
-  }
-  header.phase_at.store(record_now().count(), kRelease);
-  store_text(header.phase, phase);
-  header.phase_sequence.store(sequence + 2, kRelease);
+  memory_->header.phase_at.store(record_now().count(), kRelease);
+  store_text(memory_->header.phase, phase);
 }
 
 RecordTicket RecordWriter::submitted(std::string_view name, ProcessSet set,
@@ -341,21 +327,19 @@ void RecordWriter::finished(RecordTicket ticket, RecordOutcome outcome,
   memory_->header.progressed_at.store(time.count(), kRelaxed);
 }
 
-void write_arrivals(RecordArrivals& memory, const ArrivalsToRecord& arrivals) noexcept {
+void write_arrivals(RecordArrivals& memory, RecordTime at, std::uint64_t decisions,
+                    std::uint64_t steps, std::span<const RankArrivals> rows) noexcept {
   const std::uint32_t sequence = memory.sequence.load(kRelaxed);
   // Acquired, so that no store below comes before it; also over what a killed process has left.
   const std::uint32_t odd = sequence | 1U;
   memory.sequence.exchange(odd, std::memory_order_acq_rel);
-  memory.at.store(arrivals.at.count(), kRelease);
-  memory.decisions.store(arrivals.decisions, kRelease);
-  memory.steps.store(arrivals.steps, kRelease);
-  for (std::size_t i = 0; i < std::min(arrivals.phases.size(), memory.phases.size()); ++i) {
-    store_text(memory.phases[i], arrivals.phases[i]);
-  }
-  const std::size_t count = std::min(arrivals.rows.size(), memory.rows.size());
+  memory.at.store(at.count(), kRelease);
+  memory.decisions.store(decisions, kRelease);
+  memory.steps.store(steps, kRelease);
+  const std::size_t count = std::min(rows.size(), memory.rows.size());
   for (std::size_t i = 0; i < count; ++i) {
     RecordArrivalsRow& row = memory.rows[i];
-    const RankArrivals& from = arrivals.rows[i];
+    const RankArrivals& from = rows[i];
     row.rank.store(from.rank, kRelease);
     row.phase.store(from.phase, kRelease);
     row.last.store(from.last, kRelease);

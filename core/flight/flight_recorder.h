@@ -35,7 +35,7 @@ inline constexpr std::uint32_t kFailedElsewhere = 0x100;
 
 inline constexpr auto kRelaxed = std::memory_order_relaxed;
 inline constexpr std::uint64_t kRecordMagic = 0x64726f6365526148;  // "HaRecord"
-inline constexpr std::uint32_t kRecordVersion = 2;
+inline constexpr std::uint32_t kRecordVersion = 3;                 ///< of the memory
 inline constexpr std::size_t kRecordedCollectives = 1000;
 
 /// The path of the memory that the guard has made, "/proc/<guard>/fd/<n>"; unset: memory of the
@@ -128,15 +128,11 @@ struct RecordHeader {
   std::atomic<std::int64_t> cause_at;
   RecordText<kRecordCauseBytes> cause;
 
-  /// A seqlock: odd while it is written.
-  alignas(64) std::atomic<std::uint32_t> phase_sequence;
-  std::atomic<std::int64_t> phase_at;
+  alignas(64) std::atomic<std::int64_t> phase_at;
   RecordText<kRecordPhaseBytes> phase;
 };
 
 inline constexpr std::size_t kRecordedArrivals = 64;
-inline constexpr std::size_t kRecordedPhases = kStepPhases;
-inline constexpr std::size_t kRecordPhaseNameBytes = sizeof(PhaseName);
 
 struct RecordArrivalsRow {
   std::atomic<std::int32_t> rank;
@@ -156,7 +152,6 @@ struct RecordArrivals {
   std::atomic<std::uint64_t> decisions;
   std::atomic<std::uint64_t> steps;
   std::atomic<std::uint32_t> count;  ///< of the rows
-  std::array<RecordText<kRecordPhaseNameBytes>, kRecordedPhases> phases;
   std::array<RecordArrivalsRow, kRecordedArrivals> rows;
 };
 
@@ -233,7 +228,7 @@ class RecordWriter {
   void set_state(RecordState state) const noexcept;
   /// The first cause is kept; the state is `failed` from then on. `code`: RecordedCause::code.
   void fail(std::string_view cause, std::uint32_t code) const noexcept;
-  /// Notes what the program is doing. Concurrent calls: one wins.
+  /// Notes what the program is doing. Concurrent calls leave a mixture.
   void note_phase(std::string_view phase) const noexcept;
 
   /// Begins the entry of a collective; `peers`: ranks of its set.
@@ -267,16 +262,10 @@ class RecordWriter {
   RecordLayout* memory_ = nullptr;
 };
 
-/// The root's ledger, for those who watch.
-struct ArrivalsToRecord {
-  RecordTime at{};
-  std::uint64_t decisions = 0;
-  std::uint64_t steps = 0;
-  std::span<const std::string_view> phases;
-  std::span<const RankArrivals> rows;
-};
-/// Writes all of it, or as much as there is place for. Stores alone. Thread rule: one thread.
-void write_arrivals(RecordArrivals& memory, const ArrivalsToRecord& arrivals) noexcept;
+/// Writes the root's ledger for those who watch, as many rows as there is place for. Stores alone.
+/// Thread rule: one thread.
+void write_arrivals(RecordArrivals& memory, RecordTime at, std::uint64_t decisions,
+                    std::uint64_t steps, std::span<const RankArrivals> rows) noexcept;
 
 /// Under horarun the memory is the guard's, which reads it after the rank's end; otherwise it is
 /// the rank's own, and the rank that fails writes it to a file itself, if it can. Thread rule:

@@ -49,7 +49,6 @@ RecordedArrivals look_at(const RecordArrivals& memory) {
   RecordedArrivals arrivals{.at = time_of(memory.at),
                             .decisions = memory.decisions.load(kAcquire),
                             .steps = memory.steps.load(kAcquire)};
-  for (const auto& phase : memory.phases) arrivals.phases.push_back(text_of(phase));
   const std::size_t count = std::min<std::size_t>(memory.count.load(kAcquire), kRecordedArrivals);
   for (const RecordArrivalsRow& row : std::span(memory.rows).first(count)) {
     arrivals.rows.push_back({.rank = std::max(0, row.rank.load(kAcquire)),
@@ -57,7 +56,7 @@ RecordedArrivals look_at(const RecordArrivals& memory) {
                              .median = time_of(row.median),
                              .p99 = time_of(row.p99),
                              .phase = static_cast<PhaseIndex>(std::min<std::uint32_t>(
-                                 row.phase.load(kAcquire), kRecordedPhases - 1))});
+                                 row.phase.load(kAcquire), kStepPhases - 1))});
   }
   return arrivals;
 }
@@ -108,23 +107,14 @@ void read_collectives(const RecordLayout& memory, std::size_t most, FlightRecord
   }
 }
 
-void read_phase(const RecordHeader& header, FlightRecord& record) {
-  for (int look = 0; look < kLooks; ++look) {
-    const std::uint32_t sequence = header.phase_sequence.load(kAcquire);
-    std::string text = text_of(header.phase);
-    const RecordTime time = time_of(header.phase_at);
-    if (sequence % 2 == 1 || header.phase_sequence.load(kRelaxed) != sequence) continue;
-    record.phase = std::move(text);
-    record.phase_at = time;
-    return;
-  }
-}
-
 int within(std::int64_t number, int least, int most) {
   return static_cast<int>(std::clamp<std::int64_t>(number, least, most));
 }
 
 using Json = nlohmann::ordered_json;
+
+/// The file's, as kRecordVersion is the memory's.
+constexpr std::uint32_t kFileVersion = 2;
 
 /// Escapes of what is not printable make a text longer, by up to six times.
 constexpr std::size_t kLongestText = 6 * kRecordCauseBytes;
@@ -316,7 +306,8 @@ tl::expected<FlightRecord, std::string> read_record(const RecordLayout& memory, 
                                  .code = header.cause_code.load(kRelaxed),
                                  .time = time_of(header.cause_at)};
   }
-  read_phase(header, record);
+  record.phase = text_of(header.phase);
+  record.phase_at = time_of(header.phase_at);
   record.last_activity = std::max({record.begin, time_of(header.submitted_at),
                                    time_of(header.progressed_at), time_of(header.phase_at)});
   read_collectives(memory, most, record);
@@ -327,7 +318,7 @@ std::string to_json(const FlightRecord& record) {
   std::string none;
   const auto written = [&](Json& object) { return Fields(object = Json::object(), none); };
   Json header;
-  written(header)("hora_record", kRecordVersion);
+  written(header)("hora_record", kFileVersion);
   record_fields(Fields(header, none), record);
   if (record.cause) cause_fields(written(header["cause"]), *record.cause);
   if (record.ended) end_fields(written(header["ended"]), *record.ended);
@@ -354,9 +345,9 @@ tl::expected<FlightRecord, std::string> record_from_json(std::string_view text) 
   Fields fields(json, problem);
   std::uint32_t version = 0;
   fields("hora_record", version);
-  if (problem.empty() && version != kRecordVersion) {
+  if (problem.empty() && version != kFileVersion) {
     problem = fmt::format("hora_record is {}, not {}: another version of hora has written it",
-                          version, kRecordVersion);
+                          version, kFileVersion);
   }
   if (!problem.empty()) return tl::unexpected(problem);
   record_fields(fields, record);

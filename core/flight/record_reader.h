@@ -23,12 +23,11 @@ struct RecordedArrivals {
   RecordTime at{};
   std::uint64_t decisions = 0;  ///< on ids (negotiation/arrivals.h)
   std::uint64_t steps = 0;
-  std::vector<std::string> phases = {};  ///< names by index; empty: not known
   std::vector<RankArrivals> rows = {};
 };
 
-/// None where nothing was written, or a writer has died at it. Whatever the memory holds, texts are
-/// printable, counts and phases within their bounds, and nothing negative. Thread rule: any thread.
+/// None where nothing was written, or a writer has died at it. Whatever the memory holds, counts
+/// and phases are within their bounds, and nothing is negative. Thread rule: any thread.
 std::optional<RecordedArrivals> read_arrivals(const RecordArrivals& memory);
 
 /// 36 years; later times are damage.

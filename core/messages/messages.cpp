@@ -45,7 +45,7 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const Mail& mail) {
   const wire::Expiry expiry = encode_expiry(mail.expiry);
   return wire::CreateMailDirect(builder, static_cast<std::uint8_t>(mail.kind), mail.name.c_str(),
                                 encode_signature(builder, mail.signature), mail.location.window,
-                                mail.location.offset, mail.process_set.number(),
+                                mail.location.offset,
                                 mail.kind == MailKind::expiring ? &expiry : nullptr)
       .Union();
 }
@@ -58,9 +58,7 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const Up& up) {
       const auto signature = encode_signature(builder, value.signature);
       values.push_back(wire::CreateReportedSignatureDirect(builder, signature, &value.ranks));
     }
-    reports.push_back(wire::CreateReportDirect(builder, report.name.c_str(), &values,
-                                               report.counted.has_value(),
-                                               report.counted.value_or(0)));
+    reports.push_back(wire::CreateReportDirect(builder, report.name.c_str(), &values));
   }
   std::vector<flatbuffers::Offset<wire::Presence>> presence;
   for (const Presence& p : up.presence) {
@@ -69,27 +67,22 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const Up& up) {
     presence.push_back(wire::CreatePresenceDirect(builder, p.name.c_str(), &p.ready, &p.missing,
                                                   &remarks, p.is_answer));
   }
-  std::vector<flatbuffers::Offset<wire::Elsewhere>> elsewhere;
-  for (const Elsewhere& e : up.elsewhere) {
-    elsewhere.push_back(
-        wire::CreateElsewhereDirect(builder, e.name.c_str(), e.rank, e.process_set.number()));
-  }
   std::vector<flatbuffers::Offset<wire::Expiring>> expiring;
   for (const Expiring& e : up.expiring) {
     const wire::Expiry expiry = encode_expiry(e.expiry);
     expiring.push_back(wire::CreateExpiringDirect(builder, e.name.c_str(), e.rank, &expiry));
   }
   std::vector<std::int32_t> last_ranks;
-  std::vector<std::uint32_t> last_late;
-  for (const LastReady& last : up.last) {
+  std::vector<std::int64_t> last_late;
+  for (const LastArrival& last : up.last) {
     last_ranks.push_back(last.rank);
-    last_late.push_back(last.late);
+    last_late.push_back(last.late.count());
   }
   return wire::CreateUpDirect(
-             builder, up.process_set.number(), &up.ready, &reports, &presence, &up.departed,
-             &up.joined, &elsewhere, up.last.empty() ? nullptr : &last_ranks,
-             up.last.empty() ? nullptr : &last_late, up.expiring.empty() ? nullptr : &expiring,
-             up.resized.empty() ? nullptr : &up.resized)
+             builder, &up.ready, &reports, &presence, &up.departed, &up.joined,
+             up.last.empty() ? nullptr : &last_ranks, up.last.empty() ? nullptr : &last_late,
+             up.expiring.empty() ? nullptr : &expiring, up.resized.empty() ? nullptr : &up.resized,
+             up.disputed.empty() ? nullptr : &up.disputed)
       .Union();
 }
 
@@ -109,15 +102,14 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const Decision& decision
   }
   std::vector<flatbuffers::Offset<wire::Failed>> failed;
   for (const Failed& f : decision.failed) {
-    failed.push_back(
-        wire::CreateFailedDirect(builder, f.name.c_str(), f.text.c_str(), f.id, f.has_id));
+    failed.push_back(wire::CreateFailedDirect(builder, f.name.c_str(), f.text.c_str()));
   }
   std::vector<flatbuffers::Offset<flatbuffers::String>> asked;
   for (const std::string& name : decision.asked) asked.push_back(builder.CreateString(name));
-  return wire::CreateDecisionDirect(
-             builder, decision.process_set.number(), decision.number, &decision.retired, &assigned,
-             &failed, &decision.run, &decision.departed, decision.finished, decision.all_joined,
-             decision.last_joined, &asked, decision.resized.empty() ? nullptr : &decision.resized)
+  return wire::CreateDecisionDirect(builder, &decision.retired, &assigned, &failed, &decision.run,
+                                    &decision.departed, decision.finished, decision.all_joined,
+                                    decision.last_joined, &asked,
+                                    decision.resized.empty() ? nullptr : &decision.resized)
       .Union();
 }
 
@@ -127,14 +119,147 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const JobEnd& end) {
       .Union();
 }
 
-/// Reads verified tables; remembers the first error that verification does not detect. Nothing that
-/// encode() makes shares its parts, so a message that says more than it has bytes is refused: a few
-/// kilobytes of offsets to one vector could mean terabytes.
+constexpr std::size_t kMaxDimensions = 64;
+
+/// Reads verified tables; remembers the first error that verification does not detect, and the
+/// first value beyond the limits, where there are any. Nothing that encode() makes shares its
+/// parts, so a message that says more than it has bytes is refused: a few kilobytes of offsets to
+/// one vector could mean terabytes.
 class Decoder {
  public:
-  explicit Decoder(std::size_t message_bytes) : bytes_left_(message_bytes) {}
+  Decoder(std::size_t message_bytes, const MessageLimits* limits)
+      : bytes_left_(message_bytes), limits_(limits) {}
 
   const std::string& problem() const { return problem_; }
+
+  Mail mail(const wire::Mail& m) {
+    return {.kind = enumerator<MailKind>(m.kind(), "mail kind"),
+            .name = to_text(m.name()),
+            .signature = signature(m.signature()),
+            .location = {.window = m.window(), .reserved = 0, .offset = m.offset()},
+            .expiry = m.kind() == static_cast<std::uint8_t>(MailKind::expiring) ? expiry(m.expiry())
+                                                                                : Expiry{}};
+  }
+
+  Up up(const wire::Up& u) {
+    Up result{.ready = ids(u.ready()),
+              .reports = {},
+              .presence = {},
+              .departed = ranks(u.departed()),
+              .joined = ranks(u.joined()),
+              .resized = ids(u.resized()),
+              .disputed = ids(u.disputed())};
+    for (const wire::Report* r : items(u.reports())) {
+      Report report{.name = to_text(r->name()), .values = {}};
+      for (const wire::ReportedSignature* v : items(r->values())) {
+        report.values.push_back({signature(v->signature()), ranks(v->ranks())});
+      }
+      if (report.values.empty()) fail("report of {} holds no value", in_quotes(report.name));
+      result.reports.push_back(std::move(report));
+    }
+    for (const wire::Presence* p : items(u.presence())) {
+      Presence& presence = result.presence.emplace_back(
+          Presence{to_text(p->name()), ranks(p->ready()), ranks(p->missing())});
+      for (const flatbuffers::String* remark : items(p->remarks())) {
+        presence.remarks.push_back(to_text(remark));
+      }
+      presence.is_answer = p->is_answer();
+      if (limits_ && !presence.remarks.empty() &&
+          presence.remarks.size() != presence.missing.size()) {
+        fail("{} remarks on {} ranks", presence.remarks.size(), presence.missing.size());
+      }
+    }
+    for (const wire::Expiring* e : items(u.expiring())) {
+      result.expiring.push_back({to_text(e->name()), rank(e->rank()), expiry(e->expiry())});
+    }
+    const auto last_ranks = to_vector(u.last_ranks());
+    const auto last_late = to_vector(u.last_late());
+    if (last_ranks.size() != last_late.size()) fail("last ranks without their times");
+    for (std::size_t i = 0; i < std::min(last_ranks.size(), last_late.size()); ++i) {
+      const int last = last_ranks[i] == -1 ? -1 : rank(last_ranks[i]);
+      if (limits_ && last_late[i] < 0) fail("a rank that is late by {} ns", last_late[i]);
+      result.last.push_back({last, {}, LastArrival::Time(last_late[i])});
+    }
+    if (limits_ && !result.last.empty() && result.last.size() != result.ready.size()) {
+      fail("{} last ranks of {} ids", result.last.size(), result.ready.size());
+    }
+    return result;
+  }
+
+  Decision decision(const wire::Decision& d) {
+    Decision result{.retired = ids(d.retired()),
+                    .failed = {},
+                    .assigned = {},
+                    .run = ids(d.run()),
+                    .resized = ids(d.resized()),
+                    .departed = ranks(d.departed()),
+                    .finished = d.finished(),
+                    .all_joined = d.all_joined(),
+                    .last_joined = d.all_joined() ? rank(d.last_joined()) : d.last_joined()};
+    std::set<std::string> names;
+    std::set<int> slots;
+    for (const wire::Assigned* a : items(d.assigned())) {
+      Assigned assigned{.name = to_text(a->name()), .id = id(a->id()), .locations = {}};
+      const auto windows = to_vector(a->windows());
+      const auto offsets = to_vector(a->offsets());
+      if (windows.size() != offsets.size())
+        fail("locations of {} are torn", in_quotes(assigned.name));
+      for (std::size_t i = 0; i < std::min(windows.size(), offsets.size()); ++i) {
+        assigned.locations.push_back({windows[i], 0, offsets[i]});
+      }
+      if (a->signature()) assigned.signature = signature(a->signature());
+      if (limits_ && assigned.locations.size() != limits_->locations) {
+        fail("{} locations of {}, not {}", assigned.locations.size(), in_quotes(assigned.name),
+             limits_->locations);
+      }
+      if (limits_ && !names.insert(assigned.name).second) {
+        fail("two ids for {}", in_quotes(assigned.name));
+      }
+      if (limits_ && !slots.insert(slot_of(assigned.id)).second) {
+        fail("id {} for two names", assigned.id);
+      }
+      result.assigned.push_back(std::move(assigned));
+    }
+    for (const wire::Failed* f : items(d.failed())) {
+      result.failed.push_back({to_text(f->name()), to_text(f->text())});
+    }
+    for (const flatbuffers::String* name : items(d.asked())) result.asked.push_back(to_text(name));
+    return result;
+  }
+
+  JobEnd job_end(const wire::JobEnd& e) {
+    return {.code = enumerator<ErrorCode>(e.code(), "error code"),
+            .rank = e.rank() == -1 ? -1 : rank(e.rank()),
+            .text = to_text(e.text()),
+            .tensor = to_text(e.tensor())};
+  }
+
+ private:
+  template <class T>
+  using Tables = flatbuffers::Vector<flatbuffers::Offset<T>>;
+
+  Id id(Id id) {
+    if (limits_ && slot_of(id) >= limits_->id_capacity) {
+      fail("id {}, of slot {} of {}", id, slot_of(id), limits_->id_capacity);
+    }
+    return id;
+  }
+  std::vector<Id> ids(const flatbuffers::Vector<Id>* values) {
+    std::vector<Id> result = to_vector(values);
+    for (const Id each : result) id(each);
+    return result;
+  }
+  int rank(int rank) {
+    if (limits_ && !std::ranges::binary_search(limits_->ranks, rank)) {
+      fail("rank {}, which is not in the process set", rank);
+    }
+    return rank;
+  }
+  std::vector<int> ranks(const flatbuffers::Vector<std::int32_t>* values) {
+    std::vector<int> result = to_vector(values);
+    for (const int each : result) rank(each);
+    return result;
+  }
 
   Signature signature(const wire::Signature* s) {
     if (!s) return {};
@@ -146,17 +271,38 @@ class Decoder {
                      .shape = to_vector(s->shape()),
                      .prescale = finite(s->prescale(), "prescale"),
                      .postscale = finite(s->postscale(), "postscale")};
+    if (limits_) check(result);
     return result;
   }
 
-  Mail mail(const wire::Mail& m) {
-    return {.kind = enumerator<MailKind>(m.kind(), "mail kind"),
-            .name = to_text(m.name()),
-            .signature = signature(m.signature()),
-            .location = {.window = m.window(), .reserved = 0, .offset = m.offset()},
-            .process_set = ProcessSet(m.process_set()),
-            .expiry = m.kind() == static_cast<std::uint8_t>(MailKind::expiring) ? expiry(m.expiry())
-                                                                                : Expiry{}};
+  /// That a user can submit it.
+  void check(const Signature& signature) {
+    if (signature.kind == OperationKind::broadcast) rank(signature.root);
+    if (signature.kind == OperationKind::add_process_set) {
+      for (const std::int64_t each : signature.shape) {
+        if (!std::in_range<int>(each)) return fail("a set with rank {}", each);
+        rank(static_cast<int>(each));
+      }
+      return;
+    }
+    Shape shape = signature.shape;
+    const bool differs = extents_may_differ(signature.kind);
+    if (differs && (shape.empty() || shape.front() != kAnyExtent)) {
+      return fail("an exchange whose first extent is given");
+    }
+    if (signature.kind == OperationKind::reduce_scatter && shape.empty()) {
+      return fail("a scalar to scatter");
+    }
+    if (signature.kind == OperationKind::remove_process_set && shape.size() != 1) {
+      return fail("a removal of no process set");
+    }
+    if (differs) shape.front() = 1;
+    if (shape.size() > kMaxDimensions) return fail("{} dimensions", shape.size());
+    try {
+      elements_of(signature.type, shape);
+    } catch (const Error& error) {
+      fail("{}", error.what());
+    }
   }
 
   Expiry expiry(const wire::Expiry* e) {
@@ -169,88 +315,6 @@ class Decoder {
     return {std::chrono::milliseconds(e->limit()), std::chrono::milliseconds(e->left()),
             e->is_of_call()};
   }
-
-  Up up(const wire::Up& u) {
-    Up result{.process_set = ProcessSet(u.process_set()),
-              .ready = to_vector(u.ready()),
-              .reports = {},
-              .presence = {},
-              .departed = to_vector(u.departed()),
-              .joined = to_vector(u.joined()),
-              .resized = to_vector(u.resized())};
-    for (const wire::Report* r : items(u.reports())) {
-      Report report{.name = to_text(r->name()), .values = {}, .counted = std::nullopt};
-      if (r->counts_id()) report.counted = r->id();
-      for (const wire::ReportedSignature* v : items(r->values())) {
-        report.values.push_back({signature(v->signature()), to_vector(v->ranks())});
-      }
-      if (report.values.empty()) fail("report of {} holds no value", in_quotes(report.name));
-      result.reports.push_back(std::move(report));
-    }
-    for (const wire::Presence* p : items(u.presence())) {
-      Presence& presence = result.presence.emplace_back(
-          Presence{to_text(p->name()), to_vector(p->ready()), to_vector(p->missing())});
-      for (const flatbuffers::String* remark : items(p->remarks())) {
-        presence.remarks.push_back(to_text(remark));
-      }
-      presence.is_answer = p->is_answer();
-    }
-    for (const wire::Elsewhere* e : items(u.elsewhere())) {
-      result.elsewhere.push_back({to_text(e->name()), e->rank(), ProcessSet(e->process_set())});
-    }
-    for (const wire::Expiring* e : items(u.expiring())) {
-      result.expiring.push_back({to_text(e->name()), e->rank(), expiry(e->expiry())});
-    }
-    const auto last_ranks = to_vector(u.last_ranks());
-    const auto last_late = to_vector(u.last_late());
-    if (last_ranks.size() != last_late.size()) fail("last ranks without their times");
-    for (std::size_t i = 0; i < std::min(last_ranks.size(), last_late.size()); ++i) {
-      result.last.push_back({last_ranks[i], last_late[i]});
-    }
-    return result;
-  }
-
-  Decision decision(const wire::Decision& d) {
-    Decision result{.process_set = ProcessSet(d.process_set()),
-                    .number = d.number(),
-                    .retired = to_vector(d.retired()),
-                    .failed = {},
-                    .assigned = {},
-                    .run = to_vector(d.run()),
-                    .resized = to_vector(d.resized()),
-                    .departed = to_vector(d.departed()),
-                    .finished = d.finished(),
-                    .all_joined = d.all_joined(),
-                    .last_joined = d.last_joined()};
-    for (const wire::Assigned* a : items(d.assigned())) {
-      Assigned assigned{.name = to_text(a->name()), .id = a->id(), .locations = {}};
-      const auto windows = to_vector(a->windows());
-      const auto offsets = to_vector(a->offsets());
-      if (windows.size() != offsets.size())
-        fail("locations of {} are torn", in_quotes(assigned.name));
-      for (std::size_t i = 0; i < std::min(windows.size(), offsets.size()); ++i) {
-        assigned.locations.push_back({windows[i], 0, offsets[i]});
-      }
-      if (a->signature()) assigned.signature = signature(a->signature());
-      result.assigned.push_back(std::move(assigned));
-    }
-    for (const wire::Failed* f : items(d.failed())) {
-      result.failed.push_back({to_text(f->name()), to_text(f->text()), f->has_id(), f->id()});
-    }
-    for (const flatbuffers::String* name : items(d.asked())) result.asked.push_back(to_text(name));
-    return result;
-  }
-
-  JobEnd job_end(const wire::JobEnd& e) {
-    return {.code = enumerator<ErrorCode>(e.code(), "error code"),
-            .rank = e.rank(),
-            .text = to_text(e.text()),
-            .tensor = to_text(e.tensor())};
-  }
-
- private:
-  template <class T>
-  using Tables = flatbuffers::Vector<flatbuffers::Offset<T>>;
 
   template <class T>
   std::vector<const T*> items(const Tables<T>* tables) {
@@ -304,129 +368,7 @@ class Decoder {
   }
 
   std::size_t bytes_left_;
-  std::string problem_;
-};
-
-constexpr std::size_t kMaxDimensions = 64;
-
-/// Remembers the first problem.
-class Check {
- public:
-  explicit Check(const MessageLimits& limits) : limits_(limits) {}
-
-  std::string problem() && { return std::move(problem_); }
-
-  void message(const Mail& mail) { signature(mail.signature); }
-
-  void message(const Up& up) {
-    ids(up.ready);
-    ids(up.resized);
-    for (const Report& report : up.reports) {
-      for (const ReportedSignature& value : report.values) {
-        signature(value.signature);
-        ranks(value.ranks);
-      }
-      if (report.counted) id(*report.counted);
-    }
-    for (const Presence& presence : up.presence) {
-      ranks(presence.ready);
-      ranks(presence.missing);
-      if (!presence.remarks.empty() && presence.remarks.size() != presence.missing.size()) {
-        fail("{} remarks on {} ranks", presence.remarks.size(), presence.missing.size());
-      }
-    }
-    ranks(up.departed);
-    ranks(up.joined);
-    for (const Elsewhere& elsewhere : up.elsewhere) rank(elsewhere.rank);
-    for (const Expiring& expiring : up.expiring) rank(expiring.rank);
-    if (!up.last.empty() && up.last.size() != up.ready.size()) {
-      fail("{} last ranks of {} ids", up.last.size(), up.ready.size());
-    }
-    for (const LastReady& last : up.last) {
-      if (last.rank != -1) rank(last.rank);
-    }
-  }
-
-  void message(const Decision& decision) {
-    ids(decision.retired);
-    for (const Failed& failed : decision.failed) {
-      if (failed.has_id) id(failed.id);
-    }
-    std::set<std::string_view> names;
-    std::set<int> slots;
-    for (const Assigned& assigned : decision.assigned) {
-      id(assigned.id);
-      if (!names.insert(assigned.name).second) fail("two ids for {}", in_quotes(assigned.name));
-      if (!slots.insert(slot_of(assigned.id)).second) fail("id {} for two names", assigned.id);
-      if (assigned.signature) signature(*assigned.signature);
-      if (assigned.locations.size() != limits_.locations) {
-        fail("{} locations of {}, not {}", assigned.locations.size(), in_quotes(assigned.name),
-             limits_.locations);
-      }
-    }
-    ids(decision.run);
-    ids(decision.resized);
-    ranks(decision.departed);
-    if (decision.all_joined) rank(decision.last_joined);
-  }
-
-  void message(const JobEnd& end) {
-    if (end.rank != -1) rank(end.rank);
-  }
-
- private:
-  void id(Id id) {
-    if (slot_of(id) >= limits_.id_capacity) {
-      fail("id {}, of slot {} of {}", id, slot_of(id), limits_.id_capacity);
-    }
-  }
-  void ids(const std::vector<Id>& ids) {
-    for (const Id each : ids) id(each);
-  }
-  void rank(int rank) {
-    if (!std::binary_search(limits_.ranks.begin(), limits_.ranks.end(), rank)) {
-      fail("rank {}, which is not in the process set", rank);
-    }
-  }
-  void ranks(const std::vector<int>& ranks) {
-    for (const int each : ranks) rank(each);
-  }
-
-  void signature(const Signature& signature) {
-    if (signature.kind == OperationKind::broadcast) rank(signature.root);
-    if (signature.kind == OperationKind::add_process_set) {
-      for (const std::int64_t each : signature.shape) {
-        if (!std::in_range<int>(each)) return fail("a set with rank {}", each);
-        rank(static_cast<int>(each));
-      }
-      return;
-    }
-    Shape shape = signature.shape;
-    const bool differs = extents_may_differ(signature.kind);
-    if (differs && (shape.empty() || shape.front() != kAnyExtent)) {
-      return fail("an exchange whose first extent is given");
-    }
-    if (signature.kind == OperationKind::reduce_scatter && shape.empty()) {
-      return fail("a scalar to scatter");
-    }
-    if (signature.kind == OperationKind::remove_process_set && shape.size() != 1) {
-      return fail("a removal of no process set");
-    }
-    if (differs) shape.front() = 1;
-    if (shape.size() > kMaxDimensions) return fail("{} dimensions", shape.size());
-    try {
-      static_cast<void>(TensorView{nullptr, signature.type, std::move(shape), {}}.bytes());
-    } catch (const Error& error) {
-      fail("{}", error.what());
-    }
-  }
-
-  template <class... Values>
-  void fail(fmt::format_string<Values...> text, Values&&... values) {
-    if (problem_.empty()) problem_ = fmt::format(text, std::forward<Values>(values)...);
-  }
-
-  const MessageLimits& limits_;
+  const MessageLimits* limits_;  ///< null: none
   std::string problem_;
 };
 
@@ -442,7 +384,8 @@ std::vector<std::byte> encode(const Message& message) {
   return {bytes, bytes + builder.GetSize()};
 }
 
-tl::expected<Message, std::string> decode(std::span<const std::byte> bytes) {
+tl::expected<Message, std::string> decode(std::span<const std::byte> bytes,
+                                          const MessageLimits* limits) {
   flatbuffers::Verifier verifier(
       reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size(), kMaxDepth,
       static_cast<flatbuffers::uoffset_t>(bytes.size() / kLeastTableBytes));
@@ -450,7 +393,7 @@ tl::expected<Message, std::string> decode(std::span<const std::byte> bytes) {
     return tl::unexpected(fmt::format("not a hora message ({} bytes)", bytes.size()));
   }
   const wire::Message* message = wire::GetMessage(bytes.data());
-  Decoder decoder(bytes.size());
+  Decoder decoder(bytes.size(), limits);
   Message result;
   if (const wire::Mail* mail = message->body_as_Mail()) {
     result = decoder.mail(*mail);
@@ -468,33 +411,7 @@ tl::expected<Message, std::string> decode(std::span<const std::byte> bytes) {
 }
 
 MessageLimits message_limits(const Topology& topology, int id_capacity, std::size_t locations) {
-  MessageLimits limits{id_capacity, {}, locations};
-  for (const auto& ranks : topology.ranks_of_node) {
-    limits.ranks.insert(limits.ranks.end(), ranks.begin(), ranks.end());
-  }
-  std::sort(limits.ranks.begin(), limits.ranks.end());
-  return limits;
-}
-
-std::string problem_in(const Message& message, const MessageLimits& limits) {
-  Check check(limits);
-  std::visit([&](const auto& m) { check.message(m); }, message);
-  return std::move(check).problem();
-}
-
-std::string problem_in(const Decision& decision, const MessageLimits& limits) {
-  Check check(limits);
-  check.message(decision);
-  return std::move(check).problem();
-}
-
-tl::expected<Message, std::string> decode(std::span<const std::byte> bytes,
-                                          const MessageLimits& limits) {
-  auto message = decode(bytes);
-  if (!message) return message;
-  std::string problem = problem_in(*message, limits);
-  if (!problem.empty()) return tl::unexpected("it names " + problem);
-  return message;
+  return {id_capacity, topology.ranks(), locations};
 }
 
 }  // namespace hora::internal

@@ -3,7 +3,6 @@
 /// The limits of numbers in a peer's message. Pure.
 #pragma once
 
-#include <hora/collectives.h>
 #include <hora/error.h>
 
 #include <chrono>
@@ -34,20 +33,16 @@ struct ReportedSignature {
 struct Report {
   std::string name;
   std::vector<ReportedSignature> values;
-  /// Set where some of the ranks have not reported by name but were ready for this id: the report
-  /// is void once the id is given up, for then they report by name.
-  std::optional<Id> counted = std::nullopt;
   bool operator==(const Report&) const = default;
 };
 
 /// The numbers are part of the wire format: append, never reorder.
 enum class MailKind : std::uint8_t {
-  report = 0,     ///< this name needs negotiating
-  overdue = 1,    ///< the sender has waited too long for this name
-  departed = 2,   ///< the sender has called shutdown
-  joined = 3,     ///< the sender has called join, and has nothing in flight
-  elsewhere = 4,  ///< the sender waits for others under this name on another process set
-  expiring = 5,   ///< the sender's submission of this name runs out of time soon
+  report = 0,    ///< this name needs negotiating
+  overdue = 1,   ///< the sender has waited too long for this name
+  departed = 2,  ///< the sender has called shutdown
+  joined = 3,    ///< the sender has called join, and has nothing in flight
+  expiring = 4,  ///< the sender's submission of this name runs out of time soon
 };
 
 template <>
@@ -69,8 +64,7 @@ struct Mail {
   std::string name = {};
   Signature signature = {};
   Location location = {};
-  ProcessSet process_set = kWorld;  ///< of `elsewhere`: the other one
-  Expiry expiry = {};               ///< of `expiring`
+  Expiry expiry = {};  ///< of `expiring`
   bool operator==(const Mail&) const = default;
 };
 
@@ -84,14 +78,6 @@ struct Presence {
   bool operator==(const Presence&) const = default;
 };
 
-/// A rank that lacks a tensor waits under the same name on another process set.
-struct Elsewhere {
-  std::string name;
-  int rank = 0;
-  ProcessSet process_set = kWorld;
-  bool operator==(const Elsewhere&) const = default;
-};
-
 /// A rank's submission of this name runs out of time soon.
 struct Expiring {
   std::string name;
@@ -100,33 +86,26 @@ struct Expiring {
   bool operator==(const Expiring&) const = default;
 };
 
-/// Which rank of a subtree was the last to become ready for an id.
-struct LastReady {
-  static constexpr std::uint32_t kAlone = UINT32_MAX;
-  int rank = -1;                ///< -1: not known
-  std::uint32_t late = kAlone;  ///< microseconds after the one before it; kAlone: there is none
-  bool operator==(const LastReady&) const = default;
-};
-
 /// A leader to its parent in the tree of leaders.
 struct Up {
-  ProcessSet process_set = kWorld;
   std::vector<Id> ready = {};  ///< ids that the sender's whole subtree is ready for
   std::vector<Report> reports = {};
   std::vector<Presence> presence = {};
   std::vector<int> departed = {};
-  std::vector<int> joined = {};  ///< read first: reports may count them as present
-  std::vector<Elsewhere> elsewhere = {};
-  std::vector<LastReady> last = {};  ///< for each of `ready`; or empty
+  std::vector<int> joined = {};        ///< read first: reports may count them as present
+  std::vector<LastArrival> last = {};  ///< for each of `ready`, without its time; or empty
   std::vector<Expiring> expiring = {};
   /// The ids of `ready` to whose last run some rank of the subtree has brought other extents, or
   /// does not know all extents of it.
   std::vector<Id> resized = {};
+  /// Ids whose names some rank reports, as it brings another signature, or that wait for ranks that
+  /// have joined: to be given up, so that all ranks report.
+  std::vector<Id> disputed = {};
   bool operator==(const Up&) const = default;
 
   bool empty() const {
     return ready.empty() && reports.empty() && presence.empty() && departed.empty() &&
-           joined.empty() && elsewhere.empty() && expiring.empty();
+           joined.empty() && expiring.empty() && disputed.empty();
   }
 };
 
@@ -145,16 +124,11 @@ struct Assigned {
 struct Failed {
   std::string name;
   std::string text;
-  /// The id under which some ranks were ready, if the name had one.
-  bool has_id = false;
-  Id id = 0;
   bool operator==(const Failed&) const = default;
 };
 
-/// One numbered batch, the same on every rank. Read in the order of the fields.
+/// One batch, the same on every rank. Read in the order of the fields.
 struct Decision {
-  ProcessSet process_set = kWorld;
-  std::uint64_t number = 0;
   std::vector<Id> retired = {};
   std::vector<Failed> failed = {};
   std::vector<Assigned> assigned = {};
@@ -164,9 +138,7 @@ struct Decision {
   bool finished = false;           ///< every rank has
   bool all_joined = false;         ///< every rank has called join
   int last_joined = 0;             ///< the last one of them, then
-  /// Overdue and expiring names: leaders say which of their ranks lack them, and a rank that waits
-  /// under one of them on another process set reports that.
-  std::vector<std::string> asked = {};
+  std::vector<std::string> asked = {};  ///< overdue and expiring names: leaders say who lacks them
   bool operator==(const Decision&) const = default;
 
   bool empty() const {
@@ -193,10 +165,6 @@ using Message = std::variant<Mail, Up, Decision, JobEnd>;
 
 std::vector<std::byte> encode(const Message& message);
 
-/// The message, or why the bytes are not a valid one: every offset, length and enumerator is
-/// checked.
-tl::expected<Message, std::string> decode(std::span<const std::byte> bytes);
-
 /// Limits of one process set. Every message that comes from a peer goes through decode() with
 /// these; after that the following holds, and is not checked again:
 /// - the slot of every id is below `id_capacity`;
@@ -215,12 +183,9 @@ struct MessageLimits {
 
 MessageLimits message_limits(const Topology& topology, int id_capacity, std::size_t locations);
 
-/// The first invalid thing in a message; empty where there is none.
-std::string problem_in(const Message& message, const MessageLimits& limits);
-std::string problem_in(const Decision& decision, const MessageLimits& limits);
-
-/// As decode(bytes), and within the limits.
+/// The message, or why the bytes are not a valid one: every offset, length and enumerator is
+/// checked, and, with limits, every number.
 tl::expected<Message, std::string> decode(std::span<const std::byte> bytes,
-                                          const MessageLimits& limits);
+                                          const MessageLimits* limits = nullptr);
 
 }  // namespace hora::internal

@@ -15,37 +15,8 @@
 namespace hora::internal {
 namespace {
 
-/// Behind all that have names of their own.
-constexpr PhaseIndex kOtherPhases = kStepPhases - 1;
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 bool is_number(std::string_view text) {
-  return !text.empty() && std::ranges::all_of(text, is_digit);
-}
-
-/// The first bytes of `text` with "N" for each number, without a part of a character (UTF-8).
-PhaseName without_numbers(std::string_view text) noexcept {
-  PhaseName result;
-  auto& name = result.bytes;
-  std::size_t size = 0;
-  bool in_number = false;
-  for (const char c : text) {
-    const bool continues = is_digit(c) && in_number;
-    in_number = is_digit(c);
-    if (continues) continue;
-    if (size == name.size()) {
-      const auto is_inside = [](char byte) {
-        return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
-      };
-      while (is_inside(c) && size > 0 && is_inside(name[size - 1])) name[--size] = 0;
-      if (is_inside(c) && size > 0) name[--size] = 0;
-      break;
-    }
-    name[size++] = in_number ? 'N' : c;
-  }
-  return result;
+  return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
 }
 
 using std::chrono::nanoseconds;
@@ -82,11 +53,11 @@ std::string lateness_text(const LatenessHistogram& lateness, std::uint64_t decis
 
 }  // namespace
 
-std::optional<PhaseIndex> phase_of(std::string_view collective) {
+PhaseIndex phase_of(std::string_view collective) {
   if (collective.starts_with(kSyncBatchNormName)) {
     return collective.ends_with(kBackwardEnd) ? kBackwardPhase : kForwardPhase;
   }
-  if (!collective.starts_with(kGradientsName)) return std::nullopt;
+  if (!collective.starts_with(kGradientsName)) return kTrainingPhase;
   const std::string_view rest = collective.substr(kGradientsName.size());
   const auto optimizer_end = rest.find('.');
   if (optimizer_end == rest.npos) return kOptimizerPhase;
@@ -97,38 +68,6 @@ std::optional<PhaseIndex> phase_of(std::string_view collective) {
   const std::string_view bucket = part.substr(0, part.find('.'));
   if (!is_number(bucket)) return kOptimizerPhase;
   return bucket == "0" ? kForwardPhase : kBackwardPhase;
-}
-
-void NotedPhases::note(std::string_view text) noexcept {
-  PhaseIndex phase = kTrainingPhase;
-  if (!text.empty()) {
-    const PhaseName name = without_numbers(text);
-    const LockGuard lock(mutex_);
-    const auto end = names_.begin() + static_cast<std::ptrdiff_t>(count_);
-    const auto found = std::find(names_.begin(), end, name);
-    if (found == end && count_ < kNamed) names_[count_++] = name;
-    phase = found == names_.end()
-                ? kOtherPhases
-                : static_cast<PhaseIndex>(kTrainingPhase + 1 + (found - names_.begin()));
-  }
-  current_.store(phase, std::memory_order_relaxed);
-}
-
-PhaseName NotedPhases::name(PhaseIndex phase) const noexcept {
-  constexpr std::array<std::string_view, kTrainingPhase + 1> kNames{"input and forward", "backward",
-                                                                    "optimizer", "training"};
-  PhaseName name;
-  const auto set = [&](std::string_view text) { std::ranges::copy(text, name.bytes.begin()); };
-  if (phase < kNames.size()) {
-    set(kNames[phase]);
-  } else if (phase == kOtherPhases) {
-    set("other phases");
-  } else {
-    const LockGuard lock(mutex_);
-    const std::size_t index = phase - kNames.size();
-    if (index < count_) name = names_[index];
-  }
-  return name;
 }
 
 LastArrival later_of(const LastArrival& a, const LastArrival& b) {
@@ -172,21 +111,20 @@ ArrivalLedger::ArrivalLedger(std::vector<int> ranks, int id_capacity)
     : ranks_(std::move(ranks)),
       rows_(ranks_.size()),
       steps_of_(static_cast<std::size_t>(id_capacity)),
-      phases_of_(static_cast<std::size_t>(id_capacity), kAsNoted),
+      phases_of_(static_cast<std::size_t>(id_capacity), kTrainingPhase),
       order_(ranks_.size()) {}
 
 void ArrivalLedger::assign(std::size_t slot, std::string_view name) {
-  if (slot < phases_of_.size()) phases_of_[slot] = phase_of(name).value_or(kAsNoted);
+  if (slot < phases_of_.size()) phases_of_[slot] = phase_of(name);
 }
 
-std::optional<SlowRank> ArrivalLedger::add(std::size_t slot, const LastArrival& last,
-                                           PhaseIndex noted) {
+std::optional<SlowRank> ArrivalLedger::add(std::size_t slot, const LastArrival& last) {
   if (last.late == LastArrival::kAlone || slot >= steps_of_.size()) return std::nullopt;
   const std::size_t index = index_of(last.rank);
   if (index == ranks_.size()) return std::nullopt;
   Row& row = rows_[index];
   const nanoseconds late = std::max(last.late, nanoseconds(0));
-  const PhaseIndex phase = phases_of_[slot] == kAsNoted ? noted : phases_of_[slot];
+  const PhaseIndex phase = phases_of_[slot];
   if (begin_ == nanoseconds(0)) begin_ = last.at - late;
   if (steps_of_[slot] == step_) ++step_;
   steps_of_[slot] = step_;
@@ -285,13 +223,12 @@ std::size_t ArrivalLedger::most_often_last(std::span<RankArrivals> ranks) const 
   return count;
 }
 
-std::string slow_rank_text(const SlowRank& slow, std::span<const ProcessIdentity> processes,
-                           const NotedPhases& noted) {
+std::string slow_rank_text(const SlowRank& slow, std::span<const ProcessIdentity> processes) {
   std::string where;
-  // All is one phase in a program that notes none.
+  // All is one phase in a program without an optimizer of hora's.
   if (slow.phase_share > kExplains && slow.phase != kTrainingPhase) {
     where = fmt::format(", {} of it lost in phase {}", percent_text(slow.phase_share),
-                        in_quotes(noted.name(slow.phase).text()));
+                        in_quotes(kPhaseNames[slow.phase]));
   }
   return fmt::format(
       "{} came last to {} of the collectives of the last {} s, {} a step after all others{}: "
@@ -302,8 +239,7 @@ std::string slow_rank_text(const SlowRank& slow, std::span<const ProcessIdentity
       milliseconds_text(slow.per_step), where, percent_text(slow.held_up));
 }
 
-std::string arrivals_text(const ArrivalLedger& ledger, std::span<const ProcessIdentity> processes,
-                          const NotedPhases& noted) {
+std::string arrivals_text(const ArrivalLedger& ledger, std::span<const ProcessIdentity> processes) {
   std::string text = fmt::format(
       "ranks that came last to collectives, of {}, and how late after the one before:\n",
       ledger.decisions());
@@ -319,7 +255,7 @@ std::string arrivals_text(const ArrivalLedger& ledger, std::span<const ProcessId
     for (const PhaseIndex phase : phases) {
       const LatenessHistogram& lateness = ledger.lateness_of(row.rank, phase);
       if (phases.size() == 1 || lateness.count() == 0) continue;
-      text += fmt::format("    {}: {}\n", printable(noted.name(phase).text()),
+      text += fmt::format("    {}: {}\n", kPhaseNames[phase],
                           lateness_text(lateness, ledger.decisions(phase)));
     }
   }

@@ -1,9 +1,7 @@
 /// Parts of a training step, and who comes last to collectives in them.
 #pragma once
 
-#include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -15,66 +13,24 @@
 #include <vector>
 
 #include "core/base/process.h"
-#include "core/base/sync.h"
+#include "core/control_block/tensor_id.h"
 
 namespace hora::internal {
 
-/// Below kStepPhases.
+/// A part of a training step, below kStepPhases.
 using PhaseIndex = std::uint8_t;
-inline constexpr std::size_t kStepPhases = 8;
-
 /// Up to the first bucket of gradients: a rank that is late there has lost its time in its input or
 /// in the forward pass.
 inline constexpr PhaseIndex kForwardPhase = 0;
 inline constexpr PhaseIndex kBackwardPhase = 1;   ///< the other buckets
 inline constexpr PhaseIndex kOptimizerPhase = 2;  ///< norms, and ends of rounds
-/// Collectives of the program, while it has noted nothing; indices above are phases it has noted.
-inline constexpr PhaseIndex kTrainingPhase = 3;
+inline constexpr PhaseIndex kTrainingPhase = 3;   ///< the program's own collectives
+inline constexpr std::size_t kStepPhases = 4;
+inline constexpr std::array<std::string_view, kStepPhases> kPhaseNames{
+    "input and forward", "backward", "optimizer", "training"};
 
-/// The phase of a collective that hora itself has named (core/collective_names.h); none: it is the
-/// program's, and belongs to the phase that has noted. Pure.
-std::optional<PhaseIndex> phase_of(std::string_view collective);
-
-/// A text of fixed size, in bytes of any kind; those behind its end are 0.
-struct PhaseName {
-  std::array<char, 32> bytes{};
-  std::string_view text() const {
-    return {bytes.data(),
-            std::min(std::string_view(bytes.data(), bytes.size()).find('\0'), bytes.size())};
-  }
-  bool operator==(const PhaseName&) const = default;
-};
-
-/// The phases that the program has noted (hora::note_phase). Numbers are left out, so that "epoch
-/// 3" and "epoch 4" are one. Beyond a few all others are one phase. Does not allocate. Thread rule:
-/// any thread.
-class NotedPhases {
- public:
-  /// The program's own collectives belong to it from here on; empty: to kTrainingPhase.
-  void note(std::string_view text) noexcept;
-  PhaseIndex current() const noexcept { return current_.load(std::memory_order_relaxed); }
-  /// The name of any index; empty where nothing belongs to it yet.
-  PhaseName name(PhaseIndex phase) const noexcept;
-
- private:
-  static constexpr std::size_t kNamed = kStepPhases - kTrainingPhase - 2;
-
-  std::atomic<PhaseIndex> current_{kTrainingPhase};
-  mutable Mutex mutex_;
-  std::array<PhaseName, kNamed> names_ HORA_GUARDED_BY(mutex_) = {};
-  std::size_t count_ HORA_GUARDED_BY(mutex_) = 0;
-};
-
-/// The last of some ranks to become ready for an id.
-struct LastArrival {
-  using Time = std::chrono::nanoseconds;
-  static constexpr Time kAlone = Time::max();
-
-  int rank = -1;       ///< world rank; -1: none of them has submitted it
-  Time at{};           ///< when it became ready, by the clock of the leader that reports it
-  Time late = kAlone;  ///< after the one before it; kAlone: there is none
-  bool operator==(const LastArrival&) const = default;
-};
+/// The phase of a collective, by the names that hora gives (core/base/text.h). Pure.
+PhaseIndex phase_of(std::string_view collective);
 
 /// The last of two groups of ranks: late after the one before it in either. Pure.
 LastArrival later_of(const LastArrival& a, const LastArrival& b);
@@ -140,11 +96,9 @@ class ArrivalLedger {
 
   /// Ids of this slot (Id) belong to a collective of this name from here on.
   void assign(std::size_t slot, std::string_view name);
-  /// An id of this slot is decided; `noted`: the phase of the program's own collectives. Where that
-  /// ends a window with a slow rank: which, at growing intervals for each rank. Ignores ranks that
-  /// are not of the set.
-  std::optional<SlowRank> add(std::size_t slot, const LastArrival& last,
-                              PhaseIndex noted = kTrainingPhase);
+  /// An id of this slot is decided. Where that ends a window with a slow rank: which, at growing
+  /// intervals for each rank. Ignores ranks that are not of the set.
+  std::optional<SlowRank> add(std::size_t slot, const LastArrival& last);
 
   std::uint64_t decisions() const { return decisions_; }
   std::uint64_t decisions(PhaseIndex phase) const { return decisions_of_[phase]; }
@@ -162,7 +116,6 @@ class ArrivalLedger {
   std::size_t most_often_last(std::span<RankArrivals> ranks) const;
 
  private:
-  static constexpr PhaseIndex kAsNoted = kStepPhases;
   using Times = std::array<std::chrono::nanoseconds, kStepPhases>;
   struct Row {
     std::array<LatenessHistogram, kStepPhases> lateness;
@@ -186,7 +139,7 @@ class ArrivalLedger {
   std::vector<int> ranks_;
   std::vector<Row> rows_;                     ///< by index in `ranks_`
   std::vector<std::uint32_t> steps_of_;       ///< by slot: the last step in which it was
-  std::vector<PhaseIndex> phases_of_;         ///< by slot; kAsNoted: the program's own
+  std::vector<PhaseIndex> phases_of_;         ///< by slot
   mutable std::vector<std::uint32_t> order_;  ///< of most_often_last(): indices in `ranks_`
   std::uint32_t step_ = 1;
   std::uint64_t decisions_ = 0;
@@ -199,12 +152,10 @@ class ArrivalLedger {
 
 /// Two sentences: the rank, its host, how late it is, in which phase where one explains it, what
 /// that costs, and what to look at.
-std::string slow_rank_text(const SlowRank& slow, std::span<const ProcessIdentity> processes,
-                           const NotedPhases& noted);
+std::string slow_rank_text(const SlowRank& slow, std::span<const ProcessIdentity> processes);
 
 /// The final report's table: a line for each rank, the most frequent last one first, and below it
 /// one for each phase where there are several.
-std::string arrivals_text(const ArrivalLedger& ledger, std::span<const ProcessIdentity> processes,
-                          const NotedPhases& noted);
+std::string arrivals_text(const ArrivalLedger& ledger, std::span<const ProcessIdentity> processes);
 
 }  // namespace hora::internal

@@ -11,19 +11,6 @@ namespace {
 /// Bytes of a name in a decision, beside its text.
 constexpr std::size_t kEntryBytes = 64;
 
-/// By the clock of the leader that gets the message now.
-LastArrival arrival_of(const LastReady& last, Duration now) {
-  const bool alone = last.late == LastReady::kAlone;
-  return {last.rank, now, alone ? LastArrival::kAlone : std::chrono::microseconds(last.late)};
-}
-
-LastReady message_of(const LastArrival& last) {
-  if (last.late == LastArrival::kAlone) return {last.rank, LastReady::kAlone};
-  const auto late = std::chrono::duration_cast<std::chrono::microseconds>(last.late).count();
-  return {last.rank,
-          static_cast<std::uint32_t>(std::clamp<std::int64_t>(late, 0, LastReady::kAlone - 1))};
-}
-
 void add_value(Report& report, const Signature& signature, const std::vector<int>& ranks) {
   auto same =
       std::find_if(report.values.begin(), report.values.end(),
@@ -44,13 +31,6 @@ void add_joined(Report& report, const std::vector<int>& ranks) {
   report.values.push_back({signature, ranks});
 }
 
-/// True where all ranks of the subtree have reported the name, none of them by an id of `retired`.
-bool agreed(const ReportedName& reported, const std::set<Id>& retired) {
-  if (!reported.merged) return false;
-  const std::optional<Id>& counted = reported.merged->counted;
-  return !(counted && retired.contains(*counted));
-}
-
 }  // namespace
 
 bool KnownId::complete(const JoinedRanks& joined, const TreePosition& position) const {
@@ -66,20 +46,18 @@ std::optional<Id> KnownNames::id_of(const std::string& name) const {
   return id ? std::optional(*id) : std::nullopt;
 }
 
-/// All local ranks at once are not ready, until the last has announced it: its arrival would else
-/// be taken for one of the next time.
-ReadyById KnownNames::ready_by(Id id, const IdUse& use, const TreePosition& position) const {
-  const KnownId& known = known_.at(id);
-  const LocalRanks all = position.whole_node();
-  if (known.node_ready) return {id, all, known};
-  const LocalRanks ready = use.ready_ranks(id);
-  return {id, ready == all ? LocalRanks() : ready, known};
-}
-
 std::vector<Id> KnownNames::ready_ids() const {
   std::vector<Id> ids;
   for (const auto& [id, known] : known_) {
     if (known.anyone_ready()) ids.push_back(id);
+  }
+  return ids;
+}
+
+std::vector<Id> KnownNames::ready_here(const IdUse& use) const {
+  std::vector<Id> ids;
+  for (const auto& [id, known] : known_) {
+    if (!known.disputed && use.ready_ranks(id).any()) ids.push_back(id);
   }
   return ids;
 }
@@ -91,14 +69,7 @@ void KnownNames::assign(Id id, const std::string& name, Signature signature) {
 
 void KnownNames::give_up(Id id) {
   const auto known = known_.extract(id);
-  if (known.empty()) return;
-  const std::string& name = known.mapped().name;
-  ids_.erase(name);
-  ReportedName* const disputed = reported(name);
-  if (!disputed) return;
-  disputed->id.reset();
-  std::erase_if(disputed->below, [&](const auto& report) { return report.second.counted == id; });
-  if (disputed->merged && disputed->merged->counted == id) disputed->merged.reset();
+  if (!known.empty()) ids_.erase(known.mapped().name);
 }
 
 void KnownNames::clear_ready(Id id) {
@@ -116,53 +87,36 @@ LocalRanks ReportedName::local_ranks() const {
   return ranks;
 }
 
-bool ReportedName::complete(const ReadyById* by_id, const JoinedRanks& joined,
-                            const TreePosition& position) const {
-  LocalRanks here = joined.of_node(position) | local_ranks();
-  if (by_id) here |= by_id->local;
+bool ReportedName::complete(const JoinedRanks& joined, const TreePosition& position) const {
   const auto present = [&](int child) {
-    return below.contains(child) || joined.all_below(child, position) ||
-           (by_id && by_id->known.ready_below.contains(child));
+    return below.contains(child) || joined.all_below(child, position);
   };
-  return here == position.whole_node() &&
+  return (joined.of_node(position) | local_ranks()) == position.whole_node() &&
          std::all_of(position.children().begin(), position.children().end(), present);
 }
 
-Report merged_report(const std::string& name, const ReportedName& reported, const ReadyById* by_id,
+Report merged_report(const std::string& name, const ReportedName& reported,
                      const TreePosition& position) {
-  Report report{name, {}, std::nullopt};
-  const auto add_ready = [&](const std::vector<int>& ranks_ready) {
-    add_value(report, by_id->known.signature, ranks_ready);
-    report.counted = by_id->id;
-  };
+  Report report{name, {}};
   const std::vector<int>& ranks = position.local_ranks();
-  const LocalRanks ready = by_id ? by_id->local : LocalRanks();
   std::vector<int> joined;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     if (reported.local[r]) {
       add_value(report, *reported.local[r], {ranks[r]});
-    } else if (ready[r]) {
-      add_ready({ranks[r]});
     } else {
       joined.push_back(ranks[r]);
     }
   }
   for (const int child : position.children()) {
+    const auto subtree = position.ranks_in_subtree(child);
     const auto from_child = reported.below.find(child);
     if (from_child == reported.below.end()) {
-      const auto subtree = position.ranks_in_subtree(child);
-      if (by_id && by_id->known.ready_below.contains(child)) {
-        add_ready(subtree);
-      } else {
-        joined.insert(joined.end(), subtree.begin(), subtree.end());
-      }
+      joined.insert(joined.end(), subtree.begin(), subtree.end());
       continue;
     }
     for (const ReportedSignature& value : from_child->second.values) {
-      add_value(report, value.signature,
-                value.ranks.empty() ? position.ranks_in_subtree(child) : value.ranks);
+      add_value(report, value.signature, value.ranks.empty() ? subtree : value.ranks);
     }
-    if (from_child->second.counted) report.counted = from_child->second.counted;
   }
   add_joined(report, joined);
   // The text of an error depends on which rank reported what, not on the order.
@@ -177,7 +131,6 @@ ReportedName& KnownNames::report(const std::string& name, std::size_t local_size
   ReportedName& reported = reports_[name];
   reported.local.resize(local_size);
   reported.locations.assign(local_size, kNowhere);
-  reported.id = id_of(name);
   return reported;
 }
 
@@ -187,11 +140,9 @@ std::optional<ReportedName> KnownNames::take_reported(const std::string& name) {
   return std::move(taken.mapped());
 }
 
-std::vector<std::string> KnownNames::reported_names(bool with_ids_only) const {
+std::vector<std::string> KnownNames::reported_names() const {
   std::vector<std::string> names;
-  for (const auto& [name, reported] : reports_) {
-    if (reported.id || !with_ids_only) names.push_back(name);
-  }
+  for (const auto& [name, reported] : reports_) names.push_back(name);
   return names;
 }
 
@@ -210,7 +161,7 @@ std::string KnownNames::problem_in(const Decision& decision) const {
     const KnownId* const owner = find(assigned.id);
     if (owner && !retired.contains(assigned.id)) return problem(in_quotes(owner->name) + " has");
     const ReportedName* const reported = this->reported(assigned.name);
-    if (reported && !agreed(*reported, retired) && !assigned.signature) {
+    if (reported && !reported->merged && !assigned.signature) {
       return problem("not all ranks of this node have reported");
     }
   }
@@ -224,17 +175,6 @@ void RootDecisions::depart(const std::vector<int>& ranks) {
   next_.departed.insert(next_.departed.end(), ranks.begin(), ranks.end());
 }
 
-void RootDecisions::decide(const Report& report, std::optional<Id> id) {
-  if (report.values.size() == 1) {
-    waiting_for_id_.push_back(report.name);
-    return;
-  }
-  disagreed_.push_back({.name = report.name,
-                        .text = mismatch_text(report),
-                        .has_id = id.has_value(),
-                        .id = id.value_or(0)});
-}
-
 void RootDecisions::all_joined(int last) {
   next_.all_joined = true;
   next_.last_joined = last;
@@ -245,10 +185,7 @@ bool RootDecisions::give_up_for_another(Id id, bool only_idle, KnownNames& names
   const KnownId* const known = names.find(id);
   if (!known) return false;
   if (known->forwarded) return false;  // it runs in this decision
-  const ReportedName* const reported = names.reported(known->name);
-  // Decided already: it fails in this decision, or gives its own id up when its turn comes.
-  if (reported && reported->merged) return false;
-  const bool idle = !known->anyone_ready() && !reported;
+  const bool idle = !known->anyone_ready() && !names.reported(known->name);
   if ((only_idle && !idle) || !use.retire(id, only_idle)) return false;
   next_.retired.push_back(id);
   names.give_up(id);
@@ -256,66 +193,53 @@ bool RootDecisions::give_up_for_another(Id id, bool only_idle, KnownNames& names
 }
 
 std::optional<Id> RootDecisions::allocate_id(KnownNames& names, const IdUse& use) {
-  std::optional<Id> id = clock_.unused();
+  const auto allocate = [&](bool only_idle) {
+    return id_ring_.next([&](Id old) { return give_up_for_another(old, only_idle, names, use); });
+  };
   // First an id that no rank is ready for; else one whose early ranks will report it again.
-  for (const bool only_idle : {true, false}) {
-    if (id) break;
-    id = clock_.next(use.last_run,
-                     [&](Id old) { return give_up_for_another(old, only_idle, names, use); });
-    if (id) id = IdClock::successor(*id);
-  }
-  if (id) clock_.assign(*id, use.last_run(*id));
-  return id;
+  const std::optional<Id> id = allocate(true);
+  return id ? id : allocate(false);
 }
 
-void RootDecisions::add_disagreements() {
-  for (std::size_t bytes = 0; !disagreed_.empty() && bytes < kDecisionBytes;) {
-    bytes += disagreed_.front().name.size() + disagreed_.front().text.size() + kEntryBytes;
-    next_.failed.push_back(std::move(disagreed_.front()));
-    disagreed_.pop_front();
-  }
-}
-
-void RootDecisions::assign_ids(KnownNames& names, const IdUse& use, bool with_signatures) {
+void RootDecisions::decide_names(KnownNames& names, const IdUse& use, bool with_signatures) {
+  std::erase_if(disputed_, [&](Id id) {
+    if (!names.find(id)) return true;  // given up for another
+    if (!use.retire(id, false)) return false;
+    next_.retired.push_back(id);
+    names.give_up(id);
+    id_ring_.release(id);
+    return true;
+  });
   std::size_t bytes = 0;
   bool exhausted = false;
-  std::erase_if(waiting_for_id_, [&](const std::string& name) {
-    if (bytes >= kDecisionBytes) return false;
-    const ReportedName* const agreed = names.reported(name);
-    // Its ranks report again, those that an id given up meanwhile had counted among them.
-    const auto is_void = [&] { return !agreed || !agreed->merged; };
-    if (is_void()) return true;
-    std::optional<Id> id = agreed->id;
-    if (id) {
-      // All ranks have changed the signature alike: the old id goes, the new one gets its own.
-      if (!use.retire(*id, false)) return false;
-      next_.retired.push_back(*id);
-      names.give_up(*id);
-      if (is_void()) return true;
-      id = IdClock::successor(*id);
-      clock_.assign(*id, use.last_run(*id));
-    } else {
-      if (exhausted) return false;
-      id = allocate_id(names, use);
-      exhausted = !id;
-      if (exhausted) return false;
+  std::erase_if(waiting_, [&](const std::string& name) {
+    // The old id goes first.
+    if (bytes >= kDecisionBytes || names.id_of(name)) return false;
+    const ReportedName* const reported = names.reported(name);
+    if (!reported || !reported->merged) return true;
+    const Report& report = *reported->merged;
+    if (report.values.size() > 1) {
+      const Failed& failed = next_.failed.emplace_back(Failed{name, mismatch_text(report)});
+      bytes += failed.name.size() + failed.text.size() + kEntryBytes;
+      return true;
     }
+    const std::optional<Id> id = exhausted ? std::nullopt : allocate_id(names, use);
+    exhausted = !id;
+    if (exhausted) return false;
     bytes += name.size() + kEntryBytes;
     Assigned& assigned = next_.assigned.emplace_back();
     assigned.name = name;
     assigned.id = *id;
-    if (with_signatures) assigned.signature = agreed->merged->values.front().signature;
+    if (with_signatures) assigned.signature = report.values.front().signature;
     return true;
   });
 }
 
 std::optional<Decision> RootDecisions::take() {
-  add_disagreements();
   std::sort(next_.departed.begin(), next_.departed.end());
   departed_.insert(next_.departed.begin(), next_.departed.end());
   next_.finished = !next_.departed.empty() && departed_.size() == ranks_;
   if (next_.empty()) return std::nullopt;
-  next_.number = number_++;
   return std::exchange(next_, {});
 }
 
@@ -340,18 +264,14 @@ void Leader::on_mail(int local_rank, const Mail& mail, Duration now) {
     case MailKind::overdue:
       overdue_.note(mail.name, now);
       break;
-    case MailKind::elsewhere:
-      note_elsewhere({mail.name, rank, mail.process_set});
-      break;
     case MailKind::expiring:
       note_expiring({mail.name, rank, mail.expiry}, now);
       break;
     case MailKind::report: {
-      // The join has ended while the rank said so.
-      if (mail.signature.kind == OperationKind::join && !joined_.contains(rank)) break;
       ReportedName& entry = reported(mail.name);
       entry.local[local] = mail.signature;
       entry.locations[local] = mail.location;
+      if (const auto id = names_.id_of(mail.name)) dispute(*id);
       advance_name(mail.name);
       break;
     }
@@ -377,17 +297,20 @@ void Leader::on_up(int child, const Up& up, Duration now) {
     KnownId* const known = names_.find(id);
     if (!known) continue;
     known->ready_below.insert(child);
-    if (i < up.last.size()) known->last = later_of(known->last, arrival_of(up.last[i], now));
+    // By this leader's clock, which gets the message now.
+    if (i < up.last.size()) {
+      known->last = later_of(known->last, {up.last[i].rank, now, up.last[i].late});
+    }
     advance_id(id);
   }
+  for (const Id id : up.disputed) {
+    if (names_.find(id)) dispute(id);
+  }
   for (const Report& report : up.reports) {
-    // Void: the child will see that the id is given up, and report again.
-    if (report.counted && !names_.find(*report.counted)) continue;
     reported(report.name).below.insert_or_assign(child, report);
     advance_name(report.name);
   }
   for (const Presence& presence : up.presence) note_presence(presence, now);
-  for (const Elsewhere& elsewhere : up.elsewhere) note_elsewhere(elsewhere);
   for (const Expiring& expiring : up.expiring) note_expiring(expiring, now);
   note_departed(up.departed);
 }
@@ -399,17 +322,17 @@ void Leader::on_decision(const Decision& decision) {
   output_.decisions.push_back(std::move(applied));
 }
 
-void Leader::on_watched_arrivals() {
-  for (const std::string& name : names_.reported_names(/*with_ids_only=*/true)) advance_name(name);
+bool Leader::on_joined_arrivals() {
+  if (joined_.of_node(position_).none()) return false;
+  const std::vector<Id> ids = names_.ready_here(use_);
+  for (const Id id : ids) dispute(id);
+  return !ids.empty();
 }
 
-/// The name's entry, made where there is none: where the name has an id, its ready bits count from
-/// now on.
+/// The name's entry, made where there is none.
 ReportedName& Leader::reported(const std::string& name) {
-  if (ReportedName* const known = names_.reported(name)) return *known;
-  ReportedName& added = names_.report(name, position_.local_size());
-  if (added.id) output_.watch.push_back(*added.id);
-  return added;
+  ReportedName* const known = names_.reported(name);
+  return known ? *known : names_.report(name, position_.local_size());
 }
 
 void Leader::note_joined(const std::vector<int>& ranks) {
@@ -425,14 +348,6 @@ void Leader::note_departed(const std::vector<int>& ranks) {
     root_->depart(ranks);
   } else {
     output_.up.departed.insert(output_.up.departed.end(), ranks.begin(), ranks.end());
-  }
-}
-
-void Leader::note_elsewhere(const Elsewhere& elsewhere) {
-  if (root_) {
-    overdue_.note_elsewhere(elsewhere);
-  } else {
-    output_.up.elsewhere.push_back(elsewhere);
   }
 }
 
@@ -452,20 +367,22 @@ void Leader::note_expiring(const Expiring& expiring, Duration now) {
   }
 }
 
+/// Has the root give the id up.
+void Leader::dispute(Id id) {
+  if (std::exchange(names_.find(id)->disputed, true)) return;
+  if (root_) {
+    root_->dispute(id);
+  } else {
+    output_.up.disputed.push_back(id);
+  }
+}
+
 /// Runs the id of a name, or tells the parent, once the whole subtree is ready for it.
 void Leader::advance_id(Id id) {
   KnownId& known = *names_.find(id);
-  if (names_.reported(known.name)) {
-    advance_name(known.name);
-    return;
-  }
-  if (known.forwarded || !known.complete(joined_, position_)) return;
-  if (!known.all_came(position_) && !allows_joined(known.signature.kind)) {
-    // A disagreement between the ranks that have submitted it and those that have joined.
-    reported(known.name);
-    advance_name(known.name);
-    return;
-  }
+  if (known.forwarded || known.disputed || !known.complete(joined_, position_)) return;
+  // A disagreement between the ranks that have submitted it and those that have joined.
+  if (!known.all_came(position_) && !allows_joined(known.signature.kind)) return dispute(id);
   known.forwarded = true;
   overdue_.settle(known.name);
   if (root_) {
@@ -473,7 +390,7 @@ void Leader::advance_id(Id id) {
     output_.arrivals.emplace_back(id, known.last);
   } else {
     output_.up.ready.push_back(id);
-    output_.up.last.push_back(message_of(known.last));
+    output_.up.last.push_back({known.last.rank, {}, std::max(known.last.late, Duration(0))});
     if (known.resized) output_.up.resized.push_back(id);
   }
 }
@@ -482,17 +399,12 @@ void Leader::advance_id(Id id) {
 void Leader::advance_name(const std::string& name) {
   ReportedName* const entry = names_.reported(name);
   if (!entry || entry->merged) return;
-  std::optional<ReadyById> ready;
-  if (entry->id) ready.emplace(names_.ready_by(*entry->id, use_, position_));
-  const ReadyById* const by_id = ready ? &*ready : nullptr;
-  if (!entry->complete(by_id, joined_, position_)) return;
-  Report merged = merged_report(name, *entry, by_id, position_);
-  // The ranks that had it have lost the id that counted, and joined without a report: none waits.
-  if (merged.values.empty()) return;
-  entry->merged = std::move(merged);
+  if (!entry->complete(joined_, position_)) return;
+  entry->merged = merged_report(name, *entry, position_);
   overdue_.settle(name);
   if (root_) {
-    root_->decide(*entry->merged, entry->id);
+    if (const auto id = names_.id_of(name)) dispute(*id);
+    root_->decide(name);
     return;
   }
   Report report = *entry->merged;
@@ -506,7 +418,6 @@ void Leader::apply(Decision& decision) {
   for (const Failed& failed : decision.failed) {
     names_.take_reported(failed.name);
     overdue_.settle(failed.name);
-    if (failed.has_id) names_.clear_ready(failed.id);
   }
   for (Assigned& assigned : decision.assigned) adopt(assigned);
   for (const Id id : decision.run) {
@@ -537,7 +448,7 @@ LeaderOutput Leader::take(Duration now) {
 
 /// The root's.
 void Leader::decide() {
-  root_->assign_ids(names_, use_, !joined_.empty());
+  root_->decide_names(names_, use_, !joined_.empty());
   if (joined_.size() == position_.world_size()) root_->all_joined(joined_.last());
   root_->ask(overdue_.take_questions(kDecisionBytes / 2));
   std::optional<Decision> decision = root_->take();

@@ -1,12 +1,11 @@
 /// A node leader's part of the negotiation: events in, messages and decisions out; the root's
-/// besides: decisions in numbered batches, the same for every rank. Pure: no clock, no transport,
+/// besides: decisions in batches, the same for every rank. Pure: no clock, no transport,
 /// no shared memory.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -38,7 +37,6 @@ class JoinedRanks {
   /// All ranks have joined: from now on none has.
   void clear() { ranks_.clear(); }
 
-  bool contains(int rank) const { return ranks_.contains(rank); }
   bool empty() const { return ranks_.empty(); }
   std::size_t size() const { return ranks_.size(); }
   /// The one that joined last of all that were added.
@@ -67,8 +65,6 @@ class JoinedRanks {
 struct IdUse {
   /// NodeControlBlock::retire.
   std::function<bool(Id, bool only_idle)> retire;
-  /// NodeControlBlock::last_run.
-  std::function<std::uint64_t(Id)> last_run;
   /// NodeControlBlock::ready_ranks.
   std::function<LocalRanks(Id)> ready_ranks;
   /// Remark on a local rank that lacks what others wait for; may be null.
@@ -85,6 +81,7 @@ struct KnownId {
   LastArrival last = {};           ///< of those that are ready
   bool resized = false;            ///< see Up::resized
   bool forwarded = false;          ///< sent to the parent; by the root: its run is decided
+  bool disputed = false;           ///< it is to be given up
 
   bool anyone_ready() const { return node_ready || !ready_below.empty(); }
   /// All ranks of the subtree are ready or have joined.
@@ -95,13 +92,6 @@ struct KnownId {
   }
 };
 
-/// Those of a leader's subtree that are ready for an id while others report its name.
-struct ReadyById {
-  Id id;
-  LocalRanks local;
-  const KnownId& known;  ///< of the table
-};
-
 /// Null for a key that the map does not have.
 template <class Map, class Key>
 auto* find_value(Map& map, const Key& key) {
@@ -109,31 +99,27 @@ auto* find_value(Map& map, const Key& key) {
   return found == map.end() ? nullptr : &found->second;
 }
 
-/// The reports of one name in a leader's subtree. Where the name has an id, ready bits of that id
-/// count as reports of the id's signature, until the id is given up.
+/// The reports of one name in a leader's subtree.
 struct ReportedName {
   std::vector<std::optional<Signature>> local;  ///< by local rank
   std::vector<Location> locations;              ///< likewise
   std::map<int, Report> below = {};             ///< by child
-  std::optional<Id> id = std::nullopt;          ///< the name's id where it has one
   std::optional<Report> merged = std::nullopt;  ///< what went up, or was decided by the root
 
   /// Local ranks that have reported it.
   LocalRanks local_ranks() const;
-  /// Every rank of the subtree has reported it, is ready for its id (`by_id`: of a name that has
-  /// one) or has joined.
-  bool complete(const ReadyById* by_id, const JoinedRanks& joined,
-                const TreePosition& position) const;
+  /// Every rank of the subtree has reported it or has joined.
+  bool complete(const JoinedRanks& joined, const TreePosition& position) const;
 };
 
-/// All signatures of a name that is complete(), with their ranks; a rank that has neither reported
-/// it nor is ready for its id has joined.
-Report merged_report(const std::string& name, const ReportedName& reported, const ReadyById* by_id,
+/// All signatures of a name that is complete(), with their ranks; a rank that has not reported it
+/// has joined.
+Report merged_report(const std::string& name, const ReportedName& reported,
                      const TreePosition& position);
 
 /// The names that a leader knows: those that have ids, and those that are reported because they
-/// have none, or have it with another signature. A name may be both: some ranks report it, others
-/// are ready for its id. Pure. Thread rule: one thread at a time.
+/// have none, or have it with another signature: then it is given up. Pure. Thread rule: one thread
+/// at a time.
 class KnownNames {
  public:
   /// The name's id where it has one.
@@ -143,15 +129,15 @@ class KnownNames {
   KnownId* find(Id id) { return find_value(known_, id); }
   const KnownId* find(Id id) const { return find_value(known_, id); }
   ///@}
-  /// The ranks that are ready for an id of a name.
-  ReadyById ready_by(Id id, const IdUse& use, const TreePosition& position) const;
   /// Ids for which a node or a child is ready.
   std::vector<Id> ready_ids() const;
+  /// Ids for which some rank of the node is ready, and which are not disputed.
+  std::vector<Id> ready_here(const IdUse& use) const;
   void assign(Id id, const std::string& name, Signature signature);
-  /// Ranks that were ready for the id report by name once they read this, so whatever counted them
-  /// as ready is void. Does nothing for an id that no name has.
+  /// Ranks that were ready for the id report by name once they read this. Does nothing for an id
+  /// that no name has.
   void give_up(Id id);
-  /// No rank is ready for the id any more: it has run, or failed.
+  /// No rank is ready for the id any more: it has run.
   void clear_ready(Id id);
 
   /// Null for a name that no rank has reported, or that is decided.
@@ -163,7 +149,7 @@ class KnownNames {
   ReportedName& report(const std::string& name, std::size_t local_size);
   /// Erases it, too.
   std::optional<ReportedName> take_reported(const std::string& name);
-  std::vector<std::string> reported_names(bool with_ids_only = false) const;
+  std::vector<std::string> reported_names() const;
 
   /// Why this cannot be the next decision, given those before; empty where it can.
   std::string problem_in(const Decision& decision) const;
@@ -174,54 +160,42 @@ class KnownNames {
   std::map<std::string, ReportedName> reports_;
 };
 
-/// Chooses the id that is given up for a new name when all are in use, by the clock, or
-/// second-chance, algorithm (F. J. Corbato, A Paging Experiment with the Multics System, 1968): a
-/// hand goes round the slots; an id that has run since the hand came by last, or since it was
-/// given, is passed over once, another is given up. The hand belongs to the root alone; others need
-/// not agree on what ran when. Pure. Thread rule: one thread at a time.
-class IdClock {
+/// Ids for new names: of free slots, and where there is none the one to give up for it: round the
+/// slots, the one that was given first. Others than the root need not agree on it. Pure. Thread
+/// rule: one thread at a time.
+class IdRing {
  public:
-  explicit IdClock(int capacity) : capacity_(static_cast<std::size_t>(capacity)) {}
+  explicit IdRing(int capacity) : capacity_(static_cast<std::size_t>(capacity)) {}
 
-  /// An id of a slot that was never in use, if any is left.
-  std::optional<Id> unused() const {
-    if (slots_.size() == capacity_) return std::nullopt;
-    return make_id(static_cast<int>(slots_.size()), 0);
-  }
-  /// The next id of the same slot.
-  static constexpr Id successor(Id id) {
-    return make_id(slot_of(id), (generation_of(id) + 1) & 0xffffu);
-  }
-  /// Its slot holds this id from now on, which ran last as `last_run` says.
-  void assign(Id id, std::uint64_t last_run) {
-    const auto slot = static_cast<std::size_t>(slot_of(id));
-    if (slot == slots_.size()) slots_.emplace_back();
-    slots_[slot] = {id, last_run};
-  }
-  /// The first id not passed over for which give_up(id) is true; nothing after two rounds.
-  /// last_run(id): a number that grows with each run.
-  template <class LastRun, class GiveUp>
-  std::optional<Id> next(LastRun&& last_run, GiveUp&& give_up) {
-    for (std::size_t step = 0; step < 2 * slots_.size(); ++step) {
-      IdSlot& slot = slots_[hand_];
-      hand_ = (hand_ + 1) % slots_.size();
-      const std::uint64_t run = last_run(slot.id);
-      if (run != slot.seen_run) {
-        slot.seen_run = run;
-      } else if (give_up(slot.id)) {
-        return slot.id;
-      }
+  /// The id's slot is free.
+  void release(Id id) { free_.push_back(id); }
+  /// An id of a free slot, or of one that was never in use; else the successor of the first for
+  /// which give_up(id) is true; nothing after one round.
+  template <class GiveUp>
+  std::optional<Id> next(GiveUp&& give_up) {
+    if (!free_.empty()) {
+      const Id id = free_.back();
+      free_.pop_back();
+      return succeed(id);
+    }
+    if (ids_.size() < capacity_)
+      return ids_.emplace_back(make_id(static_cast<int>(ids_.size()), 0));
+    for (std::size_t step = 0; step < ids_.size(); ++step) {
+      const Id id = ids_[std::exchange(hand_, (hand_ + 1) % ids_.size())];
+      if (give_up(id)) return succeed(id);
     }
     return std::nullopt;
   }
 
  private:
-  struct IdSlot {
-    Id id = 0;
-    std::uint64_t seen_run = 0;  ///< when the hand came by last
-  };
+  Id succeed(Id id) {
+    const auto slot = static_cast<std::size_t>(slot_of(id));
+    return ids_[slot] = make_id(slot_of(id), (generation_of(id) + 1) & 0xffffu);
+  }
+
   std::size_t capacity_;
-  std::vector<IdSlot> slots_;  ///< those that were ever in use
+  std::vector<Id> ids_;  ///< by slot: the last one of those that were ever in use
+  std::vector<Id> free_;
   std::size_t hand_ = 0;
 };
 
@@ -232,10 +206,10 @@ inline constexpr std::size_t kDecisionBytes = std::size_t{1} << 20;
 /// thread at a time.
 class RootDecisions {
  public:
-  RootDecisions(int id_capacity, std::size_t ranks) : clock_(id_capacity), ranks_(ranks) {}
+  RootDecisions(int id_capacity, std::size_t ranks) : id_ring_(id_capacity), ranks_(ranks) {}
 
   /// There is nothing to decide, not even for lack of an id.
-  bool empty() const { return next_.empty() && waiting_for_id_.empty() && disagreed_.empty(); }
+  bool empty() const { return next_.empty() && waiting_.empty() && disputed_.empty(); }
   /// All ranks are ready for the id, `resized` on some of them.
   void run(Id id, bool resized) {
     next_.run.push_back(id);
@@ -243,36 +217,36 @@ class RootDecisions {
   }
   /// These ranks have called shutdown.
   void depart(const std::vector<int>& ranks);
-  /// All ranks have reported a name, which has `id` or none: it gets an id, or ranks disagree.
-  void decide(const Report& report, std::optional<Id> id);
+  /// The id is to be given up.
+  void dispute(Id id) { disputed_.push_back(id); }
+  /// All ranks have reported a name: it gets an id, or they disagree.
+  void decide(const std::string& name) { waiting_.push_back(name); }
   /// All ranks have called join, and the last of them was `last`.
   void all_joined(int last);
-  /// Ranks are to say whether they wait under these names on other process sets.
+  /// Leaders are to say which of their ranks lack these names.
   void ask(std::vector<std::string> names) { next_.asked = std::move(names); }
 
-  /// Gives ids to names that have waited for them; for other names' sake ids are given up.
-  /// `with_signatures`: ranks may know of the names from the decision alone.
-  void assign_ids(KnownNames& names, const IdUse& use, bool with_signatures);
+  /// Gives up disputed ids, decides the names that wait for that, and gives ids to those on which
+  /// ranks agree; for other names' sake ids are given up. `with_signatures`: ranks may know of the
+  /// names from the decision alone.
+  void decide_names(KnownNames& names, const IdUse& use, bool with_signatures);
   /// The next decision, if there is anything in it.
   std::optional<Decision> take();
 
  private:
   std::optional<Id> allocate_id(KnownNames& names, const IdUse& use);
   bool give_up_for_another(Id id, bool only_idle, KnownNames& names, const IdUse& use);
-  void add_disagreements();
 
-  IdClock clock_;
+  IdRing id_ring_;
   std::size_t ranks_;
-  std::vector<std::string> waiting_for_id_;  ///< agreed names, in order of agreement
-  std::deque<Failed> disagreed_;             ///< not yet in a decision
+  std::vector<Id> disputed_;
+  std::vector<std::string> waiting_;  ///< names to be decided, in order
   std::set<int> departed_;
   Decision next_;
-  std::uint64_t number_ = 0;
 };
 
 /// Actions that the leader wants, in this order.
 struct LeaderOutput {
-  std::vector<Id> watch;              ///< wake the leader at each arrival of these ids
   Up up;                              ///< for the parent; empty() where there is nothing to say
   std::vector<Decision> decisions;    ///< for the children (without locations) and this node's log
   std::vector<std::string> warnings;  ///< for the log; the root's alone
@@ -284,9 +258,9 @@ struct LeaderOutput {
 
 /// Readiness goes up the tree: an id or a report is sent up once the leader's whole subtree has it;
 /// decisions come down. A rank whose signature of a known name has changed reports it while others
-/// set the ready bit of the name's id: then the ready bits count as reports of the id's signature,
-/// until the id is given up. Ranks that have called join are present for every name, with nothing.
-/// Thread rule: one thread at a time.
+/// set the ready bit of the name's id: then the id is given up, and these report as well. Ranks
+/// that have called join are present for every name, with nothing. Thread rule: one thread at a
+/// time.
 class Leader {
  public:
   /// `set`: whose negotiation this is. `warning_interval`: between two warnings.
@@ -302,8 +276,12 @@ class Leader {
   std::string problem_in(const Decision& decision) const { return names_.problem_in(decision); }
   /// Precondition: there is no problem in the decision.
   void on_decision(const Decision& decision);
-  /// Looks again at the ready bits of watched ids.
-  void on_watched_arrivals();
+  /// Ranks of this node have joined, and set no ready bits, and others have set some since
+  /// on_joined_arrivals(), which disputes these ids; true if there were any.
+  bool has_joined_arrivals() const {
+    return joined_.of_node(position_).any() && !names_.ready_here(use_).empty();
+  }
+  bool on_joined_arrivals();
 
   /// Returns what is to be done now. More may be left as long as there are decisions.
   LeaderOutput take(Duration now);
@@ -321,9 +299,9 @@ class Leader {
   ReportedName& reported(const std::string& name);
   void note_joined(const std::vector<int>& ranks);
   void note_departed(const std::vector<int>& ranks);
-  void note_elsewhere(const Elsewhere& elsewhere);
   void note_presence(const Presence& presence, Duration now);
   void note_expiring(const Expiring& expiring, Duration now);
+  void dispute(Id id);
   void advance_id(Id id);
   void advance_name(const std::string& name);
   void apply(Decision& decision);

@@ -7,7 +7,6 @@
 #include <functional>
 #include <iterator>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include "core/base/text.h"
@@ -38,21 +37,17 @@ std::string differences(const Report& report) {
 
 constexpr std::size_t kNamesShown = 3;
 constexpr std::size_t kGroupsShown = 4;
-constexpr std::size_t kRemarksShown = 4;
+constexpr std::size_t kRemarksShown = 8;
 
 /// Tensors that the same ranks wait for.
-using OverdueGroup = std::vector<const OverdueTensor*>;
+using OverdueGroup = std::vector<const Presence*>;
 
-bool alike(const OverdueTensor& a, const OverdueTensor& b) {
-  return std::tie(a.ready, a.missing, a.silent, a.elsewhere) ==
-         std::tie(b.ready, b.missing, b.silent, b.elsewhere);
-}
-
-std::vector<OverdueGroup> grouped(std::span<const OverdueTensor> tensors) {
+std::vector<OverdueGroup> grouped(std::span<const Presence> tensors) {
   std::vector<OverdueGroup> groups;
-  for (const OverdueTensor& tensor : tensors) {
-    const auto same = std::ranges::find_if(
-        groups, [&](const OverdueGroup& group) { return alike(*group.front(), tensor); });
+  for (const Presence& tensor : tensors) {
+    const auto same = std::ranges::find_if(groups, [&](const OverdueGroup& group) {
+      return group.front()->ready == tensor.ready && group.front()->missing == tensor.missing;
+    });
     (same == groups.end() ? groups.emplace_back() : *same).push_back(&tensor);
   }
   return groups;
@@ -67,22 +62,22 @@ std::string names_text(const OverdueGroup& group) {
   return text;
 }
 
-std::string group_text(ProcessSet set, const OverdueGroup& group) {
-  const OverdueTensor& tensor = *group.front();
+std::string group_text(ProcessSet set, const OverdueGroup& group, std::span<const int> ranks) {
+  const Presence& tensor = *group.front();
+  std::vector<int> silent;  // of nodes that have said nothing about it
+  std::ranges::copy_if(ranks, std::back_inserter(silent), [&](int rank) {
+    return !std::ranges::binary_search(tensor.ready, rank) &&
+           !std::ranges::binary_search(tensor.missing, rank);
+  });
   const bool one = group.size() == 1;
   std::string text = names_text(group);
   if (set != kWorld) text += " of process set " + to_string(set);
   text += fmt::format(" {} waited for by ranks {} and {} not been submitted", one ? "is" : "are",
                       ranks_text(tensor.ready), one ? "has" : "have");
   if (!tensor.missing.empty()) text += " by ranks " + ranks_text(tensor.missing);
-  if (!tensor.silent.empty()) {
+  if (!silent.empty()) {
     text += fmt::format("{} by ranks {} (nothing heard from their nodes about it)",
-                        tensor.missing.empty() ? "" : ",", ranks_text(tensor.silent));
-  }
-  for (const auto& [other, ranks] : tensor.elsewhere) {
-    text += fmt::format(
-        "; ranks {} wait under {} on process set {}: is it meant to be one tensor, on one set?",
-        ranks_text(ranks), one ? "this name" : "these names", to_string(other));
+                        tensor.missing.empty() ? "" : ",", ranks_text(silent));
   }
   return text;
 }
@@ -119,26 +114,34 @@ std::string mismatch_text(const Report& report) {
       tensor_text(report.name), differences(report), fmt::join(shown, "; "));
 }
 
-std::string overdue_text(ProcessSet set, std::span<const OverdueTensor> tensors,
-                         const std::map<int, std::string>& remarks) {
+std::string remarks_text(std::span<const std::string> remarks) {
+  const std::size_t shown = std::min(remarks.size(), kRemarksShown);
+  const std::string text = fmt::format("{}", fmt::join(remarks.first(shown), "; "));
+  if (remarks.size() == shown) return text;
+  return fmt::format("{}; and {} more ranks", text, remarks.size() - shown);
+}
+
+std::string overdue_text(ProcessSet set, std::span<const Presence> tensors,
+                         std::span<const int> ranks) {
   std::string text;
   std::size_t left = tensors.size();
   std::size_t shown = 0;
   for (const OverdueGroup& group : grouped(tensors)) {
     if (shown++ == kGroupsShown) break;
-    text += (text.empty() ? "" : "; ") + group_text(set, group);
+    text += (text.empty() ? "" : "; ") + group_text(set, group, ranks);
     left -= group.size();
   }
   if (left > 0) text += fmt::format("; and {} more tensors wait for other ranks", left);
   text += ". Do all ranks call the same collectives? Is one of them slow, stopped or gone?";
-  std::size_t said = 0;
-  for (const auto& [rank, remark] : remarks) {
-    if (said == kRemarksShown) {
-      return text + fmt::format("; and {} more ranks", remarks.size() - said);
+  std::map<int, std::string> of_rank;
+  for (const Presence& tensor : tensors) {
+    for (std::size_t i = 0; i < tensor.remarks.size(); ++i) {
+      if (!tensor.remarks[i].empty()) of_rank[tensor.missing[i]] = tensor.remarks[i];
     }
-    text += (said++ == 0 ? " " : "; ") + remark;
   }
-  return text;
+  std::vector<std::string> remarks;
+  for (const auto& [rank, remark] : of_rank) remarks.push_back(remark);
+  return text + (remarks.empty() ? "" : " ") + remarks_text(remarks);
 }
 
 void OverdueNames::Heard::add(const Presence& presence) {
@@ -189,11 +192,6 @@ void OverdueNames::note_presence(const Presence& presence, Duration now) {
   if (entry != names_.end()) entry->second.add(presence);
 }
 
-void OverdueNames::note_elsewhere(const Elsewhere& elsewhere) {
-  const auto entry = names_.find(elsewhere.name);
-  if (entry != names_.end()) entry->second.elsewhere[elsewhere.process_set].insert(elsewhere.rank);
-}
-
 std::optional<Duration> OverdueNames::deadline() const {
   std::optional<Duration> first;
   const auto consider = [&](Duration at) { first = std::min(first.value_or(at), at); };
@@ -204,58 +202,30 @@ std::optional<Duration> OverdueNames::deadline() const {
   return first;
 }
 
-/// Gives what is seen and heard of each overdue name, and forgets it.
-template <class Take>
-void OverdueNames::take_overdue(const Seen& seen, const Take& take) {
-  for (auto& [name, heard] : names_) {
-    if (!std::exchange(heard.is_overdue, false)) continue;
-    Presence presence = heard.with(seen(name));
-    // Else it was decided meanwhile.
-    if (!presence.ready.empty()) take(std::move(presence), heard);
-    heard.elsewhere.clear();
-  }
-  forget_told();
-}
-
 void OverdueNames::forget_told() {
   std::erase_if(
       names_, [](const auto& entry) { return !entry.second.is_overdue && !entry.second.expiring; });
 }
 
 std::vector<Presence> OverdueNames::take_presence(const Seen& seen) {
-  std::vector<Presence> reports;
-  take_overdue(seen,
-               [&](Presence presence, const Heard&) { reports.push_back(std::move(presence)); });
-  return reports;
+  std::vector<Presence> overdue;
+  for (auto& [name, heard] : names_) {
+    if (!std::exchange(heard.is_overdue, false)) continue;
+    Presence presence = heard.with(seen(name));
+    // Else it was decided meanwhile.
+    if (!presence.ready.empty()) overdue.push_back(std::move(presence));
+  }
+  forget_told();
+  return overdue;
 }
 
 std::optional<std::string> OverdueNames::take_warning(Duration now, std::span<const int> ranks,
                                                       const Seen& seen) {
   if (report_at_ > now) return std::nullopt;
-  std::vector<OverdueTensor> tensors;
-  std::map<int, std::string> remarks;
-  take_overdue(seen, [&](Presence presence, const Heard& heard) {
-    for (std::size_t i = 0; i < presence.remarks.size(); ++i) {
-      if (!presence.remarks[i].empty()) remarks[presence.missing[i]] = presence.remarks[i];
-    }
-    OverdueTensor& tensor = tensors.emplace_back();
-    tensor.name = std::move(presence.name);
-    tensor.ready = std::move(presence.ready);
-    tensor.missing = std::move(presence.missing);
-    for (const int rank : ranks) {
-      const bool is_known = std::ranges::binary_search(tensor.ready, rank) ||
-                            std::ranges::binary_search(tensor.missing, rank);
-      if (!is_known) tensor.silent.push_back(rank);
-    }
-    for (const auto& [set, there] : heard.elsewhere) {
-      std::vector<int> waiting;
-      std::ranges::set_difference(there, tensor.ready, std::back_inserter(waiting));
-      if (!waiting.empty()) tensor.elsewhere.emplace(set, std::move(waiting));
-    }
-  });
-  if (tensors.empty()) return std::nullopt;
+  const std::vector<Presence> overdue = take_presence(seen);
+  if (overdue.empty()) return std::nullopt;
   quiet_until_ = now + warning_interval_;
-  return overdue_text(set_, tensors, remarks);
+  return overdue_text(set_, overdue, ranks);
 }
 
 std::vector<Expired> OverdueNames::take_expired(Duration now, const Seen& seen) {

@@ -10,7 +10,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,21 +22,14 @@ namespace hora::internal {
 /// values), and what to do.
 std::string mismatch_text(const Report& report);
 
-/// A tensor that some ranks have submitted and others have not. Ranks are ascending.
-struct OverdueTensor {
-  std::string name;
-  std::vector<int> ready;
-  std::vector<int> missing;  ///< known not to be ready
-  std::vector<int> silent;   ///< of nodes that have said nothing about it
-  /// Ranks that are not ready and wait under this name on another process set.
-  std::map<ProcessSet, std::vector<int>> elsewhere = {};
-};
+/// "REMARK; REMARK; and 3 more ranks".
+std::string remarks_text(std::span<const std::string> remarks);
 
-/// One sentence about all of them: tensors that wait for the same ranks are named together (the
-/// first few), and what can be done is said once; after it what is known of the ranks that lack
-/// them (`remarks`, by rank; the first few).
-std::string overdue_text(ProcessSet set, std::span<const OverdueTensor> tensors,
-                         const std::map<int, std::string>& remarks = {});
+/// One sentence about all of them, of a set with these ranks (ascending): tensors that wait for the
+/// same ranks are named together (the first few), and what can be done is said once; after it what
+/// is known of the ranks that lack them (the first few).
+std::string overdue_text(ProcessSet set, std::span<const Presence> tensors,
+                         std::span<const int> ranks);
 
 /// Time since any fixed moment; the caller's clock.
 using Duration = std::chrono::nanoseconds;
@@ -72,14 +64,12 @@ class OverdueNames {
   /// A leader reports that, and what it knows, whose last word holds; an answer is ignored for
   /// names that are neither overdue nor expire.
   void note_presence(const Presence& presence, Duration now);
-  /// On the root: about a name that is overdue or expires; ignored for others.
-  void note_elsewhere(const Elsewhere& elsewhere);
   /// The name waits for no rank, or its subtree is complete.
   void settle(const std::string& name) { names_.erase(name); }
 
   /// When there is something to report, or a name runs out of time.
   std::optional<Duration> deadline() const;
-  /// A leader's report, at the deadline. Forgets the names.
+  /// All that is seen and heard of overdue names, at the deadline: a leader's report. Forgets them.
   std::vector<Presence> take_presence(const Seen& seen);
   /// The root's, at the deadline, where a name still waits. `ranks`: all, ascending. Forgets the
   /// overdue names.
@@ -103,10 +93,7 @@ class OverdueNames {
     Duration expires_at{};
     std::map<int, bool> ready = {};  ///< by rank
     std::map<int, std::string> remarks = {};
-    std::map<ProcessSet, std::set<int>> elsewhere = {};  ///< ranks that wait there under this name
   };
-  template <class Take>
-  void take_overdue(const Seen& seen, const Take& take);
   void forget_told();
 
   bool at_root_;

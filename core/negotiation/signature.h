@@ -22,13 +22,13 @@ enum class OperationKind : std::uint8_t {
   reduce_scatter = 5,
   add_process_set = 6,     ///< shape: its world ranks
   remove_process_set = 7,  ///< shape: {its number}
-  join = 8,                ///< of a rank that has joined, where it has no proxy
+  join = 8,                ///< of a rank that has joined, in disagreements
 };
 template <>
 inline constexpr OperationKind last_of<OperationKind> = OperationKind::join;
 std::string_view name_of(OperationKind kind) noexcept;
 
-/// Operations whose result differs by rank, and is memory of its own (core/plan/exchange.h).
+/// Operations whose result differs by rank, and is memory of its own (core/plan/plan.h).
 constexpr bool is_exchange(OperationKind kind) {
   return kind == OperationKind::allgather || kind == OperationKind::alltoall ||
          kind == OperationKind::reduce_scatter;

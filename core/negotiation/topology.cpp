@@ -40,6 +40,13 @@ int Topology::smallest_node() const {
   return static_cast<int>(least);
 }
 
+std::vector<int> Topology::ranks() const {
+  std::vector<int> all;
+  for (const auto& ranks : ranks_of_node) all.insert(all.end(), ranks.begin(), ranks.end());
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
 Topology make_topology(const std::vector<int>& group_of_rank, int ranks_per_node) {
   std::map<int, std::vector<int>> groups;
   for (std::size_t rank = 0; rank < group_of_rank.size(); ++rank) {
@@ -73,10 +80,7 @@ Topology restricted(const Topology& world, const std::vector<int>& members) {
 }
 
 Topology renumbered(const Topology& topology) {
-  std::vector<int> all;
-  for (const auto& ranks : topology.ranks_of_node)
-    all.insert(all.end(), ranks.begin(), ranks.end());
-  std::sort(all.begin(), all.end());
+  const std::vector<int> all = topology.ranks();
   Topology result = topology;
   for (auto& ranks : result.ranks_of_node) {
     for (int& rank : ranks) {

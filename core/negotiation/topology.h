@@ -22,6 +22,7 @@ struct Topology {
   int local_rank_of(int world_rank) const;
   int index_of(int world_rank) const;  ///< ranks below it
   int smallest_node() const;           ///< ranks of the smallest node: the number of slices
+  std::vector<int> ranks() const;      ///< all, ascending
 };
 
 /// Topology from each world rank's host group (any labels, such as the group's lowest rank), its

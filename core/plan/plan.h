@@ -6,6 +6,12 @@
 /// each padded to 64 bytes ("unit bytes"). A *chunk* is a run of a unit's bytes, the step of the
 /// pipeline. A *slice* is one local rank's part of a chunk; all slices of a chunk but the last ones
 /// have equal length, a multiple of 64 bytes.
+///
+/// Of an allgather, alltoall or reduce-scatter: which bytes go from where to where. A *row* is one
+/// step of the first dimension. What the ranks of node A give to those of node B is a *layout*:
+/// bytes in an order that both nodes know, so that any range of them can travel without a
+/// description. It consists of *transfers*, each from one place to one place. Nodes, ranks and
+/// local ranks are those of the set; the ranks of a node need not follow one another.
 #pragma once
 
 #include <hora/error.h>
@@ -15,6 +21,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -183,6 +190,10 @@ class ExchangeResult {
   /// once, by the thread that makes progress, as soon as all sizes are known. Host memory lies in
   /// this rank's windows. Throws Error(out_of_memory).
   virtual std::byte* allocate(std::span<const std::int64_t> rows, std::size_t bytes) = 0;
+  /// Before, by the submitting thread: memory in this rank's windows, of which allocate() makes the
+  /// result if that is_even(), and then `bytes` long; null where it does not lie in them. Throws
+  /// Error(out_of_memory).
+  virtual std::byte* expect(std::size_t /*bytes*/) { return nullptr; }
   /// In allocate()'s place, on every rank alike: the collective fails with this error.
   void refuse(Error why) { refusal_ = std::move(why); }
   /// Once the unit is complete.
@@ -190,15 +201,6 @@ class ExchangeResult {
 
  private:
   std::optional<Error> refusal_;
-};
-
-/// The place of an ExchangeResult that will lie in this rank's windows, before sizes are known.
-class ResultPlace {
- public:
-  virtual ~ResultPlace() = default;
-  /// By the submitting thread: memory in this rank's windows, of which allocate() makes the result
-  /// if that is_even() (plan/exchange.h), and then `bytes` long. Throws Error(out_of_memory).
-  virtual std::byte* expect(std::size_t bytes) = 0;
 };
 
 /// Whether a rank has memory for the result of an exchange on a device, told to the ranks of its
@@ -237,24 +239,15 @@ struct BoundExchange {
   std::vector<ResultRoom> room = {};  ///< on a device: by local rank
 };
 
-struct BoundUnit;
-
-/// Called as a unit moves on. Thread rule: the thread that makes progress.
-class UnitObserver {
- public:
-  virtual ~UnitObserver() = default;
-  /// This rank's data of the unit, which is under way, begins to move: the last moment at which
-  /// addresses of this rank's own memory in it can be changed. At most once each.
-  virtual void started(BoundUnit& unit) = 0;
-};
-
 /// Accesses to memory that are still to come, from the least on.
 enum class MemoryUse : std::uint8_t { none, reads, writes };
 
 struct BoundUnit {
   /// 1, 2, ... in the order of start; 0: not known.
   std::uint64_t number = 0;
-  UnitObserver* observer = nullptr;  ///< outlives it; null: none
+  /// Called as this rank's data begins to move, at most once: the last moment at which addresses of
+  /// its own memory can be changed. By the thread that makes progress; may be null.
+  std::function<void(BoundUnit&)> on_start;
   Unit unit;
   double scale = 1.0;  ///< applied once to the complete sum
   int root_node = 0;   ///< of broadcasts
@@ -294,7 +287,7 @@ struct BoundUnit {
   void clear() {
     if (is_exchange(unit.kind)) exchange = {};
     number = 0;
-    observer = nullptr;
+    on_start = nullptr;
     unit.tensors.clear();
     unit = {.tensors = std::move(unit.tensors)};
     scale = 1.0;
@@ -339,5 +332,95 @@ struct MemoryNodes {
 
 /// By world rank: the number of its memory node in its node, each of `ranks` consecutive ones.
 std::vector<int> virtual_memory_nodes(const Topology& world, int ranks);
+
+/// An exchange, as soon as the extents of all ranks are known.
+struct ExchangeExtents {
+  OperationKind kind = OperationKind::allgather;
+  std::size_t row_bytes = 0;
+  /// By rank: as BoundExchange::rows.
+  std::vector<std::span<const std::int64_t>> rows;
+};
+
+/// How many extents a rank has: alltoall: one for each rank, else one.
+std::size_t extents_of_rank(OperationKind kind, int ranks);
+
+/// The rows that a rank gets of a reduce-scatter of `rows` rows: rows / ranks, the first rows %
+/// ranks ranks one more; rank r's begin where those of rank r - 1 end.
+std::int64_t scattered_rows(std::int64_t rows, int ranks, int rank);
+std::int64_t first_scattered_row(std::int64_t rows, int ranks, int rank);
+
+/// The bytes that a rank with these extents gives to rank `to`: of alltoall and reduce-scatter;
+/// empty of allgather, which gives all to every rank.
+Range rows_to_rank(OperationKind kind, std::span<const std::int64_t> rows, int ranks, int to,
+                   std::size_t row_bytes);
+
+struct Transfer {
+  /// As source: the sum over all local ranks of the node, each at source_offset. As destination:
+  /// every local rank of the node, each at destination_offset.
+  static constexpr int kAll = -1;
+  int source = 0;  ///< local rank in the node that gives
+  std::size_t source_offset = 0;
+  int destination = 0;  ///< local rank in the node that gets
+  std::size_t destination_offset = 0;
+  Range range;  ///< in the layout
+  bool operator==(const Transfer&) const = default;
+};
+/// Pieces that follow one another without a gap, from 0; none is empty.
+using ByteLayout = std::vector<Transfer>;
+
+std::size_t length_of(const ByteLayout& layout);
+/// The part of the layout in `range` (its end may lie beyond the layout's), counted from the
+/// range's first byte.
+ByteLayout cut(const ByteLayout& layout, Range range);
+/// For these a rank can write what it gives into the others' results.
+bool may_push(OperationKind kind);
+
+/// The transfers that this local rank moves, as a layout of their own: those that it pushes, and
+/// those that come to it and that no rank pushes. `pushes`: by local rank, whether it moves what it
+/// gives; empty: none does.
+ByteLayout moved_by(int local_rank, const std::vector<bool>& pushes, const ByteLayout& layout);
+
+/// As many rows from or to every rank, and at least one: what results are expected to be.
+bool is_even(std::span<const std::int64_t> rows);
+
+/// The bytes of every layout that travel in one round: a round moves about `chunk_bytes` out of a
+/// node. A multiple of 64.
+std::size_t round_bytes(std::size_t chunk_bytes, int nodes);
+
+/// Offsets of rows and streams of one exchange. What the spans in `extents` point to outlives it,
+/// and so does the topology. The one place where extents of all ranks come together: the
+/// constructor throws Error(transport) for those of a rank that are invalid, and after it no sum
+/// wraps, where there is no refusal().
+class ExchangeMap {
+ public:
+  ExchangeMap(const Topology& topology, ExchangeExtents extents);
+
+  /// Error(out_of_memory), the same on every rank, where the results of all ranks are more than the
+  /// `memory` bytes that their nodes have together: nothing below is to be called then.
+  std::optional<Error> refusal(std::uint64_t memory) const;
+
+  /// alltoall: from rank to rank, sources first. reduce-scatter: the part of each destination.
+  ByteLayout layout(int from_node, int to_node) const;
+  /// The longest stream between two different nodes.
+  std::size_t longest_stream() const;
+
+  /// The rows that ExchangeResult::allocate gets on that rank.
+  std::vector<std::int64_t> result_rows(int rank) const;
+  std::size_t result_bytes(int rank) const;
+
+ private:
+  ByteLayout gathered_layout(int from_node) const;
+  ByteLayout alltoall_layout(int from_node, int to_node) const;
+  ByteLayout scattered_layout(int to_node) const;
+  std::size_t stream_bytes(int from_node, int to_node) const;
+  const std::vector<int>& ranks_of(int node) const;
+  std::int64_t rows(int from_rank, int to_rank) const;
+  std::size_t bytes(std::int64_t rows) const;
+
+  const Topology& topology_;
+  ExchangeExtents extents_;
+  int size_;
+  Checked all_rows_;  ///< what all ranks say, added up
+};
 
 }  // namespace hora::internal

@@ -96,9 +96,10 @@ void Recording::marked(const TensorKey& tensor, std::string_view mark, TraceTime
 }
 
 void Recording::negotiated(const TensorKey& tensor, TraceTime submitted, TraceTime decided,
-                           const LastRank& last) {
+                           int last_rank, TraceTime late) {
   TraceEvent event = span("negotiate", submitted, decided);
-  event.last = last;
+  event.last_rank = last_rank;
+  event.late = late;
   push(row(RowGroup::tensors, beside_set(tensor.name, tensor.set)), event);
 }
 
@@ -324,9 +325,9 @@ class Trace::File {
       arguments["unit_tensors"] = facts.tensors;
       arguments["unit_chunks"] = facts.chunks;
     }
-    if (event.last.rank >= 0) {
-      arguments["last_rank"] = event.last.rank;
-      arguments["late_us"] = microseconds(event.last.late);
+    if (event.last_rank >= 0) {
+      arguments["last_rank"] = event.last_rank;
+      arguments["late_us"] = microseconds(event.late);
     }
     return arguments;
   }

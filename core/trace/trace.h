@@ -72,13 +72,6 @@ struct UnitFacts {
   bool operator==(const UnitFacts&) const = default;
 };
 
-/// The rank that came last to a negotiation, and how long after the one before it.
-struct LastRank {
-  int rank = -1;  ///< of the world; -1: not known
-  TraceTime late{};
-  bool operator==(const LastRank&) const = default;
-};
-
 struct TraceEvent {
   bool is_mark = false;
   std::string_view name;  ///< static storage
@@ -90,7 +83,8 @@ struct TraceEvent {
   std::optional<std::uint64_t> bytes;   ///< of the tensor, or the chunk
   std::optional<std::uint64_t> offset;  ///< of the chunk in its unit
   std::optional<UnitFacts> facts;
-  LastRank last;
+  int last_rank = -1;  ///< the world rank that came last to a negotiation; -1: not known
+  TraceTime late{};    ///< after the one before it
 };
 
 /// The rank that writes a timeline, and its job.
@@ -148,7 +142,7 @@ class Recording {
   /// Something that happens to a tensor while it is negotiated; `mark` has static storage.
   void marked(const TensorKey& tensor, std::string_view mark, TraceTime time);
   void negotiated(const TensorKey& tensor, TraceTime submitted, TraceTime decided,
-                  const LastRank& last = {});
+                  int last_rank = -1, TraceTime late = {});
   /// The unit will run; its tensors' queue spans begin.
   void planned(UnitKey unit, const UnitFacts& facts, const std::vector<TensorFacts>& tensors);
   void started(UnitKey unit, TraceTime time);
@@ -301,10 +295,10 @@ class Tracer {
   void marked(std::string_view name, std::string_view mark) const {
     record([&](Recording& recording) { recording.marked(tensor(name), mark, trace_now()); });
   }
-  void negotiated(std::string_view name, TraceTime submitted, TraceTime decided,
-                  const LastRank& last = {}) const {
+  void negotiated(std::string_view name, TraceTime submitted, TraceTime decided, int last_rank = -1,
+                  TraceTime late = {}) const {
     record([&](Recording& recording) {
-      recording.negotiated(tensor(name), submitted, decided, last);
+      recording.negotiated(tensor(name), submitted, decided, last_rank, late);
     });
   }
   void started(std::uint64_t number) const {

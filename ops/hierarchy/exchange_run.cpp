@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/control_block/tensor_id.h"
-#include "core/plan/exchange.h"
+#include "core/plan/plan.h"
 #include "ops/hierarchy/pipeline.h"
 #include "ops/local/kernels.h"
 

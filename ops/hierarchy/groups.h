@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/plan/exchange.h"
 #include "core/plan/plan.h"
 
 namespace hora::internal {

@@ -131,7 +131,7 @@ class Pipeline final : public DataPath {
   bool retire_units();
   bool is_complete(const ActiveUnit& entry) const;
   void note_begin(BoundUnit& unit) const {
-    if (unit.observer) unit.observer->started(unit);
+    if (unit.on_start) unit.on_start(unit);
   }
   void trace(const ChunkPart& part, ChunkStage stage) const;
   std::size_t chunks_of(const ActiveUnit& entry) const;

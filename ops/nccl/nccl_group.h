@@ -21,7 +21,7 @@
 #include "core/control_block/launch_ticket_lock.h"
 #include "core/engine/interfaces.h"
 #include "core/engine/operations.h"
-#include "core/plan/exchange.h"
+#include "core/plan/plan.h"
 #include "ops/cross/cross_group.h"
 #include "ops/cross/point_to_point.h"
 #include "ops/cuda/stream.h"

@@ -50,11 +50,10 @@ class Events {
             std::chrono::milliseconds(input_.below(500)), input_.below(2) == 0};
   }
   Mail mail() {
-    return {.kind = static_cast<MailKind>(input_.below(6)),
+    return {.kind = static_cast<MailKind>(input_.below(5)),
             .name = name(),
             .signature = signature(),
             .location = {},
-            .process_set = kWorld,
             .expiry = expiry()};
   }
   Up up() {
@@ -63,7 +62,6 @@ class Events {
     result.reports = many<Report>([&] {
       Report report{name(), {{signature(), ranks()}}};
       if (input_.below(4) == 0) report.values.push_back({signature(), ranks()});
-      if (input_.below(4) == 0) report.counted = id();
       return report;
     });
     result.presence = many<Presence>([&] {
@@ -71,16 +69,14 @@ class Events {
     });
     result.departed = ranks();
     result.joined = ranks();
-    result.elsewhere = many<Elsewhere>([&] {
-      return Elsewhere{name(), ranks_.front(), ProcessSet(7)};
-    });
+    result.disputed = ids();
     result.expiring = many<Expiring>([&] { return Expiring{name(), ranks_.front(), expiry()}; });
     return result;
   }
   Decision decision() {
     Decision result;
     result.retired = ids();
-    result.failed = many<Failed>([&] { return Failed{name(), "why", input_.below(2) == 0, id()}; });
+    result.failed = many<Failed>([&] { return Failed{name(), "why"}; });
     result.assigned = many<Assigned>([&] {
       Assigned assigned{name(), id(), {}};
       if (input_.below(2) == 0) assigned.signature = signature();
@@ -119,12 +115,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::vector<int> children = tree_children(node, topology.nodes());
   const MessageLimits limits = message_limits(topology, kCapacity, 0);
   const auto is_possible = [&](const auto& message) {
-    return problem_in(Message(message), limits).empty();
+    return decode(encode(Message(message)), &limits).has_value();
   };
   Leader leader(
       topology, node, kCapacity,
       {.retire = [&](Id, bool) { return input.below(4) != 0; },
-       .last_run = [](Id id) { return std::uint64_t{id}; },
        .ready_ranks = [&](Id) { return LocalRanks(input.below(std::size_t{1} << local.size())); }});
   Events events(input, topology);
   Duration now{};
@@ -158,7 +153,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         leader.on_node_ready(events.id());
         break;
       case 6:
-        leader.on_watched_arrivals();
+        leader.on_joined_arrivals();
         break;
       default: {
         const LeaderOutput output = leader.take(now);

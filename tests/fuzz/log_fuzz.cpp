@@ -44,14 +44,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       if (!batch) break;
       HORA_REQUIRE(batch->payload.size() <= shape.control_bytes);
       if (batch->kind == LogBatch::Kind::control) {
-        static_cast<void>(decode(batch->payload, limits));
+        static_cast<void>(decode(batch->payload, &limits));
       }
     }
     for (int i = 0; i < kMostReads; ++i) {
       const auto mail = control_block[0].pop_mail(1);
       if (!mail) break;
       HORA_REQUIRE(mail->size() <= shape.mailbox_bytes);
-      static_cast<void>(decode(*mail, limits));
+      static_cast<void>(decode(*mail, &limits));
     }
     for (int i = 0; i < kMostReads && control_block[0].pop_arrival(); ++i) {
     }

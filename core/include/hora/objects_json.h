@@ -29,51 +29,24 @@ inline constexpr int kJsonDepth = 1000;
 namespace detail {
 
 /// Reads CBOR and keeps nothing; stops where it goes too deep.
-class JsonDepth final : public nlohmann::json_sax<nlohmann::json> {
- public:
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool key(string_t&) override { return true; }
-  bool start_object(std::size_t) override { return enter(); }
-  bool start_array(std::size_t) override { return enter(); }
-  bool end_object() override { return leave(); }
-  bool end_array() override { return leave(); }
-  bool parse_error(std::size_t, const std::string&,
-                   const nlohmann::detail::exception& error) override {
-    problem_ = error.what();
+struct JsonDepth : nlohmann::detail::json_sax_acceptor<nlohmann::json> {
+  bool start_object(std::size_t) { return enter(); }
+  bool start_array(std::size_t) { return enter(); }
+  bool end_object() { return --depth >= 0; }
+  bool end_array() { return --depth >= 0; }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) {
+    problem = error.what();
     return false;
   }
-  const std::string& problem() const { return problem_; }
-
- private:
   bool enter() {
-    if (++depth_ <= kJsonDepth) return true;
-    problem_ = "its values go deeper than " + std::to_string(kJsonDepth) + " levels";
+    if (++depth <= kJsonDepth) return true;
+    problem = "its values go deeper than " + std::to_string(kJsonDepth) + " levels";
     return false;
   }
-  bool leave() {
-    --depth_;
-    return true;
-  }
 
-  int depth_ = 0;
-  std::string problem_;
+  int depth = 0;
+  std::string problem;  ///< empty where from_cbor() can read it
 };
-
-/// Empty where from_cbor() can read it.
-template <class Bytes>
-std::string json_problem(const Bytes& bytes) {
-  JsonDepth depth;
-  const auto* const first = reinterpret_cast<const std::uint8_t*>(bytes.data());
-  const bool read = nlohmann::json::sax_parse(first, first + bytes.size(), &depth,
-                                              nlohmann::json::input_format_t::cbor);
-  return read ? std::string() : depth.problem();
-}
 
 inline bool is_deeper_than(const nlohmann::json& value, int levels) {
   if (!value.is_structured()) return false;
@@ -96,10 +69,13 @@ inline std::vector<std::uint8_t> cbor_of(const Context& context, const nlohmann:
 
 template <class Bytes>
 nlohmann::json json_of(const Bytes& bytes, int rank) {
-  if (const std::string problem = json_problem(bytes); !problem.empty()) {
+  JsonDepth depth;
+  const auto* const first = reinterpret_cast<const std::uint8_t*>(bytes.data());
+  if (!nlohmann::json::sax_parse(first, first + bytes.size(), &depth,
+                                 nlohmann::json::input_format_t::cbor)) {
     throw Error(ErrorCode::transport,
                 "an object of rank " + std::to_string(rank) + " is no JSON that can be read: " +
-                    problem + ". Do all ranks send JSON under this name?",
+                    depth.problem + ". Do all ranks send JSON under this name?",
                 rank);
   }
   return nlohmann::json::from_cbor(bytes);

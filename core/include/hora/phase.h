@@ -10,9 +10,8 @@
 
 namespace HORA_EXPORT hora {
 
-/// Notes what this rank does from now on, for errors and the flight record: 128 bytes are kept. On
-/// rank 0 it is also the phase, without numbers, in which late ranks are counted (HORA_REPORT):
-/// three, others as one. Throws Error(shut_down). Thread rule: any thread; the last writer wins.
+/// Notes what this rank does from now on, for errors and the flight record: 128 bytes are kept.
+/// Throws Error(shut_down). Thread rule: any thread; the last writer wins.
 void note_phase(const Context& context, std::string_view phase);
 
 }  // namespace hora

@@ -80,7 +80,7 @@ struct Settings {
   /// ring (each node talks to two others only, for many nodes), or automatic (direct).
   CrossAlgorithm cross_algorithm = CrossAlgorithm::automatic;
 
-  /// Number of tensor names, the last used ones, whose later collectives need no new agreement on
+  /// Number of tensor names, the last new ones, whose later collectives need no new agreement on
   /// shape and type.
   int id_capacity = 4096;
 

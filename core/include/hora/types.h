@@ -103,7 +103,7 @@ std::string_view name_of(DeviceKind kind) noexcept;
 
 /// The ranks of a collective: the world, or a set made by add_process_set() (process_set.h). Sets
 /// have names of their own: ranks that give one tensor to different sets wait, and the warning of
-/// HORA_STALL_WARNING names the set.
+/// HORA_STALL_WARNING names the sets.
 class ProcessSet {
  public:
   constexpr ProcessSet() noexcept = default;

@@ -34,7 +34,7 @@ namespace hora::launch {
 namespace {
 
 /// Escapes of what is not printable make a text longer.
-constexpr std::size_t kMostName = 100, kMostPhaseName = 64;
+constexpr std::size_t kMostName = 100;
 /// A rank that has waited so long without doing anything makes the launcher try the network.
 constexpr std::chrono::seconds kOverdue{10};
 
@@ -111,9 +111,7 @@ std::optional<ArrivalsSeen> arrivals_seen(const internal::RecordLayout& memory, 
   ArrivalsSeen seen;
   seen.decisions = arrivals->decisions;
   seen.steps = arrivals->steps;
-  for (const std::string& phase : arrivals->phases) {
-    seen.phases.push_back(phase.substr(0, kMostPhaseName));
-  }
+  seen.phases.assign(internal::kPhaseNames.begin(), internal::kPhaseNames.end());
   for (const RankArrivals& row : arrivals->rows) {
     seen.rows.emplace_back(static_cast<std::uint32_t>(row.last), Milliseconds(row.median).count(),
                            Milliseconds(row.p99).count(), row.rank, row.phase);

@@ -68,21 +68,6 @@ TEST(DataType, SizesAndNames) {
   }
 }
 
-TEST(DataType, OfCppTypes) {
-  static_assert(
-      data_type_of<float> == DataType::float32 && data_type_of<double> == DataType::float64 &&
-      data_type_of<std::int32_t> == DataType::int32 &&
-      data_type_of<std::int64_t> == DataType::int64 &&
-      data_type_of<std::uint8_t> == DataType::uint8 &&
-      data_type_of<std::int8_t> == DataType::int8 &&
-      data_type_of<std::int16_t> == DataType::int16 && data_type_of<bool> == DataType::boolean &&
-      data_type_of<std::uint16_t> == DataType::uint16 &&
-      data_type_of<std::uint32_t> == DataType::uint32 &&
-      data_type_of<std::uint64_t> == DataType::uint64 &&
-      data_type_of<std::byte> == DataType::uint8 && data_type_of<Float16> == DataType::float16 &&
-      data_type_of<BFloat16> == DataType::bfloat16);
-}
-
 TEST(Names, OfOperationsDevicesAndErrors) {
   std::string names;
   for (int i = 0; i < 7; ++i) names.append(name_of(static_cast<ReduceOp>(i))).append(" ");

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/control_block/node_control_block.h"
+#include "tests/core/control_block/shared_control_block.h"
 #include "tests/support/model/explorer.h"
 
 namespace hora::internal::test {
@@ -39,18 +39,10 @@ struct Memory {
 };
 
 /// Two ranks' views of one control block.
-struct ControlBlocks {
-  explicit ControlBlocks(const ControlBlockShape& shape = kShape) : of_rank(views(shape)) {}
-  NodeControlBlock& operator[](int rank) { return of_rank[static_cast<std::size_t>(rank)]; }
-  std::vector<NodeControlBlock> of_rank;
-
- private:
-  static std::vector<NodeControlBlock> views(const ControlBlockShape& shape) {
-    EXPECT_LE(NodeControlBlock::bytes(shape), Memory::kBytes);
-    std::byte* const memory = Memory::fresh();
-    std::vector<NodeControlBlock> views;
-    for (int rank = 0; rank < shape.local_size; ++rank) views.emplace_back(memory, shape, rank);
-    return views;
+struct ControlBlocks : SharedControlBlock {
+  explicit ControlBlocks(const ControlBlockShape& shape = kShape)
+      : SharedControlBlock(shape, Memory::fresh()) {
+    EXPECT_LE(memory().size(), Memory::kBytes);
   }
 };
 
@@ -462,21 +454,20 @@ TEST_P(EverySleeper, IsWokenByMail) {
   EXPECT_GE(needed.failures.size(), 2u) << "of " << needed.words << " words";
 }
 
-// The leader asks to be woken, and then checks; an arriver marks itself ready, and then checks whom
-// to wake.
-TEST_P(EverySleeper, IsWokenByAnArrivalThatItWatches) {
+// A rank joins, and then checks; an arriver marks itself ready, and then checks whom to wake.
+TEST_P(EverySleeper, IsWokenByAnArrivalOnceItHasJoined) {
   const Needed needed = needed_words([] {
     auto control_blocks = std::make_shared<ControlBlocks>();
     return Program{.threads = {[=] {
                                  NodeControlBlock& own = (*control_blocks)[0];
-                                 own.watch(0, true);
+                                 own.set_joined(true);
                                  sleep_until(
                                      own, [&] { return own.ready_ranks(0).any(); }, GetParam());
                                },
                                [=] {
                                  NodeControlBlock& own = (*control_blocks)[1];
                                  own.arrive(0, {});
-                                 if (own.watched(0)) own.signal(0);
+                                 if (own.any_joined()) own.signal(0);
                                }}};
   });
   EXPECT_EQ(needed.failure, std::nullopt);

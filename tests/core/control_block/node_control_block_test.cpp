@@ -91,22 +91,6 @@ TEST_P(ReadyWordsOf, HaveAGenerationForEachId) {
   }
 }
 
-TEST_P(ReadyWordsOf, ForgetWhoWithdrawsAndAllByAReset) {
-  for (const int rank : {0, size_ - 1}) {
-    words_(0).arrive(rank);
-    words_(1).withdraw(rank);
-    EXPECT_EQ(words_(0).ranks().count(), 1u) << "another generation's";
-    words_(0).withdraw(rank);
-    EXPECT_TRUE(words_(0).ranks().none());
-  }
-  for (int rank = 1; rank < size_; ++rank) words_(0).arrive(rank);
-  words_(1).reset();
-  EXPECT_EQ(words_(0).ranks().count(), static_cast<std::size_t>(size_ - 1));
-  words_(0).reset();
-  EXPECT_TRUE(words_(0).ranks().none());
-  arrive_all(0, 0);
-}
-
 // 15 bits of rounds, 16 of generations.
 TEST_P(ReadyWordsOf, RoundsAndGenerationsWrapAround) {
   if (size_ > 5) return;
@@ -119,13 +103,6 @@ TEST_P(ReadyWordsOf, RoundsAndGenerationsWrapAround) {
   }
   EXPECT_EQ(words_(65535).arrive(0), Arrival::stale);
   arrive_all(0, 0);
-}
-
-TEST(LocalRanksOfANode, AreTheLowest) {
-  EXPECT_EQ(all_local_ranks(3), LocalRanks(0b111));
-  EXPECT_EQ(all_local_ranks(kMaxLocalSize).count(), static_cast<std::size_t>(kMaxLocalSize));
-  EXPECT_TRUE(all_local_ranks(200)[199]);
-  EXPECT_FALSE(all_local_ranks(200)[200]);
 }
 
 using test::SharedControlBlock;
@@ -156,21 +133,18 @@ Ids next_ids(NodeControlBlock& control_block) {
 TEST(ControlBlock, TheLastArriverAppendsTheIdToTheLog) {
   SharedControlBlock control_block(shape(3, true));
   const Id id = make_id(5, 0);
-  EXPECT_EQ(control_block[0].last_arrival(id).local_rank, -1);
+  const std::vector ranks = {4, 6, 7};
+  EXPECT_EQ(control_block[0].last_arrival(id, ranks), LastArrival());
   EXPECT_EQ(control_block[2].arrive(id, at(128), 5ms), Arrival::waiting);
-  EXPECT_EQ(control_block[0].last_arrival(id).late, std::chrono::nanoseconds::max()) << "alone";
+  EXPECT_EQ(control_block[0].last_arrival(id, ranks).late, LastArrival::kAlone);
   EXPECT_EQ(control_block[0].arrive(id, at(64), 2ms), Arrival::waiting);
-  EXPECT_EQ(control_block[0].last_run(id), 0u);
   EXPECT_FALSE(control_block[0].log_has_pending_work());
   EXPECT_EQ(control_block[1].arrive(id, at(192), 9ms), Arrival::complete);
-  EXPECT_GT(control_block[0].last_run(id), 0u);
   for (int r = 0; r < 3; ++r) {
     EXPECT_TRUE(control_block[r].log_has_pending_work());
     EXPECT_EQ(next_ids(control_block[r]), Ids{id});
     EXPECT_FALSE(control_block[r].log_has_pending_work());
-    EXPECT_EQ(control_block[r].last_arrival(id).local_rank, 1);
-    EXPECT_EQ(control_block[r].last_arrival(id).at, 9ms);
-    EXPECT_EQ(control_block[r].last_arrival(id).late, 4ms);
+    EXPECT_EQ(control_block[r].last_arrival(id, ranks), (LastArrival{6, 9ms, 4ms}));
   }
   EXPECT_FALSE(control_block[0].pop_arrival().has_value());
 }
@@ -384,9 +358,10 @@ TEST(SharedNote, HoldsTheLastText) {
   EXPECT_FALSE(note->read());
   for (const std::size_t length : {0, 1, 7, 8, 9, 95, 96, 200}) {
     const std::string text(length, 'x');
-    note->write(text, 5s);
+    note->write(text, 5s, ProcessSet(3));
     EXPECT_EQ(note->read().value().text, text.substr(0, SharedNote::kMostBytes));
     EXPECT_EQ(note->read().value().time, 5s);
+    EXPECT_EQ(note->read().value().set, ProcessSet(3));
   }
   note->clear();
   EXPECT_FALSE(note->read());

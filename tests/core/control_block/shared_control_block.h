@@ -1,4 +1,5 @@
-/// A node's control block in memory of this process, with a view for each local rank.
+/// A node's control block in memory of this process, its own or given, with a view for each local
+/// rank.
 #pragma once
 
 #include <cstddef>
@@ -12,23 +13,25 @@ namespace hora::internal::test {
 
 class SharedControlBlock {
  public:
-  explicit SharedControlBlock(const ControlBlockShape& shape)
+  explicit SharedControlBlock(const ControlBlockShape& shape, std::byte* memory = nullptr)
       : bytes_(NodeControlBlock::bytes(shape)),
-        memory_(std::make_unique<Line[]>(bytes_ / sizeof(Line) + 1)) {
-    for (int r = 0; r < shape.local_size; ++r) views_.emplace_back(memory_[0].bytes, shape, r);
+        own_(memory ? nullptr : std::make_unique<Line[]>(bytes_ / sizeof(Line) + 1)),
+        memory_(memory ? memory : own_[0].bytes) {
+    for (int r = 0; r < shape.local_size; ++r) views_.emplace_back(memory_, shape, r);
   }
   NodeControlBlock& operator[](int local_rank) {
     return views_[static_cast<std::size_t>(local_rank)];
   }
   /// For damage.
-  std::span<std::byte> memory() { return {memory_[0].bytes, bytes_}; }
+  std::span<std::byte> memory() { return {memory_, bytes_}; }
 
  private:
   struct alignas(64) Line {
     std::byte bytes[64] = {};
   };
   std::size_t bytes_;
-  std::unique_ptr<Line[]> memory_;
+  std::unique_ptr<Line[]> own_;
+  std::byte* memory_;
   std::deque<NodeControlBlock> views_;
 };
 

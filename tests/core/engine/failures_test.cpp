@@ -303,11 +303,6 @@ TEST(Timeout, WithoutAnEngineThreadAHandleIsReadyOnceSomeoneMakesProgress) {
   EXPECT_FALSE(engine.wait_for(*submission, 1ms));
   EXPECT_TRUE(engine.wait_for(*submission, 20s));
   expect_error(ErrorCode::timeout, [&] { engine.wait(*submission); });
-
-  ThreadWorld stepped(with_timeout({2}, 50ms, false));
-  const auto polled = stepped.engine(0).submit(sum_of(values, "g"));
-  while (!polled->finished()) stepped.engine(0).progress();
-  expect_error(ErrorCode::timeout, [&] { stepped.engine(0).wait(*polled); });
 }
 
 /// Ranks that never submit; the texts that all others get, of a name that is new or known.

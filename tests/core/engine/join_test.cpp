@@ -99,17 +99,6 @@ void expect_sum(Engine& engine, ProcessSet set, int rank, const std::string& nam
   for (const float value : values) ASSERT_EQ(value, expected) << name << " on rank " << rank;
 }
 
-std::string text_of(const std::function<void()>& call, ErrorCode code) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "expected an error";
-  return {};
-}
-
 bool contains(const std::vector<int>& ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
@@ -147,52 +136,6 @@ TEST_P(ProcessSetsOnLayouts, OverlappingSetsAreActiveAtOnce) {
       });
     }
     for (int round = 0; round < 30; ++round) expect_sum(engine, kWorld, rank, "a", 77);
-  });
-}
-
-TEST_P(ProcessSetsOnLayouts, DifferentListsAreTheSameErrorEverywhere) {
-  if (world_.size() < 2) return;  // one rank agrees with itself
-  std::vector<std::string> texts(static_cast<std::size_t>(world_.size()));
-  on_all_ranks([&](int rank, Engine& engine) {
-    texts[static_cast<std::size_t>(rank)] = text_of(
-        [&] {
-          engine.add_set(rank == 0 ? std::vector{0} : std::vector{0, 1});
-        },
-        ErrorCode::mismatch);
-    EXPECT_EQ(engine.add_set({1}), ProcessSet(1));
-  });
-  for (const std::string& text : texts) EXPECT_EQ(text, texts.front());
-}
-
-TEST_P(ProcessSetsOnLayouts, RemovedSetsTakeNothingAndLeaveTheOthersAlone) {
-  on_all_ranks([&](int rank, Engine& engine) {
-    const auto all = ranks_where([](int) { return true; });
-    for (std::uint32_t expected = 1; expected < 6; expected += 2) {
-      const ProcessSet first = engine.add_set(all);
-      const ProcessSet second = engine.add_set(all);
-      EXPECT_EQ(first, ProcessSet(expected));
-      expect_sum(engine, first, rank, "x", 10);
-      engine.remove_set(first);
-      text_of([&] { expect_sum(engine, first, rank, "x", 10); }, ErrorCode::invalid_argument);
-      text_of([&] { engine.remove_set(first); }, ErrorCode::invalid_argument);
-      text_of([&] { engine.ranks_of(first); }, ErrorCode::invalid_argument);
-      expect_sum(engine, second, rank, "x", 10);
-    }
-    text_of([&] { engine.remove_set(kWorld); }, ErrorCode::invalid_argument);
-  });
-}
-
-TEST_P(ProcessSetsOnLayouts, ASetInUseIsNotRemoved) {
-  on_all_ranks([&](int rank, Engine& engine) {
-    const auto all = ranks_where([](int) { return true; });
-    const ProcessSet set = engine.add_set(all);
-    std::vector<float> values(10, 1.0F);
-    const auto open = engine.submit({"x", floats(10), bytes(values)}, set);
-    text_of([&] { engine.remove_set(set); }, ErrorCode::invalid_use);
-    engine.wait(*open);
-    EXPECT_EQ(values.front(), static_cast<float>(world_.size()));
-    engine.remove_set(set);
-    expect_sum(engine, kWorld, rank, "x", 10);
   });
 }
 

@@ -2,22 +2,17 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
-#include <atomic>
 #include <limits>
 #include <memory>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "core/engine/tensor_memory.h"
-#include "tests/core/control_block/shared_control_block.h"
 #include "tests/support/threads/heap_memory.h"
 
 namespace hora::internal {
 namespace {
 
-using test::SharedControlBlock;
 using Bytes = std::vector<std::byte>;
 
 std::shared_ptr<Operation> submission(const std::string& name, std::int64_t extent = 8) {
@@ -76,7 +71,7 @@ TEST_F(NameTableOfOneName, RetiringGivesBackWhoMustReport) {
   const auto own = ready();
   EXPECT_EQ(table_.retire(kId), own);
   EXPECT_EQ(own->id, std::nullopt);
-  EXPECT_EQ(table_.waiting_for(kId), nullptr);
+  EXPECT_EQ(table_.take_waiting(kId), nullptr);
   EXPECT_EQ(own->entry->id, std::nullopt);
   EXPECT_EQ(table_.retire(kId), nullptr) << "the second time it names nothing";
 }
@@ -91,78 +86,6 @@ TEST_F(NameTableOfOneName, RetiringLeavesWhoHasReportedOrRuns) {
   ASSERT_EQ(table_.assign("g", next), changed);
   changed->decided = true;
   EXPECT_EQ(table_.retire(next), nullptr) << "it is running";
-}
-
-constexpr Id kGathered = make_id(1, 0);
-constexpr Id kReduced = make_id(2, 0);
-
-/// Rank 1 of two, which knows two names, has joined; rank 0 is the leader.
-class JoinedProxiesOfTwo : public testing::Test {
- protected:
-  void SetUp() override {
-    Signature gathered;
-    gathered.kind = OperationKind::allgather;
-    gathered.shape = {kAnyExtent};
-    Signature reduced;
-    reduced.shape = {8};
-    join_ = submissions_.join();
-    EXPECT_EQ(next_mail().kind, MailKind::joined);
-    // Rank 0 has submitted both names, which this rank learns.
-    Decision learnt;
-    const std::vector<Location> nowhere(2, kNowhere);
-    learnt.assigned = {{"gathered", kGathered, nowhere, gathered},
-                       {"reduced", kReduced, nowhere, reduced}};
-    DecidedBatch batch;
-    submissions_.take(learnt, {}, batch);
-  }
-  NodeControlBlock& block(int rank) { return blocks_[rank]; }
-  bool has_mail() { return block(0).leader_has_pending_work(); }
-  Mail next_mail() {
-    const auto bytes = block(0).pop_mail(1);
-    return bytes ? std::get<Mail>(decode(*bytes).value()) : Mail{};
-  }
-
-  SharedControlBlock blocks_{{.local_size = 2,
-                              .id_capacity = 8,
-                              .single_node = true,
-                              .mailbox_bytes = 1024,
-                              .control_bytes = 1024}};
-  test::HeapNode node_{2};
-  test::HeapMemory heap_{node_, 1};
-  const SetParts parts_{.topology = {{{0, 1}}}, .control_block = &block(1), .memory = &heap_};
-  const EngineParts engine_{.world = parts_, .rank = 1, .settings = {}};
-  const std::atomic<bool> aborted_{false};
-  const Tracer trace_;
-  Operations submissions_{parts_, engine_, aborted_, trace_, kWorld};
-  std::shared_ptr<Operation> join_;
-};
-
-TEST_F(JoinedProxiesOfTwo, AnswerWhatOthersAreReadyFor) {
-  EXPECT_FALSE(submissions_.proxies_are_wanted());
-  block(0).arrive(kGathered, kNowhere);
-  EXPECT_TRUE(submissions_.submit_proxies());
-  const Mail refusal = next_mail();
-  EXPECT_EQ(refusal.name, "gathered");
-  EXPECT_EQ(refusal.signature.kind, OperationKind::join);
-  EXPECT_FALSE(submissions_.proxies_are_wanted()) << "refused once";
-  EXPECT_EQ(block(0).arrive(kReduced, kNowhere), NodeControlBlock::Arrival::waiting);
-  EXPECT_TRUE(submissions_.submit_proxies());
-  EXPECT_TRUE(block(0).log_has_pending_work()) << "of all ranks of the node it was the last";
-}
-
-// Rank 0 has read in the log that all have joined, and submits again, before rank 1 has read it.
-TEST_F(JoinedProxiesOfTwo, ReadTheLogBeforeTheyAnswer) {
-  const std::array<std::byte, 8> all_have_joined{};
-  ASSERT_TRUE(block(0).push_control(all_have_joined));
-  block(0).arrive(kGathered, kNowhere);
-  block(0).arrive(kReduced, kNowhere);
-  EXPECT_TRUE(submissions_.submit_proxies()) << "there is something to do: the log";
-  EXPECT_FALSE(has_mail());
-  EXPECT_EQ(block(1).ready_ranks(kGathered), 0b01u);
-  EXPECT_EQ(block(1).ready_ranks(kReduced), 0b01u);
-  ASSERT_TRUE(block(1).next_batch().has_value());
-  submissions_.end_join(0);
-  EXPECT_EQ(block(1).ready_ranks(kReduced), 0b01u);
 }
 
 /// Local rank 1 of 3, in one node.

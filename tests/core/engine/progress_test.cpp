@@ -78,43 +78,10 @@ class OneNode : public testing::Test {
   OneNode() {
     for (int rank = 0; rank < world_.size(); ++rank) ranks_.emplace_back(world_.parts(rank));
   }
-  void step_all() {
-    for (bool any = true; any;) {
-      any = false;
-      for (SteppedRank& rank : ranks_) any |= rank.step();
-    }
-  }
 
   ThreadWorld world_{{.node_sizes = {3}, .settings = {}, .engines = false}};
   std::deque<SteppedRank> ranks_;
 };
-
-// Rank 0, the leader, has another signature than the others, whose ready bits it waits for: they
-// signal it, unless it has not fallen asleep yet.
-TEST_F(OneNode, AnArrivalThatTheLeaderWatchesIsPendingWork) {
-  SteppedRank& leader = ranks_[0];
-  std::vector<std::shared_ptr<Operation>> first;
-  for (SteppedRank& rank : ranks_) first.push_back(rank.submit("x", 17));
-  step_all();
-  for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r].operations().collect(*first[r]);
-
-  const auto differs = leader.submit("x", 16);
-  while (leader.step()) {
-  }
-  EXPECT_TRUE(leader.sleeps_long());
-  EXPECT_FALSE(leader.is_unfinished());
-  const auto second = ranks_[1].submit("x", 17);
-  EXPECT_EQ(leader.sleep_length(), WakeupFlags::kNoSleep);
-  EXPECT_TRUE(leader.is_unfinished()) << "so that a caller that leaves wakes the engine";
-  EXPECT_FALSE(leader.step());
-  EXPECT_TRUE(leader.sleeps_long()) << "it has seen that";
-  const auto third = ranks_[2].submit("x", 17);
-  EXPECT_EQ(leader.sleep_length(), WakeupFlags::kNoSleep);
-  step_all();
-  for (const auto& submission : {differs, second, third}) {
-    EXPECT_EQ(submission->state.load(), Operation::kFailed);
-  }
-}
 
 // No rank says that its mailbox has room again.
 TEST_F(OneNode, WhoHasMailForAFullMailboxPolls) {

@@ -129,7 +129,7 @@ TEST_F(StoppedRank, TimeInWhichThisOneIsStoppedDoesNotCount) {
 TEST(RankStateText, TellsApartStoppedGoneBusyAndWaiting) {
   const SharedNote::Note f{"f", 100s};
   const auto text = [&](ProcessState state, std::optional<SharedNote::Note> waits_for = {}) {
-    return rank_state_text({{3, "b", 4711}, state, f, waits_for}, 112s);
+    return rank_state_text({3, "b", 4711}, state, f, waits_for, 112s);
   };
   EXPECT_EQ(text(ProcessState::stopped),
             "rank 3 (host b, pid 4711) is stopped (SIGSTOP), and has last submitted tensor \"f\", "
@@ -139,10 +139,10 @@ TEST(RankStateText, TellsApartStoppedGoneBusyAndWaiting) {
   EXPECT_THAT(text(ProcessState::running), HasSubstr("runs its own code, and"));
   EXPECT_THAT(text(ProcessState::sleeping), HasSubstr("own code, asleep (it"));
   EXPECT_THAT(text(ProcessState::blocked), HasSubstr("inside the kernel"));
-  EXPECT_THAT(text(ProcessState::sleeping, SharedNote::Note{"g", 101s}),
-              HasSubstr(" waits in hora for tensor \"g\", for 11.0 s, and"));
+  EXPECT_THAT(text(ProcessState::sleeping, SharedNote::Note{"g", 101s, ProcessSet(2)}),
+              HasSubstr(" waits in hora for tensor \"g\" of process set 2, for 11.0 s, and"));
   EXPECT_THAT(text(ProcessState::stopped, f), HasSubstr(" is stopped (SIGSTOP), and"));
-  EXPECT_EQ(rank_state_text({.process = {.rank = 3}}, 112s),
+  EXPECT_EQ(rank_state_text({.rank = 3}, ProcessState::unknown, {}, {}, 112s),
             "rank 3 is in its own code, and has submitted nothing yet");
 }
 

@@ -69,7 +69,6 @@ class PartOfExchange final : public test::Part {
     request.bytes = data().size();
     request.rows = exchange_.rows[static_cast<std::size_t>(rank_)];
     request.result = result_;
-    request.result_place = result_.get();
     request.signature.kind = exchange_.kind;
     request.signature.type = DataType::uint8;
     request.signature.op = ReduceOp::sum;
@@ -225,85 +224,6 @@ INSTANTIATE_TEST_SUITE_P(Nodes, BroadcastOnLayouts,
                          testing::Values(std::vector{1}, std::vector{2}, std::vector{4},
                                          std::vector{1, 1}, std::vector{2, 2}, std::vector{1, 3}),
                          test::layout_name);
-
-struct Sum {
-  std::string name;
-  std::int64_t count;
-  std::uint64_t seed;
-  std::vector<Way> ways;  ///< by rank
-};
-
-std::vector<float> values_of(const Sum& sum, int rank) {
-  // Cheap, for there are many: high bits of multiples of an odd number.
-  std::uint64_t bits = sum.seed + static_cast<std::uint64_t>(rank);
-  std::vector<float> values(static_cast<std::size_t>(sum.count));
-  for (float& value : values) {
-    bits += 0x9e3779b97f4a7c15;
-    value = static_cast<float>(static_cast<std::int32_t>(bits >> 32)) * 0x1p-28F;
-  }
-  return values;
-}
-
-/// In the order of local ranks.
-std::vector<float> total_of(const Sum& sum, int ranks) {
-  std::vector<float> total = values_of(sum, 0);
-  for (int rank = 1; rank < ranks; ++rank) {
-    const std::vector<float> values = values_of(sum, rank);
-    for (std::size_t i = 0; i < total.size(); ++i) total[i] += values[i];
-  }
-  return total;
-}
-
-class PartOfSum final : public test::Part {
- public:
-  PartOfSum(const Sum& sum, int rank, NodeMemory& memory)
-      : Part(sum.ways[static_cast<std::size_t>(rank)], memory, bytes_of(values_of(sum, rank))),
-        sum_(sum) {}
-
- private:
-  static std::vector<std::byte> bytes_of(const std::vector<float>& values) {
-    const auto bytes = std::as_bytes(std::span(values));
-    return {bytes.begin(), bytes.end()};
-  }
-  Request request() override { return {sum_.name, test::floats(sum_.count), data().data()}; }
-  void check() override {
-    const auto total = bytes_of(total_of(sum_, static_cast<int>(sum_.ways.size())));
-    EXPECT_TRUE(std::ranges::equal(data(), total)) << sum_.name << " of " << sum_.count;
-  }
-
-  const Sum& sum_;
-};
-
-/// The parameter: ranks of the node, of which two share each memory node.
-class MemoryNodesOfEngines : public testing::TestWithParam<int> {
- protected:
-  static test::ThreadWorldOptions options() {
-    test::ThreadWorldOptions result{.node_sizes = {GetParam()}, .settings = {}};
-    result.settings.ranks_per_memory_node = 2;
-    return result;
-  }
-  test::ThreadWorld world_{options()};
-  std::mt19937_64 random_ = test::generator();
-};
-
-constexpr std::int64_t kLarge = MemoryNodes::kLeastBytes / sizeof(float);
-
-TEST_P(MemoryNodesOfEngines, EveryMixtureOfWaysGivesTheSumInRankOrder) {
-  const std::int64_t counts[] = {1, 1000, kLarge - 1, kLarge, kLarge + 1, 2 * kLarge + 77};
-  std::vector<std::vector<Sum>> groups;
-  for (int g = 0; g < 6; ++g) {
-    auto& group = groups.emplace_back();
-    for (int i = 0; i < 3; ++i) {
-      group.push_back({.name = std::to_string(g % 2) + "." + std::to_string(i),
-                       .count = counts[random_() % std::size(counts)],
-                       .seed = random_(),
-                       .ways = test::random_ways(random_, world_.size(), i == 2)});
-    }
-  }
-  test::run_groups<PartOfSum>(world_, groups);
-}
-
-INSTANTIATE_TEST_SUITE_P(Ranks, MemoryNodesOfEngines, testing::Values(4, 6));
 
 }  // namespace
 }  // namespace hora::internal

@@ -14,7 +14,7 @@ namespace hora::internal {
 namespace {
 
 TEST(PhaseOf, IsThatOfHorasOwnCollectives) {
-  const std::vector<std::pair<std::string, std::optional<PhaseIndex>>> cases = {
+  const std::vector<std::pair<std::string, PhaseIndex>> cases = {
       {"hora.gradients.0.0", kForwardPhase},
       {"hora.gradients.12.0.presence", kForwardPhase},
       {"hora.gradients.0.1", kBackwardPhase},
@@ -28,55 +28,11 @@ TEST(PhaseOf, IsThatOfHorasOwnCollectives) {
       {"hora.gradients.", kOptimizerPhase},
       {"hora.sync_batch_norm.3", kForwardPhase},
       {"hora.sync_batch_norm.3.backward", kBackwardPhase},
-      {"", {}},
-      {"hora", {}},
-      {"gradients.0.0", {}},
-      {"hora.broadcast.x", {}}};
+      {"", kTrainingPhase},
+      {"hora", kTrainingPhase},
+      {"gradients.0.0", kTrainingPhase},
+      {"hora.broadcast.x", kTrainingPhase}};
   for (const auto& [name, phase] : cases) EXPECT_EQ(phase_of(name), phase) << name;
-}
-
-std::string current_name(const NotedPhases& noted) {
-  return std::string(noted.name(noted.current()).text());
-}
-
-TEST(NotedPhases, LeaveNumbersOut) {
-  NotedPhases noted;
-  EXPECT_EQ(noted.current(), kTrainingPhase);
-  EXPECT_EQ(current_name(noted), "training");
-  noted.note("epoch 3, step 120");
-  const PhaseIndex epoch = noted.current();
-  EXPECT_EQ(current_name(noted), "epoch N, step N");
-  noted.note("validation");
-  EXPECT_NE(noted.current(), epoch);
-  EXPECT_EQ(current_name(noted), "validation");
-  noted.note("epoch 14, step 9");
-  EXPECT_EQ(noted.current(), epoch);
-  noted.note("");
-  EXPECT_EQ(noted.current(), kTrainingPhase);
-}
-
-TEST(NotedPhases, AreBounded) {
-  NotedPhases noted;
-  std::string letters;
-  for (int i = 0; i < 100; ++i) {
-    letters += static_cast<char>('a' + i % 26);
-    noted.note(letters);
-    ASSERT_LT(noted.current(), kStepPhases);
-    ASSERT_GT(noted.current(), kTrainingPhase);
-  }
-  EXPECT_EQ(current_name(noted), "other phases");
-  noted.note("ab");
-  EXPECT_EQ(current_name(noted), "ab") << "of the first ones";
-}
-
-TEST(NotedPhases, CutBetweenCharacters) {
-  NotedPhases noted;
-  noted.note(std::string(40, 'x'));
-  EXPECT_EQ(current_name(noted), std::string(32, 'x'));
-  noted.note(std::string(31, 'y') + "\u00e9");
-  EXPECT_EQ(current_name(noted), std::string(31, 'y'));
-  noted.note(std::string(29, 'z') + "\U0001f600");
-  EXPECT_EQ(current_name(noted), std::string(29, 'z'));
 }
 
 using namespace std::chrono_literals;
@@ -227,10 +183,10 @@ TEST(ArrivalLedger, CountsByPhase) {
   ledger.assign(0, "hora.gradients.0.0");
   ledger.assign(1, "hora.gradients.0.1");
   ledger.add(0, {0, 1s, 1ms});
-  ledger.add(1, {1, 1s, 2ms}, 5);
-  ledger.add(2, {1, 1s, 8ms}, 5);
+  ledger.add(1, {1, 1s, 2ms});
+  ledger.add(2, {1, 1s, 8ms});
   ledger.assign(1, "loss");  // another name has the slot
-  ledger.add(1, {1, 2s, 4ms}, 5);
+  ledger.add(1, {1, 2s, 4ms});
   // Not of the set, and alone.
   for (const int rank : {-1, 4}) ledger.add(3, {rank, 1s, 1ms});
   ledger.add(99, {1, 1s, 1ms});
@@ -239,24 +195,22 @@ TEST(ArrivalLedger, CountsByPhase) {
   EXPECT_EQ(ledger.steps(), 2u);
   EXPECT_EQ(ledger.decisions(kForwardPhase), 1u);
   EXPECT_EQ(ledger.decisions(kBackwardPhase), 1u);
-  EXPECT_EQ(ledger.decisions(5), 2u);
+  EXPECT_EQ(ledger.decisions(kTrainingPhase), 2u);
   EXPECT_EQ(ledger.lateness_of(0, kForwardPhase).count(), 1u);
   EXPECT_EQ(ledger.lateness_of(1, kBackwardPhase).count(), 1u);
-  EXPECT_EQ(ledger.lateness_of(1, 5).count(), 2u);
+  EXPECT_EQ(ledger.lateness_of(1, kTrainingPhase).count(), 2u);
   EXPECT_EQ(ledger.lateness_of(1).count(), 3u);
 }
-
-const NotedPhases kNothingNoted;
 
 TEST(ArrivalTexts, NameRankHostCostAndThePhaseThatExplainsIt) {
   const std::vector<ProcessIdentity> processes(4, {.rank = 3, .host = "b", .pid = 4711});
   EXPECT_EQ(
-      slow_rank_text({3, 0.97, 0.167, 200ms, 12s}, processes, kNothingNoted),
+      slow_rank_text({3, 0.97, 0.167, 200ms, 12s}, processes),
       "rank 3 (host b, pid 4711) came last to 97 % of the collectives of the last 12 s, 200 ms "
       "a step after all others: without that the job would take about 17 % less time. Is its host "
       "or GPU slower, does it share its cores, or has it more to do?");
   const auto text = [&](PhaseIndex phase, double share) {
-    return slow_rank_text({3, 0.97, 0.167, 200ms, 12s, phase, share}, processes, kNothingNoted);
+    return slow_rank_text({3, 0.97, 0.167, 200ms, 12s, phase, share}, processes);
   };
   EXPECT_THAT(text(kForwardPhase, 0.93), HasSubstr("200 ms a step after all others, 93 % of it "
                                                    "lost in phase \"input and forward\": without"));
@@ -265,22 +219,20 @@ TEST(ArrivalTexts, NameRankHostCostAndThePhaseThatExplainsIt) {
 }
 
 TEST(ArrivalTexts, TheTableHasTheMostFrequentFirstAndARowForEachOfSeveralPhases) {
-  NotedPhases noted;
-  noted.note("validation 7\n");
   ArrivalLedger ledger({0, 1, 2}, 16);
   ledger.assign(0, "hora.gradients.0.0");
   ledger.add(1, {2, 1s, 4ms});
-  EXPECT_EQ(arrivals_text(ledger, {}, noted),
+  EXPECT_EQ(arrivals_text(ledger, {}),
             "ranks that came last to collectives, of 1, and how late after the one before:\n"
             "  rank 2: 100 %, median 3.93 ms, p99 3.93 ms\n  rank 0: 0 %\n  rank 1: 0 %\n");
-  for (int i = 0; i < 2; ++i) ledger.add(0, {1, 1s + i * 1ms, 4ms}, noted.current());
-  ledger.add(1, {1, 2s, 1ms}, noted.current());
-  ledger.add(1, {0, 3s, 1ms}, noted.current());
-  const std::string text = arrivals_text(ledger, {}, noted);
+  for (int i = 0; i < 2; ++i) ledger.add(0, {1, 1s + i * 1ms, 4ms});
+  ledger.add(1, {1, 2s, 1ms});
+  ledger.add(1, {0, 3s, 1ms});
+  const std::string text = arrivals_text(ledger, {});
   EXPECT_THAT(text, StartsWith("ranks that came last to collectives, of 5, and how late after the "
                                "one before:\n  rank 1: 60 %, median "));
   EXPECT_THAT(text, HasSubstr("\n    input and forward: 100 %, median "));
-  EXPECT_THAT(text, HasSubstr("\n    validation N\\n: 50 %, median "));
+  EXPECT_THAT(text, HasSubstr("\n    training: 33 %, median "));
 }
 
 }  // namespace

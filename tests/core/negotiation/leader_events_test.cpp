@@ -3,13 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "core/negotiation/leader.h"
-#include "tests/support/seed.h"
 
 namespace hora::internal {
 namespace {
@@ -47,7 +45,6 @@ struct LeaderUnderTest : Leader {
                   Duration warning_interval = {})
       : Leader(topology, node, 16,
                {.retire = [](Id, bool) { return true; },
-                .last_run = [](Id) { return std::uint64_t{0}; },
                 .ready_ranks = [this](Id) { return ready_ranks; }},
                set, warning_interval) {}
 
@@ -63,122 +60,21 @@ struct LeaderUnderTest : Leader {
 
 const Topology two_nodes_of_two{{{0, 1}, {2, 3}}};
 
-/// A full clock over `capacity` ids, and when each has run.
-struct Full {
-  explicit Full(int capacity) : clock(capacity) {
-    while (const auto id = clock.unused()) clock.assign(*id, 0);
-  }
-  std::optional<Id> next() {
-    return clock.next(
-        [&](Id id) {
-          ++steps;
-          return runs[slot_of(id)];
-        },
-        [&](Id id) { return !busy.contains(id); });
-  }
-  void run(Id id) { runs[slot_of(id)] = ++time; }
-
-  IdClock clock;
-  std::map<int, std::uint64_t> runs;  ///< by slot
+TEST(IdRing, GivesUpTheOldestThatCanBeOrNothing) {
+  IdRing ring(5);
   std::set<Id> busy;
-  std::uint64_t time = 0;
-  std::size_t steps = 0;
-};
-
-TEST(IdClock, FindsTheOneThatCanBeGivenUpOrNothing) {
-  Full full(5);
-  for (Id id = 0; id < 5; ++id) full.run(id);
-  full.busy = {0, 1, 3, 4};
-  EXPECT_EQ(full.next(), Id{2});
-  full.busy.insert(2);
-  full.steps = 0;
-  EXPECT_EQ(full.next(), std::nullopt);
-  EXPECT_LE(full.steps, 10u);
-}
-
-// An id in use is not given up while there is anything else, whatever the order of the rest.
-TEST(IdClock, KeepsAWorkingSetBesideNamesThatComeAndGo) {
-  constexpr int kCapacity = 64;
-  Full full(kCapacity);
-  auto random = test::generator();
-  std::set<Id> working;
-  while (working.size() < kCapacity / 2) working.insert(static_cast<Id>(random() % kCapacity));
-  for (int round = 0; round < 1000; ++round) {
-    for (const Id id : working) full.run(id);
-    const auto given_up = full.next();
-    ASSERT_TRUE(given_up);
-    ASSERT_FALSE(working.contains(*given_up));
-    const Id again = make_id(slot_of(*given_up), generation_of(*given_up) + 1);
-    full.clock.assign(again, full.runs[slot_of(again)]);
-  }
-}
-
-/// Asks for new names of a leader of one node, and counts its checks of its ids.
-class NewNames : public testing::TestWithParam<int> {
- protected:
-  NewNames()
-      : leader_({{{0}}}, 0, GetParam(),
-                {.retire = [this](Id, bool) { return ++questions_ > 0; },
-                 .last_run =
-                     [this](Id id) {
-                       ++questions_;
-                       return runs_[slot_of(id)];
-                     },
-                 .ready_ranks = [](Id) { return LocalRanks(); }}) {
-    for (int i = 0; i < GetParam(); ++i) add();
-    questions_ = 0;
-  }
-  Id add() {
-    leader_.on_mail(0, report("t" + std::to_string(names_++), 8), Duration{});
-    return leader_.take(Duration{}).decisions.at(0).assigned.at(0).id;
-  }
-
-  int names_ = 0;
-  std::size_t questions_ = 0;
-  std::map<int, std::uint64_t> runs_;  ///< by slot
-  Leader leader_;
-};
-INSTANTIATE_TEST_SUITE_P(Capacities, NewNames, testing::Values(16, 1024, 16384));
-
-TEST_P(NewNames, CostTheSameHoweverManyIdsThereAreAndPayForTheRunsBetweenThem) {
-  constexpr std::size_t kNames = 3000;
-  std::uint64_t time = 0;
-  auto random = test::generator();
-  for (const std::size_t runs : {0, 3}) {
-    questions_ = 0;
-    for (std::size_t i = 0; i < kNames; ++i) {
-      add();
-      for (std::size_t run = 0; run < runs; ++run) {
-        runs_[static_cast<int>(random() % static_cast<std::size_t>(GetParam()))] = ++time;
-      }
-    }
-    EXPECT_LE(questions_, (4 + runs) * kNames);
-  }
-}
-
-// Between the last arriver's bit and its announcement all bits are set: a decision then would leave
-// the announcement over, as if the ranks were ready for the next time.
-TEST(LeaderReadiness, AFullMaskCountsOnlyOnceItIsAnnounced) {
-  LeaderUnderTest root(two_nodes_of_two, 0);
-  const Id id = root.assign("g", 2, {1});
-  root.ready_ranks = 3;
-  root.on_up(1, below("g", 7), 0s);
-  root.on_watched_arrivals();
-  EXPECT_TRUE(root.take(0s).decisions.empty());
-  root.ready_ranks = 0;
-  root.on_node_ready(id);
-  const auto decisions = root.take(0s).decisions;
-  ASSERT_EQ(decisions.size(), 1u);
-  ASSERT_EQ(decisions[0].failed.size(), 1u);
-  EXPECT_TRUE(decisions[0].failed[0].has_id);
-  EXPECT_EQ(decisions[0].failed[0].text,
-            mismatch_text({"g", {{shaped(8), {0, 1}}, {shaped(7), {2, 3}}}}));
-
-  // Nothing of the failed round is left: the child alone is not enough.
-  root.on_up(1, ready(id), 0s);
-  EXPECT_TRUE(root.take(0s).decisions.empty());
-  root.on_node_ready(id);
-  ASSERT_EQ(root.take(0s).decisions.at(0).run, std::vector<Id>{id});
+  const auto next = [&] { return ring.next([&](Id id) { return !busy.contains(id); }); };
+  for (Id id = 0; id < 5; ++id) EXPECT_EQ(next(), id);
+  busy = {0, 1, 3, 4};
+  EXPECT_EQ(next(), make_id(2, 1));
+  EXPECT_EQ(next(), make_id(2, 2)) << "all others are busy";
+  busy = {4};
+  EXPECT_EQ(next(), make_id(3, 1));
+  EXPECT_EQ(next(), make_id(0, 1));
+  busy = {make_id(0, 1), 1, make_id(2, 2), make_id(3, 1), 4};
+  EXPECT_EQ(next(), std::nullopt);
+  ring.release(1);
+  EXPECT_EQ(next(), make_id(1, 1));
 }
 
 // Whoever brings other extents: a rank of the leader's node, or one below.
@@ -200,73 +96,45 @@ TEST(LeaderReadiness, WhatIsResizedOnSomeRankIsResizedForAll) {
   EXPECT_FALSE(resized(false, false));
 }
 
-// The child counted ready bits of an id that the root has given up: those ranks report again, so
-// the report is void, whichever of the two messages arrived first.
-TEST(LeaderReadiness, AReportThatCountsAnIdIsVoidOnceTheIdIsGivenUp) {
-  const Topology topology{{{0}, {1, 2}}};
-  LeaderUnderTest root(topology, 0);
-  const Id old = root.assign("g", 1, {1});
-  for (int n = 0; n < 16; ++n) root.assign("filler" + std::to_string(n), 1, {1});
-  // "g" was the least recently used of 16 ids, so the 17th name has taken its slot.
-  root.on_up(1, {.reports = {{"g", {{shaped(8), {1}}, {shaped(7), {2}}}, old}}}, 0s);
-  root.on_mail(0, report("g", 8), 0s);
-  EXPECT_TRUE(root.take(0s).decisions.empty());
-  root.on_up(1, {.reports = {{"g", {{shaped(8), {1}}, {shaped(7), {2}}}}}}, 0s);
-  EXPECT_EQ(root.take(0s).decisions.at(0).failed.at(0).text,
-            mismatch_text({"g", {{shaped(8), {0, 1}}, {shaped(7), {2}}}}));
-}
-
-TEST(LeaderReadiness, ANameAgreedOnByCountingItsIdIsDecidedOnceItsRanksHaveReported) {
-  LeaderUnderTest root(Topology{{{0, 1}}}, 0);
-  const Id id = root.assign("g", 2, {});
-  root.ready_ranks = 0b01;
-  root.on_mail(1, report("g", 8), 0s);
+// Those who were ready for it report as well then.
+TEST(LeaderReadiness, AReportOfANameWithAnIdGivesTheIdUp) {
+  LeaderUnderTest root(two_nodes_of_two, 0);
+  const Id id = root.assign("g", 2, {1});
+  root.on_up(1, ready(id), 0s);
+  root.on_mail(1, report("g", 7), 0s);
   const auto first = root.take(0s).decisions;
   ASSERT_EQ(first.size(), 1u);
   EXPECT_EQ(first[0].retired, std::vector<Id>{id});
-  EXPECT_TRUE(first[0].assigned.empty());
-
-  root.ready_ranks = 0;
+  EXPECT_TRUE(first[0].failed.empty());
+  root.on_up(1, ready(id), 0s);  // it has not read that yet
+  root.on_up(1, below("g", 8), 0s);
+  EXPECT_TRUE(root.take(0s).decisions.empty());
   root.on_mail(0, report("g", 8), 0s);
   const auto second = root.take(0s).decisions;
   ASSERT_EQ(second.size(), 1u);
-  ASSERT_EQ(second[0].assigned.size(), 1u);
-  EXPECT_EQ(second[0].assigned[0].name, "g");
+  EXPECT_EQ(second[0].failed.at(0).text,
+            mismatch_text({"g", {{shaped(8), {0, 2, 3}}, {shaped(7), {1}}}}));
+
+  LeaderUnderTest leader(two_nodes_of_two, 1);
+  leader.on_decision({.assigned = {{"g", 5, {}, shaped(8)}}});
+  leader.take(0s);
+  for (int again = 0; again < 2; ++again) leader.on_mail(0, report("g", 7), 0s);
+  EXPECT_EQ(leader.take(0s).up.disputed, std::vector<Id>{5});
 }
 
-// No engine joins with something in flight, but messages are not trusted.
-TEST(LeaderReadiness, ANameThatNoRankReportsAgainIsNotReportedWhenAllHaveJoined) {
-  const Topology topology{{{0}, {1}, {2}, {3}}};  // 3 is below 2
-  LeaderUnderTest leader(topology, 2);
-  const Signature gathered = shaped(8, OperationKind::allgather);
-  leader.on_decision({.assigned = {{"g", 5, {}, gathered}}});
-  leader.on_up(3, ready(5), 0s);
-  leader.on_mail(0, mail(MailKind::joined), 0s);
-  const auto first = leader.take(0s).up.reports;
-  ASSERT_EQ(first.size(), 1u);
-  EXPECT_EQ(first[0].counted, Id{5});
-  leader.on_decision({.number = 1, .retired = {5}});
-  leader.on_up(3, {.joined = {3}}, 0s);
-  const auto up = leader.take(0s).up;
-  EXPECT_TRUE(up.reports.empty());
-  EXPECT_EQ(up.joined, std::vector<int>{3});
-}
-
-// A rank that answers others' ready bits may say so after all have joined.
-TEST(LeaderReadiness, ARefusalOfAJoinThatHasEndedIsNone) {
+// Ranks that were ready when it joined have set a bit, and wait for one that will not come.
+TEST(LeaderReadiness, AnIdThatWaitsForARankThatHasJoinedIsGivenUp) {
   LeaderUnderTest leader(two_nodes_of_two, 1);
   const Signature gathered = shaped(8, OperationKind::allgather);
   leader.on_decision({.assigned = {{"g", 5, {}, gathered}}});
+  leader.take(0s);
   leader.ready_ranks = 0b01;
-  Mail refusal{.kind = MailKind::report, .name = "g", .signature = {}, .location = kNowhere};
-  refusal.signature.kind = OperationKind::join;
-  leader.on_mail(1, refusal, 0s);
-  EXPECT_TRUE(leader.take(0s).up.reports.empty());
+  EXPECT_FALSE(leader.has_joined_arrivals());
   leader.on_mail(1, mail(MailKind::joined), 0s);
-  leader.on_mail(1, refusal, 0s);
-  const auto reports = leader.take(0s).up.reports;
-  ASSERT_EQ(reports.size(), 1u);
-  EXPECT_EQ(reports[0].values.size(), 2u) << "its node disagrees";
+  EXPECT_TRUE(leader.has_joined_arrivals());
+  leader.on_joined_arrivals();
+  EXPECT_FALSE(leader.has_joined_arrivals());
+  EXPECT_EQ(leader.take(0s).up.disputed, std::vector<Id>{5});
 }
 
 std::string long_name(int n) {
@@ -278,10 +146,9 @@ TEST(LeaderReadiness, LongDecisionsAreCut) {
   constexpr int kNames = 4000;
   for (const bool agreed : {true, false}) {
     const Topology topology{{{0, 1}}};
-    Leader root(topology, 0, kNames,
-                {.retire = [](Id, bool) { return true; },
-                 .last_run = [](Id) { return std::uint64_t{0}; },
-                 .ready_ranks = [](Id) { return LocalRanks(); }});
+    Leader root(
+        topology, 0, kNames,
+        {.retire = [](Id, bool) { return true; }, .ready_ranks = [](Id) { return LocalRanks(); }});
     for (int n = 0; n < kNames; ++n) {
       root.on_mail(0, report(long_name(n), 8), 0s);
       root.on_mail(1, report(long_name(n), agreed ? 8 : 7), 0s);
@@ -312,13 +179,13 @@ TEST(LeaderReadiness, TellsUpWhoCameLastAndTheRootSaysOfAll) {
   leader.on_node_ready(own, {2, 7ms, 3ms});
   const Up up = leader.take(0s).up;
   EXPECT_EQ(up.ready, std::vector<Id>{own});
-  EXPECT_EQ(up.last, (std::vector<LastReady>{{2, 3000}}));
+  EXPECT_EQ(up.last, (std::vector<LastArrival>{{2, {}, 3ms}}));
 
   LeaderUnderTest root(two_nodes_of_two, 0);
   const Id id = root.assign("g", 2, {1});
   for (int round = 0; round < 2; ++round) {
     root.on_node_ready(id, {1, 10ms, 5ms});
-    root.on_up(1, {.ready = {id}, .last = {{2, 9000}}}, 12ms);
+    root.on_up(1, {.ready = {id}, .last = {{2, {}, 9ms}}}, 12ms);
     const auto arrivals = root.take(12ms).arrivals;
     ASSERT_EQ(arrivals.size(), 1u);
     EXPECT_EQ(arrivals[0].first, id);
@@ -341,10 +208,10 @@ TEST(ReportedName, WhoHasJoinedIsNamedOnlyWhereTheOperationNeedsAll) {
   for (const Signature& signature : {shaped(8), gathered}) {
     ReportedName reported = nothing_yet();
     for (auto& local : reported.local) local = signature;
-    EXPECT_TRUE(reported.complete(nullptr, joined, reporting_root));
+    EXPECT_TRUE(reported.complete(joined, reporting_root));
     Report expected{"g", {{signature, {0, 1}}}};
     if (signature == gathered) expected.values.push_back({join, {2, 3}});
-    EXPECT_EQ(merged_report("g", reported, nullptr, reporting_root), expected);
+    EXPECT_EQ(merged_report("g", reported, reporting_root), expected);
   }
 }
 
@@ -432,51 +299,38 @@ TEST(MismatchText, ShowsAtMostEightValues) {
                                            HasSubstr("; and 3 other values")));
 }
 
-OverdueTensor tensor(const std::string& name, std::vector<int> ready, std::vector<int> missing) {
-  return {.name = name, .ready = std::move(ready), .missing = std::move(missing), .silent = {}};
-}
-
 TEST(OverdueText, NamesTensorsAndRanks) {
-  const std::vector one = {tensor("late", {0, 2, 3}, {1})};
-  EXPECT_EQ(overdue_text(kWorld, one),
+  const std::vector<Presence> one = {{"late", {0, 2, 3}, {1}}};
+  EXPECT_EQ(overdue_text(kWorld, one, {}),
             "tensor \"late\" is waited for by ranks 0, 2, 3 and has not been submitted by ranks 1. "
             "Do all ranks call the same collectives? Is one of them slow, stopped or gone?");
-  EXPECT_THAT(overdue_text(ProcessSet(3), one),
+  EXPECT_THAT(overdue_text(ProcessSet(3), one, {}),
               StartsWith("tensor \"late\" of process set 3 is waited for by ranks 0"));
   // Tensors that wait for the same ranks are named together.
-  std::vector<OverdueTensor> tensors;
-  for (int i = 0; i < 7; ++i) tensors.push_back(tensor("b" + std::to_string(i), {0}, {1, 2}));
-  tensors.push_back(tensor("loss", {0, 1}, {2}));
-  EXPECT_THAT(overdue_text(kWorld, tensors),
+  std::vector<Presence> tensors;
+  for (int i = 0; i < 7; ++i) tensors.push_back({"b" + std::to_string(i), {0}, {1, 2}});
+  tensors.push_back({"loss", {0, 1}, {2}});
+  EXPECT_THAT(overdue_text(kWorld, tensors, {}),
               StartsWith("tensors \"b0\", \"b1\", \"b2\" and 4 more are waited for by ranks 0 and "
                          "have not been submitted by ranks 1, 2; tensor \"loss\" is waited for by "
                          "ranks 0, 1 and has not been submitted by ranks 2. Do all"));
-  for (int i = 0; i < 50; ++i) tensors.push_back(tensor("t" + std::to_string(i), {i}, {i + 1}));
-  const std::string text = overdue_text(kWorld, tensors);
+  for (int i = 0; i < 50; ++i) tensors.push_back({"t" + std::to_string(i), {i}, {i + 1}});
+  const std::string text = overdue_text(kWorld, tensors, {});
   EXPECT_THAT(text, HasSubstr("; and 48 more tensors wait for other ranks. Do all"));
   EXPECT_LT(text.size(), 1000u);
-  // Those who are silent, and those who wait elsewhere.
-  OverdueTensor x = tensor("x\n", {0}, {2});
-  x.silent = {1, 6};
-  x.elsewhere = {{kWorld, {2}}, {ProcessSet(7), {4}}};
-  EXPECT_THAT(
-      overdue_text(kWorld, {&x, 1}),
-      StartsWith("tensor \"x\\n\" is waited for by ranks 0 and has not been submitted by ranks "
-                 "2, by ranks 1, 6 (nothing heard from their nodes about it); ranks 2 wait "
-                 "under this name on process set 0: is it meant"));
-  x.missing = {};
-  EXPECT_THAT(overdue_text(kWorld, {&x, 1}),
+  // Nodes that are silent.
+  const std::vector ranks = {0, 1, 2, 6};
+  Presence x{"x\n", {0}, {2}};
+  EXPECT_THAT(overdue_text(kWorld, {&x, 1}, ranks),
+              StartsWith("tensor \"x\\n\" is waited for by ranks 0 and has not been submitted by "
+                         "ranks 2, by ranks 1, 6 (nothing heard from their nodes about it). Do"));
+  x = {"x", {0, 2}, {}};
+  EXPECT_THAT(overdue_text(kWorld, {&x, 1}, ranks),
               HasSubstr("has not been submitted by ranks 1, 6 (nothing heard"));
 }
 
 Mail overdue(const std::string& name) {
   return mail(MailKind::overdue, name);
-}
-
-Mail elsewhere(const std::string& name, ProcessSet set) {
-  Mail result = mail(MailKind::elsewhere, name);
-  result.process_set = set;
-  return result;
 }
 
 // Five nodes: 0 has the children 1, 2, 4; 3 is below 2.
@@ -549,7 +403,7 @@ TEST(Overdue, ASubtreeThatIsReadyForAKnownNameStillComplains) {
   ASSERT_EQ(up.presence.size(), 1u) << "no other node tells the root of it";
   EXPECT_EQ(up.presence[0], (Presence{"g", {2, 3}, {}}));
   // Once it has run, a report that was under way means nothing.
-  leader.on_decision({.number = 1, .run = {5}});
+  leader.on_decision({.run = {5}});
   leader.on_mail(0, overdue("g"), 2s);
   EXPECT_TRUE(leader.take(2s).up.empty());
 }
@@ -562,40 +416,6 @@ TEST(Overdue, NothingIsSaidOfATensorThatWasDecidedMeanwhile) {
   root.on_up(1, below("g"), 1s);
   EXPECT_EQ(root.take(1s).decisions.size(), 1u);
   EXPECT_TRUE(root.take(10s).warnings.empty());
-}
-
-// Two sets wait for one another's ranks: no error, for each may still submit to the other.
-TEST(Overdue, SaysWhoWaitsUnderTheNameOnAnotherSet) {
-  LeaderUnderTest root(five_nodes, 0, ProcessSet(3));
-  root.on_mail(0, report("x", 8), 0s);
-  root.on_mail(0, overdue("x"), 1s);
-  root.take(1s);
-  root.on_up(2, {.presence = {{"x", {3}, {2, 4, 5}}}, .elsewhere = {{"x", 5, kWorld}}}, 1s);
-  root.on_up(2, {.elsewhere = {{"x", 2, kWorld}, {"x", 4, ProcessSet(7)}, {"y", 4, ProcessSet(7)}}},
-             1s);
-  const auto warnings = root.take(10s).warnings;
-  ASSERT_EQ(warnings.size(), 1u);
-  for (const char* text : {"\"x\" of process set 3 is waited for by ranks 0, 3 and has not",
-                           "; ranks 2, 5 wait under this name on process set 0",
-                           "; ranks 4 wait under this name on process set 7"}) {
-    EXPECT_THAT(warnings[0], HasSubstr(text));
-  }
-  // Whoever was reported is not reported again of the next wait.
-  root.on_mail(0, overdue("x"), 11s);
-  root.take(11s);
-  const auto later = root.take(20s).warnings;
-  ASSERT_EQ(later.size(), 1u);
-  EXPECT_THAT(later[0], Not(HasSubstr("under this name")));
-}
-
-TEST(Overdue, AnswersClimb) {
-  LeaderUnderTest leader(five_nodes, 2);
-  leader.on_decision({.asked = {"x"}});
-  EXPECT_EQ(leader.take(1s).decisions.at(0).asked, std::vector<std::string>{"x"});
-  leader.on_mail(1, elsewhere("x", ProcessSet(4)), 1s);
-  leader.on_up(3, {.elsewhere = {{"x", 5, ProcessSet(6)}}}, 1s);
-  EXPECT_EQ(leader.take(1s).up.elsewhere,
-            (std::vector<Elsewhere>{{"x", 3, ProcessSet(4)}, {"x", 5, ProcessSet(6)}}));
 }
 
 constexpr Expiry kSoon{60s, 2s, false};

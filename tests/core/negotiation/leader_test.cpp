@@ -247,7 +247,7 @@ struct Simulation::Rank {
       take(table.assign(assigned.name, assigned.id), assigned.name, assigned.locations);
     }
     for (const Id id : decision.run) {
-      const auto submission = table.waiting_for(id);
+      const auto submission = table.take_waiting(id);
       const bool resized = std::ranges::find(decision.resized, id) != decision.resized.end();
       history.push_back("run " + (submission ? submission->name : "id " + std::to_string(id)) +
                         (resized ? ", resized" : ""));
@@ -258,7 +258,6 @@ struct Simulation::Rank {
       for (int r = 0; r < control_block.local_size(); ++r)
         locations.push_back(control_block.location(id, r));
       take(submission, "id " + std::to_string(id), locations);
-      table.set_waiting(id, nullptr);
     }
     control_block.set_done(++executed);
     if (!decision.departed.empty()) {

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/api/results.h"
 #include "core/trace/trace.h"
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/support/temporary_folder.h"
@@ -278,34 +277,6 @@ TEST_P(EngineTrace, ATensorOfASetHasItsRowBesideThatOfTheWorlds) {
     // Between nodes the first and the last rank have a slice of the set's chunks.
     const bool between_nodes = GetParam().size() > 1;
     EXPECT_THAT(timeline.rows(), Contains("chunk slot 0 (set 1)").Times(between_nodes ? 1 : 0));
-  }
-}
-
-TEST_P(EngineTrace, AnExchangeIsNegotiatedThenQueuedThenRun) {
-  TracedWorld world(GetParam());
-  if (world.size() == 1) return;
-  world.start();
-  world.on_all_ranks([&](int rank) {
-    for (int round = 0; round < kRounds; ++round) {
-      std::vector<float> values(kCount, 1.0F);
-      Request request{"x", floats(kAnyExtent), bytes(values)};
-      request.signature.kind = OperationKind::allgather;
-      request.bytes = kCount * 4;
-      request.rows = {kCount};
-      const auto result = std::make_shared<HostResult>(world.memory(rank), ResultForm());
-      request.result = result;
-      request.result_place = result.get();
-      world.engine(rank).submit_and_wait(std::move(request));
-    }
-  });
-  world.stop();
-  for (int rank = 0; rank < world.size(); ++rank) {
-    SCOPED_TRACE("rank " + std::to_string(rank));
-    for (const auto& run : runs_of(world.timeline(rank), "x", "allgather")) {
-      EXPECT_GT(run.end, run.begin);
-      EXPECT_EQ(run.args.at("bytes"), kCount * 4);
-      EXPECT_FALSE(run.args.contains("op"));
-    }
   }
 }
 

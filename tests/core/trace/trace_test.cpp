@@ -13,7 +13,6 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "core/base/settings.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"
@@ -104,7 +103,7 @@ json written(const TraceIdentity& identity, const std::function<void(Recording&)
 TEST(TraceFile, NamesTheProcessAndBothClocksAndEveryFact) {
   const json events = written({.rank = 2, .size = 4, .node = 1, .host = "h"}, [](auto& recording) {
     const UnitFacts facts{"allreduce", "float32", "average", 128, 2, 3};
-    recording.negotiated({"grad"}, 1'000'000'000'123ns, 1'000'000'004'690ns, {3, 1234500ns});
+    recording.negotiated({"grad"}, 1'000'000'000'123ns, 1'000'000'004'690ns, 3, 1234500ns);
     recording.planned({9}, facts, {{"grad", 100, 0ns}});
     recording.device({"GPU: upload", "upload", {9}, 64}, recording.subject({9}), 3ns, 4ns);
     recording.completed({9, kWorld}, 1000ns);
@@ -262,29 +261,6 @@ TEST(Trace, ACrashLeavesWhatIsOlderThanTheInterval) {
   EXPECT_TRUE(nlohmann::json::accept(text + "]"));
 }
 
-TEST(Trace, ThreadsRecordWhileItIsStartedAndStopped) {
-  const test::TemporaryFolder folder;
-  Trace trace({.write_interval = 1ms});
-  std::atomic<bool> ending{false};
-  std::vector<std::jthread> threads;
-  for (const char* name : {"a", "b"}) {
-    threads.emplace_back([&, name] {
-      while (!ending) {
-        Tracer(&trace).marked(name, "x");
-        std::this_thread::sleep_for(10us);  // so that files stay short
-      }
-    });
-  }
-  for (int round = 0; round < 20; ++round) {
-    trace.start(folder.file("1"), kOnlyRank);
-    Tracer(&trace).marked("main", "x");
-    trace.stop();
-    const Timeline timeline(folder.file("1"));
-    EXPECT_EQ(timeline.marks("main").size(), 1u);
-  }
-  ending = true;
-}
-
 class LateSource final : public TraceSource {
  public:
   explicit LateSource(Trace& trace, int polls) : trace_(trace), polls_(polls) {
@@ -331,18 +307,6 @@ TEST(TimelinePath, HasTheRankWhereItSaysOrBeforeTheExtension) {
   EXPECT_EQ(timeline_file("t.json", 0), "t.0.json");
   EXPECT_EQ(timeline_file("/a.b/t", 7), "/a.b/t.7");
   EXPECT_EQ(timeline_file("a/t.x.json", 10), "a/t.x.10.json");
-}
-
-TEST(TimelinePath, SaysWhatIsWrong) {
-  EXPECT_EQ(wrong_with_timeline_path("/a b/%r.json"), "");
-  EXPECT_EQ(wrong_with_timeline_path("%r%r"), "");
-  EXPECT_NE(wrong_with_timeline_path(""), "");
-  EXPECT_NE(wrong_with_timeline_path("100%"), "");
-  EXPECT_NE(wrong_with_timeline_path("%r%d"), "");
-  EXPECT_NE(wrong_with_timeline_path("a\nb"), "");
-  for (const char* folder : {"/", "a/", "/a/b//", ".", "..", "a/..", "./", "/tmp"}) {
-    EXPECT_EQ(wrong_with_timeline_path(folder), "the path names a folder, not a file") << folder;
-  }
 }
 
 }  // namespace

@@ -25,10 +25,9 @@ std::vector<std::byte> bytes_of(int rank, std::size_t count) {
   return bytes;
 }
 
-// Around the limit up to which an object travels with its size.
 TEST(BroadcastObject, GivesEveryoneTheRootsBytes) {
   const Context world = init();
-  for (const std::size_t count : {0UL, 1UL, 1000UL, 65535UL, 65536UL, 65537UL, 3000001UL}) {
+  for (const std::size_t count : {0UL, 1UL, 65537UL, 3000001UL}) {
     for (int root = 0; root < world.size(); ++root) {
       const auto own = bytes_of(world.rank(), world.rank() == root ? count : 5);
       EXPECT_EQ(broadcast_object(world, own, {.name = "object", .root = root}),
@@ -42,38 +41,12 @@ TEST(BroadcastObject, TheSameErrorOnEveryRankWhereRootsDiffer) {
   const Context world = init();
   if (world.size() == 1) GTEST_SKIP() << "one rank cannot disagree with itself";
   const int last = world.size() - 1;
-  try {
-    broadcast_object(world, bytes_of(world.rank(), 100000),
-                     {.name = "own", .root = world.rank() == last ? last : 0});
-    ADD_FAILURE() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::mismatch);
-    EXPECT_EQ(error.what(), "object \"own\": rank 0 takes rank 0 for the root, rank " +
-                                std::to_string(last) + " takes rank " + std::to_string(last) +
-                                "; every rank must name the same one");
-  }
+  expect_error(ErrorCode::mismatch,
+               HasSubstr("tensor \"own.length\": ranks disagree about its root: "), [&] {
+                 broadcast_object(world, bytes_of(world.rank(), 100000),
+                                  {.name = "own", .root = world.rank() == last ? last : 0});
+               });
   EXPECT_EQ(broadcast_object(world, "next", {.name = "own"}), "next");
-}
-
-// Another collective of the root's under the name that heads travel by: bytes that are no head, and
-// heads of what cannot be.
-TEST(BroadcastObject, AHeadThatCannotBeIsTheSameErrorOnEveryRank) {
-  const Context world = init();
-  if (world.size() == 1) GTEST_SKIP() << "one rank has no peer";
-  const std::uint64_t huge = std::uint64_t{1} << 62;
-  for (std::vector<std::uint64_t> words : std::vector<std::vector<std::uint64_t>>{
-           {}, {0}, {0, 5}, {0, 5, 1, 2}, {0, huge}, {0, ~huge}, {1, 7}}) {
-    if (world.rank() == 0) {
-      allgather(world,
-                view(reinterpret_cast<std::uint8_t*>(words.data()),
-                     static_cast<std::int64_t>(words.size() * sizeof words[0])),
-                {.name = "object.head"});
-    } else {
-      expect_error(ErrorCode::mismatch,
-                   [&] { broadcast_object(world, "ignored", {.name = "object"}); });
-    }
-    EXPECT_EQ(broadcast_object(world, "next", {.name = "object"}), "next");
-  }
 }
 
 TEST(AllgatherObject, GivesEveryoneEverybodysBytes) {

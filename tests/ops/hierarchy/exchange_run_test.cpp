@@ -23,7 +23,6 @@
 
 #include "core/negotiation/signature.h"
 #include "core/negotiation/topology.h"
-#include "core/plan/exchange.h"
 #include "core/plan/plan.h"
 #include "ops/hierarchy/memory_group.h"
 #include "ops/hierarchy/pipeline.h"
@@ -132,7 +131,7 @@ void require(bool condition, const char* what) {
   if (!condition) throw std::logic_error(what);
 }
 
-class GuardedResult final : public ExchangeResult, public ResultPlace {
+class GuardedResult final : public ExchangeResult {
  public:
   explicit GuardedResult(NodeMemory& memory) : memory_(memory) {}
   ~GuardedResult() override {

@@ -1,5 +1,5 @@
 /// The futex of threads under the explorer: none wakes without cause, and no time passes.
-#include "core/control_block/wakeup_flags.h"
+#include "core/control_block/node_control_block.h"
 #include "tests/support/model/explorer.h"
 
 namespace hora::internal {

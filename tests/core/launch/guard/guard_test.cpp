@@ -94,10 +94,7 @@ TEST(ArrivalsSeen, AreToldOnceEach) {
   RecordTime after{};
   EXPECT_FALSE(arrivals_seen(memory.layout(), after));
   const std::vector<internal::RankArrivals> rows{{2, 70, 4ms, 9ms, 1}};
-  const std::array<std::string_view, 2> phases{"a", "b"};
-  internal::write_arrivals(
-      memory.layout().arrivals,
-      {.at = 7s, .decisions = 100, .steps = 9, .phases = phases, .rows = rows});
+  internal::write_arrivals(memory.layout().arrivals, 7s, 100, 9, rows);
   const auto seen = arrivals_seen(memory.layout(), after);
   ASSERT_TRUE(seen);
   EXPECT_EQ(after, 7s);
@@ -110,7 +107,7 @@ TEST(ArrivalsSeen, AreToldOnceEach) {
   EXPECT_EQ(row.median_ms(), 4);
   EXPECT_EQ(row.p99_ms(), 9);
   EXPECT_EQ(row.phase(), 1u);
-  EXPECT_EQ(seen->phases[1], "b");
+  EXPECT_EQ(seen->phases[1], "backward");
   EXPECT_FALSE(arrivals_seen(memory.layout(), after)) << "nothing newer";
 }
 
@@ -118,11 +115,8 @@ TEST(ArrivalsSeen, AreToldOnceEach) {
 TEST(ArrivalsSeen, FitsIntoOneReport) {
   const RecordMemory memory = RecordMemory::anonymous().value();
   const std::vector<internal::RankArrivals> rows(internal::kRecordedArrivals,
-                                                 {70000, ~std::uint64_t{0}, 1h, 1h, 7});
-  const std::string name(internal::kRecordPhaseNameBytes, '\x01');
-  const std::vector<std::string_view> phases(internal::kRecordedPhases, name);
-  internal::write_arrivals(memory.layout().arrivals,
-                           {.at = 7s, .decisions = 1, .steps = 1, .phases = phases, .rows = rows});
+                                                 {70000, ~std::uint64_t{0}, 1h, 1h, 3});
+  internal::write_arrivals(memory.layout().arrivals, 7s, 1, 1, rows);
   RecordTime after{};
   const auto seen = arrivals_seen(memory.layout(), after);
   ASSERT_TRUE(seen);
