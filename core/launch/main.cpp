@@ -26,7 +26,6 @@
 #include "core/launch/command/environment.h"
 #include "core/launch/command/mpi.h"
 #include "core/launch/control/channel.h"
-#include "core/launch/control/secret.h"
 #include "core/launch/control/system.h"
 #include "core/launch/diagnose/diagnosis.h"
 #include "core/launch/guard/guard.h"
@@ -63,6 +62,8 @@ bool root_is_allowed(const LaunchOptions& options) {
 tl::expected<NodesMet, int> meet_nodes(const LaunchOptions& options) {
   // Blocked from here on: the launcher and the agent take them in the same way.
   const UniqueFd signals = signals_as_descriptor({SIGINT, SIGTERM, SIGHUP, SIGQUIT});
+  const auto token = load_token(options.token_file, std::getenv(kTokenVariable));
+  if (!token) throw Error(ErrorCode::invalid_argument, token.error());
   RendezvousOptions meeting;
   meeting.place = *options.rendezvous;
   meeting.nodes = options.nnodes;
@@ -71,13 +72,11 @@ tl::expected<NodesMet, int> meet_nodes(const LaunchOptions& options) {
   meeting.job = options.rendezvous_id;
   meeting.host = internal::host_name();
   meeting.version = HORA_VERSION;
-  if (!options.token_file.empty()) meeting.token_file = options.token_file;
-  meeting.network_interfaces = options.network_interfaces;
   meeting.timeout = options.start_timeout;
   meeting.say = say;
   meeting.stop_descriptor = signals.get();
   try {
-    NodesMet met = meet(meeting, std::getenv(kTokenVariable));
+    NodesMet met = meet(meeting, *token);
     ::unsetenv(kTokenVariable);  // ranks do not inherit it
     return met;
   } catch (const Error& error) {

@@ -14,7 +14,6 @@
 
 #include "core/base/text.h"
 #include "core/launch/command/command.h"
-#include "core/launch/control/secret.h"
 #include "core/launch/guard/guard.h"
 #include "core/launch/text.h"
 

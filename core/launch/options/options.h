@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "core/launch/command/cores.h"
-#include "core/launch/control/secret.h"
 #include "core/launch/options/hosts.h"
 
 namespace hora::launch {
