@@ -214,8 +214,8 @@ class Announcement {
  public:
   Announcement(const RendezvousOptions& options, std::uint16_t port) : path_(file_of(options)) {
     std::string text = std::to_string(port);
-    for (const Candidate& each : candidates_of({{}, {}, this_host_interfaces()})) {
-      text += " " + to_string(each.address);
+    for (const HostAddress& each : this_host_addresses()) {
+      if (each.is_candidate()) text += " " + to_string(each.address);
     }
     if (text.find(' ') == text.npos) text += " 127.0.0.1";
     const internal::NewFile file(path_);

@@ -115,21 +115,18 @@ class SupervisorTest : public testing::Test {
         test::host("a", {test::docker0(), test::interface("eth0", "10.77.0.1/24")}),
         test::host("b", {test::docker0(), test::interface("ens3", "10.77.0.2/24")})};
     for (HostNetwork& each : networks) {
-      if (!have_any) each.interfaces.clear();
+      for (HostAddress& address : each.addresses) address.port = 1000;
+      if (!have_any) each.addresses.clear();
     }
     for (std::size_t host = 0; host < 2; ++host) {
-      std::vector<Endpoint> endpoints;
-      for (const Candidate& candidate : candidates_of(networks[host])) {
-        endpoints.push_back({candidate.address, 1000});
-      }
-      message(host, to_message(networks[host], endpoints));
+      message(host, to_message(networks[host]));
     }
   }
   void try_networks() {
     tell_networks();
     for (std::uint32_t host = 0; host < 2; ++host) {
       NetworkTried tried;
-      tried.pairs = {ProbePair(1, 1 - host, 1)};
+      tried.pairs = {ProbePair(2, 1 - host, 2)};
       message(host, tried);
     }
   }
