@@ -72,8 +72,6 @@ using internal::ProcessStat;
 /// All descendants, as /proc has them, parents before their children; without those that have
 /// ended. Any thread; what is read may be out of date at once.
 std::vector<ProcessStat> descendants_of(pid_t ancestor);
-/// The same, of a list of processes. Pure.
-std::vector<ProcessStat> descendants_of(pid_t ancestor, const std::vector<ProcessStat>& all);
 
 /// SIGKILL to all descendants of this process, as often as it takes until none is left, for this
 /// long at most. How its children ended is lost. Where a process ends meanwhile, its own children

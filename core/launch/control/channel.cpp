@@ -54,12 +54,6 @@ void set_nonblocking(int descriptor) {
   ::fcntl(descriptor, F_SETFL, ::fcntl(descriptor, F_GETFL) | O_NONBLOCK);
 }
 
-unsigned long inode_of(int descriptor) {
-  struct stat status {};
-  if (::fstat(descriptor, &status) != 0 || !S_ISFIFO(status.st_mode)) return 0;
-  return status.st_ino;
-}
-
 constexpr std::string_view kProtocol = "horarun4";
 
 const unsigned char* bytes_at(std::span<const std::byte> bytes) {
@@ -371,32 +365,26 @@ void Channel::end(const std::string& reason) {
 }
 
 std::string address_of(const UniqueFd& write_end) {
-  return fmt::format("{}:{}:{}", ::getpid(), write_end.get(), inode_of(write_end.get()));
+  return fmt::format("{}:{}", ::getpid(), write_end.get());
 }
 
 tl::expected<ReportPipe, std::string> open_report_pipe() {
   const char* text = std::getenv(kAgentVariable);
   pid_t agent = 0;
   int descriptor = -1, length = 0;
-  unsigned long inode = 0;
   const int read =
-      std::sscanf(text == nullptr ? "" : text, "%d:%d:%lu%n", &agent, &descriptor, &inode, &length);
-  if (read != 3 || text[length] != '\0' || descriptor < 0) {
+      std::sscanf(text == nullptr ? "" : text, "%d:%d%n", &agent, &descriptor, &length);
+  if (read != 2 || text[length] != '\0' || descriptor < 0) {
     return tl::unexpected(
         fmt::format("it is started below horarun alone, which sets {}", kAgentVariable));
   }
   ReportPipe result{UniqueFd(::open(fmt::format("/proc/{}/fd/{}", agent, descriptor).c_str(),
                                     O_WRONLY | O_CLOEXEC)),
                     agent};
-  if (!result.pipe) {
-    return tl::unexpected(fmt::format("the agent, process {} of this host, cannot be reached: {}",
-                                      agent, std::strerror(errno)));
-  }
-  if (inode_of(result.pipe.get()) != inode) {
-    return tl::unexpected(fmt::format(
-        "process {} of this host is not the agent: the variable {} comes from another host or an "
-        "earlier job",
-        agent, kAgentVariable));
+  struct stat status {};
+  if (!result.pipe || ::fstat(result.pipe.get(), &status) != 0 || !S_ISFIFO(status.st_mode)) {
+    return tl::unexpected(
+        fmt::format("the agent, process {} of this host, cannot be reached", agent));
   }
   return result;
 }

@@ -32,6 +32,7 @@
 
 namespace hora::launch {
 
+// Aggregates with an empty base: RankStopped{{}, rank, stopped}.
 using Prepare = wire::PrepareT;
 using Start = wire::StartT;
 using SignalRanks = wire::SignalRanksT;
@@ -233,8 +234,7 @@ class Channel {
   bool refused_ = false;
 };
 
-/// The variable by which an agent's descendants know its pipe: "PID:DESCRIPTOR:INODE", the last to
-/// tell another process of that number apart.
+/// The variable by which an agent's descendants know its pipe: "PID:DESCRIPTOR".
 inline constexpr char kAgentVariable[] = "HORARUN_AGENT";
 /// Sent by the agent to a guard whose rank has not ended in its time: the guard kills it.
 inline int kill_rank_signal() {

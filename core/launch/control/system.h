@@ -100,6 +100,11 @@ tl::expected<pid_t, std::string> start_child(const ChildOptions& options);
 /// process that has ended.
 int shell_status(int wait_status) noexcept;
 
+/// "signal 9 (SIGKILL)".
+std::string signal_text(int number);
+/// Describes a status as waitpid() gives it: "ended with exit status 3".
+std::string status_text(int status);
+
 /// A pipe, closed on exec: what is written to the second comes out of the first.
 /// Throws std::system_error.
 struct Pipe {

@@ -21,136 +21,15 @@
 #include <memory>
 #include <tuple>
 
+#include "core/launch/text.h"
+
 namespace hora::launch {
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::array<std::uint8_t, 12> kIpv4{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-
-IpAddress from(const in_addr& address) {
-  IpAddress result;
-  std::ranges::copy(kIpv4, result.bytes.begin());
-  std::memcpy(result.bytes.data() + kIpv4.size(), &address, sizeof address);
-  return result;
-}
-
-IpAddress from(const in6_addr& address) {
-  IpAddress result;
-  std::memcpy(result.bytes.data(), &address, sizeof address);
-  return result;
-}
-
-/// The bytes of the address in its own family.
-std::span<const std::uint8_t> own_bytes(const IpAddress& address) {
-  return std::span(address.bytes).subspan(address.is_ipv4() ? kIpv4.size() : 0);
-}
-
-bool is_zero(std::span<const std::uint8_t> bytes) {
-  return std::ranges::all_of(bytes, [](int byte) { return byte == 0; });
-}
-
-}  // namespace
-
-bool IpAddress::is_ipv4() const {
-  return std::equal(kIpv4.begin(), kIpv4.end(), bytes.begin());
-}
-
-bool IpAddress::is_loopback() const {
-  return is_ipv4() ? bytes[12] == 127 : bytes[15] == 1 && is_zero(std::span(bytes).first(15));
-}
-
-bool IpAddress::is_unspecified() const {
-  return is_zero(own_bytes(*this));
-}
-
-bool IpAddress::is_of_one_link() const {
-  return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
-}
-
-std::string to_string(const IpAddress& address) {
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  ::inet_ntop(address.system_family(), own_bytes(address).data(), text.data(), text.size());
-  return text.data();
-}
-
-std::optional<IpAddress> parse_address(const std::string& text) {
-  if (text.find('\0') != std::string::npos) return {};
-  in_addr ipv4{};
-  if (::inet_pton(AF_INET, text.c_str(), &ipv4) == 1) return from(ipv4);
-  in6_addr ipv6{};
-  if (::inet_pton(AF_INET6, text.c_str(), &ipv6) == 1) return from(ipv6);
-  return {};
-}
-
-std::string to_string(const Endpoint& endpoint) {
-  const std::string address = to_string(endpoint.address);
-  if (endpoint.address.is_ipv4()) return fmt::format("{}:{}", address, endpoint.port);
-  return fmt::format("[{}]:{}", address, endpoint.port);
-}
-
-SocketAddress::SocketAddress(const IpAddress& address, std::uint16_t port) {
-  const auto bytes = own_bytes(address);
-  if (address.is_ipv4()) {
-    sockaddr_in ipv4{
-        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {}, .sin_zero = {}};
-    std::memcpy(&ipv4.sin_addr, bytes.data(), bytes.size());
-    std::memcpy(&storage, &ipv4, length = sizeof ipv4);
-  } else {
-    sockaddr_in6 ipv6{};
-    ipv6.sin6_family = AF_INET6;
-    ipv6.sin6_port = htons(port);
-    std::memcpy(&ipv6.sin6_addr, bytes.data(), bytes.size());
-    std::memcpy(&storage, &ipv6, length = sizeof ipv6);
-  }
-}
-
-std::optional<IpAddress> SocketAddress::address() const {
-  return address_of(get());
-}
-
-/// Both families have the port at the same place.
-std::uint16_t SocketAddress::port() const {
-  static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
-  return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
-}
-
-std::optional<IpAddress> address_of(const sockaddr* address) {
-  if (address == nullptr) return {};
-  if (address->sa_family == AF_INET) {
-    return from(reinterpret_cast<const sockaddr_in*>(address)->sin_addr);
-  }
-  if (address->sa_family == AF_INET6) {
-    return from(reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
-  }
-  return {};
-}
-
-Subnet subnet_of(const IpAddress& address, int prefix) {
-  Subnet subnet{address, prefix};
-  for (int bit = prefix + 128 - address.bits(); bit < 128; ++bit) {
-    subnet.base.bytes[static_cast<std::size_t>(bit / 8)] &=
-        static_cast<std::uint8_t>(~(0x80u >> (bit % 8)));
-  }
-  return subnet;
-}
-
-bool Subnet::contains(const IpAddress& address) const {
-  return address.is_ipv4() == base.is_ipv4() && subnet_of(address, prefix).base == base;
-}
-
-std::string to_string(const Subnet& subnet) {
-  return fmt::format("{}/{}", to_string(subnet.base), subnet.prefix);
-}
-
-namespace {
-
-int prefix_of(const sockaddr* mask, const IpAddress& address) {
-  const auto read = address_of(mask);
-  if (!read) return address.bits();
-  int bits = 0;
-  for (const std::uint8_t byte : own_bytes(*read)) bits += std::popcount(byte);
-  return bits;
+int prefix_of(const sockaddr* mask) {
+  return std::popcount(address_of(mask).value_or(IpAddress{~0U}).value);
 }
 
 /// A number in a file of the kernel, 0 where there is none: reading the speed of a bridge or of an
@@ -163,8 +42,48 @@ int number_in_file(const std::string& path) {
 
 }  // namespace
 
-bool HostAddress::is_candidate() const {
-  return up && !loopback && !address.is_unspecified() && !address.is_of_one_link();
+std::string to_string(const IpAddress& address) {
+  const std::uint32_t value = address.value;
+  return fmt::format("{}.{}.{}.{}", value >> 24, value >> 16 & 255, value >> 8 & 255, value & 255);
+}
+
+std::optional<IpAddress> parse_address(const std::string& text) {
+  in_addr read{};
+  const bool is_text = text.find('\0') == std::string::npos;
+  if (!is_text || ::inet_pton(AF_INET, text.c_str(), &read) != 1) return {};
+  return IpAddress{ntohl(read.s_addr)};
+}
+
+std::string to_string(const Endpoint& endpoint) {
+  return fmt::format("{}:{}", to_string(endpoint.address), endpoint.port);
+}
+
+SocketAddress::SocketAddress(const IpAddress& address, std::uint16_t port) {
+  storage.sin_family = AF_INET;
+  storage.sin_port = htons(port);
+  storage.sin_addr.s_addr = htonl(address.value);
+}
+
+Endpoint SocketAddress::endpoint() const {
+  return {{ntohl(storage.sin_addr.s_addr)}, ntohs(storage.sin_port)};
+}
+
+std::optional<IpAddress> address_of(const sockaddr* address) {
+  if (address == nullptr || address->sa_family != AF_INET) return {};
+  return IpAddress{ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr)};
+}
+
+Subnet subnet_of(const IpAddress& address, int prefix) {
+  const std::uint32_t mask = prefix == 0 ? 0 : ~0U << (32 - prefix);
+  return {{address.value & mask}, prefix};
+}
+
+bool Subnet::contains(const IpAddress& address) const {
+  return subnet_of(address, prefix).base == base;
+}
+
+std::string to_string(const Subnet& subnet) {
+  return fmt::format("{}/{}", to_string(subnet.base), subnet.prefix);
 }
 
 std::vector<HostAddress> this_host_addresses() {
@@ -189,17 +108,17 @@ std::vector<HostAddress> this_host_addresses() {
       made.speed = number_in_file(folder + "speed");
     }
     if (const auto address = address_of(entry->ifa_addr)) {
-      made.address = *address;
-      made.prefix = prefix_of(entry->ifa_netmask, *address);
+      made.address = address->value;
+      made.prefix = prefix_of(entry->ifa_netmask);
     }
   }
   // Each interface has an entry of its own, too (AF_PACKET).
   std::set<std::string> used;
   for (const HostAddress& each : result) {
-    if (!each.address.is_unspecified()) used.insert(each.interface);
+    if (!each.ip().is_unspecified()) used.insert(each.interface);
   }
   std::erase_if(result, [&](const HostAddress& each) {
-    return each.address.is_unspecified() && used.contains(each.interface);
+    return each.ip().is_unspecified() && used.contains(each.interface);
   });
   return result;
 }
@@ -215,11 +134,10 @@ std::string this_network_stack() {
 std::string describe(std::span<const HostAddress> addresses) {
   std::vector<std::string> texts;
   for (const HostAddress& each : addresses) {
-    if (each.address.is_of_one_link()) continue;
     texts.push_back(fmt::format("{} ({}{})", each.interface,
-                                each.address.is_unspecified()
+                                each.ip().is_unspecified()
                                     ? "no address"
-                                    : fmt::format("{}/{}", to_string(each.address), each.prefix),
+                                    : fmt::format("{}/{}", to_string(each.ip()), each.prefix),
                                 each.up ? "" : ", down"));
   }
   return texts.empty() ? "none" : fmt::format("{}", fmt::join(texts, ", "));
@@ -277,11 +195,11 @@ class Chooser {
     for (std::size_t host = 0; host < hosts_.size(); ++host) {
       std::ranges::copy_if(hosts_[host].addresses, std::back_inserter(own[host]),
                            &HostAddress::is_candidate);
-      for (const HostAddress& each : own[host]) owners[each.address].insert(hosts_[host].stack);
+      for (const HostAddress& each : own[host]) owners[each.ip()].insert(hosts_[host].stack);
     }
     for (auto& of_host : own) {
       auto alone = of_host;
-      std::erase_if(alone, [&](const auto& each) { return owners.at(each.address).size() > 1; });
+      std::erase_if(alone, [&](const auto& each) { return owners.at(each.ip()).size() > 1; });
       if (!alone.empty()) of_host = std::move(alone);
     }
     return own;
@@ -300,7 +218,7 @@ class Chooser {
         pairs.push_back(hosts_[host].host + " and " + hosts_[peer].host);
       }
     }
-    return pairs_text(std::move(pairs), kShownPairs);
+    return first_of(std::move(pairs), kShownPairs);
   }
 
  private:
@@ -308,12 +226,11 @@ class Chooser {
     return hosts_[host].addresses[assignment[host]];
   }
 
-  /// Greater is better: speed, hardware, of the first host's subnet, MTU, IPv4.
-  using Quality = std::tuple<int, bool, bool, int, bool>;
+  /// Greater is better: speed, hardware, of the first host's subnet, MTU.
+  using Quality = std::tuple<int, bool, bool, int>;
   static Quality quality(const HostAddress& address, const HostAddress& first) {
-    const Subnet subnet = subnet_of(first.address, first.prefix);
-    return Quality(speed_of(address), address.hardware, subnet.contains(address.address),
-                   address.mtu, address.address.is_ipv4());
+    const Subnet subnet = subnet_of(first.ip(), first.prefix);
+    return Quality(speed_of(address), address.hardware, subnet.contains(address.ip()), address.mtu);
   }
 
   /// From an address of the first host: for each further host the best that all of its partners
@@ -382,7 +299,7 @@ void add_once(std::vector<std::string>& texts, const std::string& text) {
 bool has_unused(const Subnet& subnet, std::span<const HostNetwork> hosts, const Used& used) {
   for (std::size_t host = 0; host < hosts.size(); ++host) {
     for (const HostAddress& each : hosts[host].addresses) {
-      if (!each.address.is_unspecified() && subnet.contains(each.address) &&
+      if (!each.ip().is_unspecified() && subnet.contains(each.ip()) &&
           std::ranges::find(used[host], each.interface, &HostAddress::interface) ==
               used[host].end()) {
         return true;
@@ -400,12 +317,11 @@ NetworkChoice make_choice(std::span<const HostNetwork> hosts, const Used& used) 
     auto& names = choice.interfaces.emplace_back();
     for (const HostAddress& each : used[host]) {
       add_once(names, each.interface);
-      const Subnet subnet = subnet_of(each.address, each.prefix);
+      const Subnet subnet = subnet_of(each.ip(), each.prefix);
       const bool whole = !has_unused(subnet, hosts, used);  // else by addresses
-      add_once(choice.subnets,
-               to_string(whole ? subnet : subnet_of(each.address, each.address.bits())));
+      add_once(choice.subnets, to_string(whole ? subnet : subnet_of(each.ip(), 32)));
     }
-    choice.addresses.push_back(used[host].front().address);
+    choice.addresses.push_back(used[host].front().ip());
     by_host.push_back(fmt::format("{}: {}", hosts[host].host, fmt::join(names, "+")));
   }
   choice.line =
@@ -414,15 +330,6 @@ NetworkChoice make_choice(std::span<const HostNetwork> hosts, const Used& used) 
 }
 
 }  // namespace
-
-std::string pairs_text(std::vector<std::string> pairs, std::size_t shown) {
-  const std::size_t count = pairs.size();
-  if (count > shown) {
-    pairs.resize(shown);
-    pairs.push_back(fmt::format("... ({} pairs)", count));
-  }
-  return fmt::format("{}", fmt::join(pairs, ", "));
-}
 
 NetworkChoice choose_network(std::span<const HostNetwork> hosts, const Reachability& reachability) {
   if (are_one_machine(hosts)) return choose_loopback(hosts);
@@ -467,7 +374,6 @@ tl::expected<NetworkChoice, std::string> choose_named(std::span<const HostNetwor
       const bool is_local = local && each.up && each.loopback;
       if (is_named(each) && (each.is_candidate() || is_local)) own.push_back(each);
     }
-    std::ranges::stable_sort(own, {}, [](const auto& each) { return !each.address.is_ipv4(); });
     if (!own.empty()) continue;
     return tl::unexpected(
         fmt::format("{}: host {} has no such interface that is up, has an address and leads to "
@@ -514,12 +420,11 @@ void AgentNetwork::tell(const TellNetwork& request, std::vector<HostAddress> add
   for (HostAddress& each : addresses) {
     UniqueFd& socket = sockets_.emplace_back();
     if (!each.is_candidate()) continue;
-    SocketAddress bound(each.address, 0);
-    socket.reset(
-        ::socket(each.address.system_family(), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    SocketAddress bound(each.ip(), 0);
+    socket.reset(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (socket && ::bind(socket.get(), bound.get(), bound.length) == 0 &&
         ::getsockname(socket.get(), bound.get(), &bound.length) == 0) {
-      each.port = bound.port();
+      each.port = bound.endpoint().port;
     }
   }
   send_(to_message({{}, this_network_stack(), std::move(addresses)}));
@@ -531,13 +436,10 @@ void AgentNetwork::on(const TryNetwork& request) {
   if (started_) return;
   for (std::uint32_t own = 0; own < sockets_.size(); ++own) {
     if (!sockets_[own]) continue;
-    SocketAddress bound;
-    ::getsockname(sockets_[own].get(), bound.get(), &bound.length);
     loop_.watch(sockets_[own].get(), POLLIN, [this, own](short) { on_readable(own); });
-    for (const auto& target : request.targets) {
-      const auto address = parse_address(target->address);
-      if (!address || address->system_family() != bound.get()->sa_family) continue;
-      paths_.push_back({ProbePair(own, target->host, target->index), {*address, target->port}});
+    for (const wire::NetworkTarget& target : request.targets) {
+      paths_.push_back(
+          {ProbePair(own, target.host(), target.index()), {{target.address()}, target.port()}});
     }
   }
   started_ = next_round_ = last_heard_ = Clock::now();
@@ -578,7 +480,7 @@ void AgentNetwork::on_readable(std::uint32_t address) {
     if (count < 0) return;
     Datagram datagram;
     std::memcpy(&datagram, bytes.data(), sizeof datagram);
-    if (count != sizeof(Datagram) || datagram.magic != Datagram().magic || !from.address() ||
+    if (count != sizeof(Datagram) || datagram.magic != Datagram().magic ||
         datagram.nonce != request_.nonce || datagram.to_host != request_.host ||
         datagram.to_address != address) {
       continue;
@@ -586,7 +488,7 @@ void AgentNetwork::on_readable(std::uint32_t address) {
     const ProbePair pair(address, datagram.from_host, datagram.from_address);
     for (Path& path : paths_) {
       if (path.heard || std::memcmp(&path.pair, &pair, sizeof pair) != 0 ||
-          path.peer != Endpoint{*from.address(), from.port()}) {
+          path.peer != from.endpoint()) {
         continue;
       }
       path.heard = true;
@@ -607,16 +509,7 @@ NetworkTold to_message(const HostNetwork& network) {
   NetworkTold told;
   told.stack = network.stack;
   for (const HostAddress& each : network.addresses) {
-    auto& entry = told.addresses.emplace_back(std::make_unique<wire::NetworkAddressT>());
-    entry->interface = each.interface;
-    entry->address = to_string(each.address);
-    entry->prefix = each.prefix;
-    entry->up = each.up;
-    entry->loopback = each.loopback;
-    entry->hardware = each.hardware;
-    entry->mtu = each.mtu;
-    entry->speed = each.speed;
-    entry->port = each.port;
+    told.addresses.push_back(std::make_unique<wire::NetworkAddressT>(each));
   }
   return told;
 }
@@ -625,19 +518,11 @@ tl::expected<HostNetwork, std::string> from_message(const NetworkTold& told,
                                                     const std::string& host) {
   HostNetwork result{host, told.stack, {}};
   for (const auto& entry : told.addresses) {
-    const auto address = parse_address(entry->address);
-    if (!address || entry->prefix < 0 || entry->prefix > address->bits()) {
+    if (entry->prefix < 0 || entry->prefix > 32) {
       return tl::unexpected(fmt::format("host {} has told an address that is none", host));
     }
-    result.addresses.push_back({.interface = printable(entry->interface, kLongestInterface),
-                                .address = *address,
-                                .prefix = entry->prefix,
-                                .up = entry->up,
-                                .loopback = entry->loopback,
-                                .hardware = entry->hardware,
-                                .mtu = entry->mtu,
-                                .speed = entry->speed,
-                                .port = entry->port});
+    result.addresses.push_back({*entry});
+    result.addresses.back().interface = printable(entry->interface, kLongestInterface);
   }
   return result;
 }
@@ -657,10 +542,7 @@ void NetworkTrial::await_all() {
 NetworkTrial::Messages NetworkTrial::start() const {
   Messages messages;
   for (std::size_t host = 0; host < hosts_.size(); ++host) {
-    TellNetwork request;
-    request.host = static_cast<std::uint32_t>(host);
-    request.nonce = nonce_;
-    messages.emplace_back(host, std::move(request));
+    messages.emplace_back(host, TellNetwork{{}, static_cast<std::uint32_t>(host), nonce_});
   }
   return messages;
 }
@@ -686,11 +568,8 @@ NetworkTrial::Messages NetworkTrial::compare() {
       const auto& addresses = hosts_[peer].addresses;
       for (std::uint32_t i = 0; i < addresses.size(); ++i) {
         if (addresses[i].port == 0) continue;
-        auto& target = request.targets.emplace_back(std::make_unique<wire::NetworkTargetT>());
-        target->host = static_cast<std::uint32_t>(peer);
-        target->index = i;
-        target->address = to_string(addresses[i].address);
-        target->port = addresses[i].port;
+        request.targets.emplace_back(static_cast<std::uint32_t>(peer), i, addresses[i].address,
+                                     addresses[i].port);
       }
     }
     messages.emplace_back(host, std::move(request));
@@ -724,7 +603,7 @@ std::set<std::pair<std::size_t, std::size_t>> NetworkTrial::joined(
     const std::vector<IpAddress>& addresses) const {
   const auto is_chosen = [&](std::size_t host, std::size_t address) {
     return host < hosts_.size() && address < hosts_[host].addresses.size() &&
-           hosts_[host].addresses[address].address == addresses.at(host);
+           hosts_[host].addresses[address].ip() == addresses.at(host);
   };
   std::set<std::pair<std::size_t, std::size_t>> pairs;
   for (const auto& [host, own, peer, other] : reachability_) {

@@ -25,22 +25,18 @@
 
 namespace hora::launch {
 
-/// An Internet address without a scope. IPv4 is ::ffff:a.b.c.d (RFC 4291, 2.5.5.2).
+/// An IPv4 address.
 struct IpAddress {
-  std::array<std::uint8_t, 16> bytes{};  ///< network order
+  std::uint32_t value = 0;  ///< 10.0.0.1 is 0x0a000001
 
-  bool is_ipv4() const;
-  int bits() const { return is_ipv4() ? 32 : 128; }
-  int system_family() const { return is_ipv4() ? AF_INET : AF_INET6; }
-  bool is_loopback() const;
-  bool is_unspecified() const;  ///< 0.0.0.0 or ::
-  bool is_of_one_link() const;  ///< fe80::/10, of no use to other hosts
+  bool is_loopback() const { return value >> 24 == 127; }
+  bool is_unspecified() const { return value == 0; }
   auto operator<=>(const IpAddress&) const = default;
 };
 
-/// "10.77.0.1", "fd00::1".
+/// "10.77.0.1".
 std::string to_string(const IpAddress& address);
-/// Reads exactly such a text; without port, brackets or scope.
+/// Reads exactly such a text, without port.
 std::optional<IpAddress> parse_address(const std::string& text);
 
 /// A place to connect to.
@@ -50,29 +46,28 @@ struct Endpoint {
 
   bool operator==(const Endpoint&) const = default;
 };
-/// "10.77.0.1:29500", "[fd00::1]:29500".
+/// "10.77.0.1:29500".
 std::string to_string(const Endpoint& endpoint);
 
 /// An address with a port, as sockets take it.
 struct SocketAddress {
-  sockaddr_storage storage{};
-  socklen_t length = sizeof(sockaddr_storage);
+  sockaddr_in storage{};
+  socklen_t length = sizeof(sockaddr_in);
 
   SocketAddress() = default;
   SocketAddress(const IpAddress& address, std::uint16_t port);
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-  std::optional<IpAddress> address() const;
-  std::uint16_t port() const;
+  Endpoint endpoint() const;
 };
 
-/// Nothing for null, and for other families than IPv4 and IPv6.
+/// Nothing for null, and for other families than IPv4.
 std::optional<IpAddress> address_of(const sockaddr* address);
 
-/// The addresses whose first bits are those of `base`, whose other bits are 0.
+/// The addresses whose first `prefix` bits are those of `base`, whose other bits are 0.
 struct Subnet {
   IpAddress base;
-  int prefix = 0;  ///< from 0 to base.bits()
+  int prefix = 0;
 
   bool contains(const IpAddress& address) const;
 };
@@ -80,21 +75,11 @@ Subnet subnet_of(const IpAddress& address, int prefix);
 /// "10.77.0.0/24".
 std::string to_string(const Subnet& subnet);
 
-/// An address of a host, and the interface that has it.
-struct HostAddress {
-  std::string interface = {};
-  IpAddress address = {};  ///< unspecified: the interface has none
-  int prefix = 0;          ///< bits of its subnet
-  bool up = false;         ///< and has a carrier
-  bool loopback = false;
-  bool hardware = false;   ///< a device, not a bridge, tunnel or pair made by software
-  int mtu = 0;             ///< bytes, 0 where unknown
-  int speed = 0;           ///< Mbit/s, 0 where unknown
-  std::uint16_t port = 0;  ///< of the socket by which it is tried; 0: none
-
+/// An address of a host, and the interface that has it, as agents tell it (control.fbs).
+struct HostAddress : wire::NetworkAddressT {
+  IpAddress ip() const { return {address}; }  ///< unspecified: the interface has none
   /// Whether other hosts may reach this one by it: its interface is up, and no loopback.
-  bool is_candidate() const;
-  bool operator==(const HostAddress&) const = default;
+  bool is_candidate() const { return up && !loopback && address != 0; }
 };
 
 /// One host, as the choice of interfaces knows it.
@@ -102,8 +87,6 @@ struct HostNetwork {
   std::string host;
   std::string stack;  ///< equal where two hosts share one network stack: one machine, two names
   std::vector<HostAddress> addresses;
-
-  bool operator==(const HostNetwork&) const = default;
 };
 
 /// The addresses of this host's interfaces, in the kernel's order. Throws Error(transport) where
@@ -135,17 +118,14 @@ struct NetworkChoice {
   bool operator==(const NetworkChoice&) const = default;
 };
 
-/// "a and b, c and d"; of more than `shown` the first ones, and their number.
-std::string pairs_text(std::vector<std::string> pairs, std::size_t shown);
-
 /// Chooses addresses, one for each host, that reach each other in both directions: those of the
 /// fastest interfaces; among equals hardware before software, then one subnet before several, the
-/// larger MTU, IPv4 before IPv6, and the order of the first host. Loopback where all hosts are one
+/// larger MTU, and the order of the first host. Loopback where all hosts are one
 /// machine. Where nothing joins all hosts: every address that no two hosts share, and a warning.
 NetworkChoice choose_network(std::span<const HostNetwork> hosts, const Reachability& reachability);
 
-/// Chooses the user's --network-interfaces: each host uses those of its interfaces that are named,
-/// IPv4 first. The error names a host that has none of them up and with an address, or a name that
+/// Chooses the user's --network-interfaces: each host uses those of its interfaces that are named.
+/// The error names a host that has none of them up and with an address, or a name that
 /// no host has.
 tl::expected<NetworkChoice, std::string> choose_named(std::span<const HostNetwork> hosts,
                                                       std::span<const std::string> named);

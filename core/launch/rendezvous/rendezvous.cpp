@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,7 +33,8 @@ using namespace std::chrono_literals;
 
 /// How often limits are looked at.
 constexpr auto kLimitsTick = 20ms;
-constexpr auto kConnectLimit = 3000ms, kBetweenTrials = 250ms;
+constexpr auto kConnectLimit = 2s;
+constexpr auto kBetweenTrials = 250ms;
 /// For what is sent last before the connection is passed on or closed.
 constexpr auto kFlushLimit = 5000ms;
 /// Later refusals are not printed: any process that can connect could fill a disk.
@@ -52,10 +54,6 @@ std::string elapsed_text(Clock::time_point since, std::chrono::milliseconds limi
   return fmt::format("{} s of {} s", seconds(Clock::now() - since), seconds(limit));
 }
 
-UniqueFd stream_socket(const IpAddress& address) {
-  return UniqueFd(::socket(address.system_family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-}
-
 /// Small messages go at once; a host that has vanished shows after some time.
 void configure(int descriptor) {
   const int on = 1;
@@ -69,14 +67,15 @@ bool is_connected_to_itself(int descriptor) {
   SocketAddress own, other;
   return ::getsockname(descriptor, own.get(), &own.length) == 0 &&
          ::getpeername(descriptor, other.get(), &other.length) == 0 &&
-         own.address() == other.address() && own.port() == other.port();
+         own.endpoint() == other.endpoint();
 }
 
-/// The addresses of a name, each once, in the system's order; at least one. May take as long as the
+/// The addresses of a name, in the system's order; at least one. May take as long as the
 /// system's resolver does. The error says why there are none.
 tl::expected<std::vector<IpAddress>, std::string> resolve(const std::string& host) {
   if (const auto address = parse_address(host)) return std::vector{*address};
   addrinfo hints{};
+  hints.ai_family = AF_INET;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* first = nullptr;
   if (const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &first); error != 0) {
@@ -88,8 +87,7 @@ tl::expected<std::vector<IpAddress>, std::string> resolve(const std::string& hos
   std::vector<IpAddress> addresses;
   for (const addrinfo* entry = first; entry != nullptr; entry = entry->ai_next) {
     const auto address = address_of(entry->ai_addr);
-    if (!address || address->is_of_one_link()) continue;
-    if (std::ranges::find(addresses, *address) == addresses.end()) addresses.push_back(*address);
+    if (address) addresses.push_back(*address);
   }
   if (addresses.empty()) return tl::unexpected("the name " + host + " has no usable address");
   return addresses;
@@ -103,7 +101,8 @@ struct Socket {
 
 /// A listening socket at `wanted` (port 0: any), or errno.
 tl::expected<Socket, int> listen_at(const Endpoint& wanted) {
-  Socket listener{stream_socket(wanted.address), wanted};
+  Socket listener{UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
+                  wanted};
   const int descriptor = listener.descriptor.get();
   const int on = 1;
   SocketAddress bound(wanted.address, wanted.port);
@@ -113,7 +112,7 @@ tl::expected<Socket, int> listen_at(const Endpoint& wanted) {
       ::getsockname(descriptor, bound.get(), &bound.length) != 0) {
     return tl::unexpected(errno);
   }
-  listener.at.port = bound.port();
+  listener.at.port = bound.endpoint().port;
   return listener;
 }
 
@@ -122,29 +121,20 @@ std::optional<Socket> accept_from(const Socket& listener) {
   SocketAddress from;
   UniqueFd descriptor(
       ::accept4(listener.descriptor.get(), from.get(), &from.length, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  const auto address = from.address();
-  if (!descriptor || !address) return {};
+  if (!descriptor) return {};
   configure(descriptor.get());
-  return Socket{std::move(descriptor), {*address, from.port()}};
+  return Socket{std::move(descriptor), from.endpoint()};
 }
 
-/// A connection, or errno; ETIMEDOUT at `until`, ECANCELED where `stop` (-1: none) became readable.
-tl::expected<UniqueFd, int> connect_to(const Endpoint& to, int stop, Clock::time_point until) {
-  UniqueFd descriptor = stream_socket(to.address);
-  if (!descriptor) return tl::unexpected(errno);
+/// A connection, or errno; ETIMEDOUT after kConnectLimit.
+tl::expected<UniqueFd, int> connect_to(const Endpoint& to) {
+  UniqueFd descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const timeval limit{.tv_sec = kConnectLimit.count(), .tv_usec = 0};
   const SocketAddress address(to.address, to.port);
-  if (::connect(descriptor.get(), address.get(), address.length) != 0) {
-    if (errno != EINPROGRESS && errno != EINTR) return tl::unexpected(errno);
-    // poll() ignores negative descriptors.
-    std::array<pollfd, 2> polled{pollfd{descriptor.get(), POLLOUT, 0}, pollfd{stop, POLLIN, 0}};
-    while (::poll(polled.data(), polled.size(), 20) <= 0) {
-      if (Clock::now() >= until) return tl::unexpected(ETIMEDOUT);
-    }
-    if (polled[1].revents != 0) return tl::unexpected(ECANCELED);
-    int error = 0;
-    socklen_t length = sizeof error;
-    if (::getsockopt(descriptor.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
-    if (error != 0) return tl::unexpected(error);
+  if (!descriptor ||
+      ::setsockopt(descriptor.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0 ||
+      ::connect(descriptor.get(), address.get(), address.length) != 0) {
+    return tl::unexpected(errno == EINPROGRESS ? ETIMEDOUT : errno);
   }
   if (is_connected_to_itself(descriptor.get())) return tl::unexpected(ECONNREFUSED);
   configure(descriptor.get());
@@ -184,14 +174,13 @@ std::optional<Socket> listen_as_node0(const RendezvousOptions& options) {
     }
     auto listener = listen_at({address, place.port});
     if (listener) return std::move(*listener);
-    if (listener.error() == EADDRNOTAVAIL || listener.error() == EAFNOSUPPORT) continue;
+    if (listener.error() == EADDRNOTAVAIL) continue;
     if (!options.node_rank && listener.error() == EADDRINUSE) return std::nullopt;
     refuse({address, place.port}, listener.error());
   }
   if (!is_here) return std::nullopt;
-  Endpoint all{IpAddress(), place.port};  // [::], of IPv4, too
+  const Endpoint all{IpAddress(), place.port};
   auto listener = listen_at(all);
-  if (!listener) listener = listen_at(all = {*parse_address("0.0.0.0"), place.port});
   if (!listener && !options.node_rank && listener.error() == EADDRINUSE) return std::nullopt;
   if (!listener) refuse(all, listener.error());
   if (!place.in_folder()) {
@@ -215,7 +204,7 @@ class Announcement {
   Announcement(const RendezvousOptions& options, std::uint16_t port) : path_(file_of(options)) {
     std::string text = std::to_string(port);
     for (const HostAddress& each : this_host_addresses()) {
-      if (each.is_candidate()) text += " " + to_string(each.address);
+      if (each.is_candidate()) text += " " + to_string(each.ip());
     }
     if (text.find(' ') == text.npos) text += " 127.0.0.1";
     const internal::NewFile file(path_);
@@ -259,14 +248,8 @@ tl::expected<std::vector<Endpoint>, std::string> find_node0(const RendezvousOpti
 }
 
 Join join_of(const RendezvousOptions& options) {
-  Join join;
-  join.version = options.version;
-  join.job = options.job;
-  join.host = options.host;
-  join.nodes = options.nodes;
-  join.node_rank = options.node_rank.value_or(-1);
-  join.ranks = options.ranks;
-  return join;
+  return {{},           options.job, options.host, options.nodes, options.node_rank.value_or(-1),
+          options.ranks};
 }
 
 /// Node 0, which waits for the others. Thread rule: one thread.
@@ -310,7 +293,7 @@ class RendezvousServer {
   }
   std::string missing() const;
   std::string disagreement(const Peer& peer) const;
-  JoinWait wait_message() const;
+  JoinWait wait_message() const { return {{}, missing(), options_.host}; }
 
   const RendezvousOptions& options_;
   const SecretKey& token_;
@@ -362,8 +345,7 @@ void RendezvousServer::on_message(Peer& peer, const Message& message) {
 /// one rank. Names both hosts, and is for all nodes.
 std::string RendezvousServer::disagreement(const Peer& peer) const {
   const auto facts = [](const Join& join) {
-    return std::array{"hora " + join.version, "--rendezvous-id " + join.job,
-                      fmt::format("--nnodes {}", join.nodes),
+    return std::array{"--rendezvous-id " + join.job, fmt::format("--nnodes {}", join.nodes),
                       std::string(join.node_rank < 0 ? "no --node-rank" : "a --node-rank")};
   };
   const Join& join = *peer.joined;
@@ -419,28 +401,19 @@ void RendezvousServer::remove(const Peer& peer) {
   if (++refusals_ <= kMostRefusalsShown) options_.say("node 0 refused " + last_refusal_);
 }
 
-JoinWait RendezvousServer::wait_message() const {
-  JoinWait message;
-  message.missing = missing();
-  message.host = options_.host;
-  return message;
-}
-
 /// "nodes 2, 3 of 4"; where nodes have no ranks before all are there, "2 of 4 nodes".
 std::string RendezvousServer::missing() const {
   const int count = count_missing();
   if (own_.node_rank < 0) return fmt::format("{} of {} nodes", count, own_.nodes);
-  std::vector<int> shown;
-  for (int rank = 1; rank < own_.nodes && shown.size() < kShownNodes; ++rank) {
+  std::vector<std::string> ranks;
+  for (int rank = 1; rank < own_.nodes; ++rank) {
     const auto is_it = [&](const Peer& peer) {
       return peer.is_here() && peer.joined->node_rank == rank;
     };
-    if (std::ranges::none_of(peers_, is_it)) shown.push_back(rank);
+    if (std::ranges::none_of(peers_, is_it)) ranks.push_back(std::to_string(rank));
   }
-  const std::size_t more_count = static_cast<std::size_t>(count) - shown.size();
-  const std::string more = more_count > 0 ? fmt::format(" and {} more", more_count) : "";
-  return fmt::format("node{} {}{} of {}", count == 1 ? "" : "s", fmt::join(shown, ", "), more,
-                     own_.nodes);
+  return fmt::format("node{} {} of {}", count == 1 ? "" : "s",
+                     first_of(std::move(ranks), kShownNodes), own_.nodes);
 }
 
 NodesMet RendezvousServer::go() {
@@ -450,12 +423,7 @@ NodesMet RendezvousServer::go() {
   NodesMet result;
   result.nodes.push_back({own_.host, {}, own_.ranks});
   int rank = 0;
-  for (Peer& peer : peers_) {
-    JoinGo message;
-    message.node_rank = ++rank;
-    message.host = own_.host;
-    peer.channel->send(message);
-  }
+  for (Peer& peer : peers_) peer.channel->send(JoinGo{{}, ++rank, own_.host});
   // Where it cannot be sent the connection's end shows.
   for (Peer& peer : peers_) {
     const bool sent = peer.channel->flush(kFlushLimit);
@@ -468,10 +436,8 @@ NodesMet RendezvousServer::go() {
 }
 
 void RendezvousServer::end(ErrorCode code, const std::string& why) {
-  JoinEnd message;
-  message.reason = why;
   for (Peer& peer : peers_) {
-    if (peer.joined) peer.channel->send(message);
+    if (peer.joined) peer.channel->send(JoinEnd{{}, why});
   }
   for (Peer& peer : peers_) {
     if (peer.joined) peer.channel->flush(kFlushLimit);
@@ -548,11 +514,6 @@ void RendezvousClient::on_time(Clock::time_point now) {
     if (now < last_heard_ + options_.handshake_limit) return;
     waits_for_ = node0_ + ": it does not answer as a horarun does";
     lost_ = true;
-  } else if (now >= last_heard_ + options_.silence_limit) {
-    throw Error(ErrorCode::transport,
-                fmt::format("{} has heard nothing from {} for {}; it hangs, or the network between "
-                            "them is cut",
-                            self(), node0_, elapsed_text(last_heard_, options_.silence_limit)));
   }
 }
 
@@ -569,8 +530,7 @@ void RendezvousClient::connect() {
   }
   at_ = endpoints_.front();
   endpoints_.erase(endpoints_.begin());
-  const auto end = std::min(Clock::now() + kConnectLimit, started_ + options_.timeout);
-  auto socket = connect_to(at_, options_.stop_descriptor, end);
+  auto socket = connect_to(at_);
   if (!socket) {
     const std::string place = to_url(options_.place), at = to_string(at_);
     waits_for_ = fmt::format("node 0 at {}{}: {}", place,

@@ -26,12 +26,10 @@ struct RendezvousOptions {
   int ranks = 1;                 ///< --nproc-per-node, of this node
   /// --rendezvous-id: tells jobs in one folder apart, and is compared.
   std::string job = "job";
-  std::string host;     ///< this host's name, for messages: it need not resolve
-  std::string version;  ///< hora's
+  std::string host;  ///< this host's name, for messages: it need not resolve
   std::chrono::milliseconds timeout{600'000};       ///< --start-timeout
   std::chrono::milliseconds report_every{5000};     ///< who waits says for whom
   std::chrono::milliseconds handshake_limit{5000};  ///< for a connection to say which node it is
-  std::chrono::milliseconds silence_limit{30'000};  ///< without a report, node 0 counts as hung
   /// Readable when the user wants to stop (a signalfd, a pipe): ErrorCode::shut_down; -1: none.
   int stop_descriptor = -1;
   /// Takes one line, without its end: who waits for whom, who was refused.

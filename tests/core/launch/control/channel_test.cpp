@@ -210,9 +210,8 @@ TEST(ReportPipe, IsOpenedByItsAddress) {
   const auto payload = FrameReader().read(pipe.read.get());
   ASSERT_TRUE(payload && *payload);
   EXPECT_TRUE(std::holds_alternative<Heartbeat>(decode(**payload).value()));
-  EXPECT_THAT(open_at(address + "1").error(), HasSubstr("is not the agent"));
-  EXPECT_THAT(open_at("1:1000000:3").error(), HasSubstr("cannot be reached"));
-  for (const char* text : {"", "1", "1:2", "1:2:", "1:2:3:", "a:2:3", "1:-2:3", "1:2:3 "}) {
+  EXPECT_THAT(open_at("1:1000000").error(), HasSubstr("cannot be reached"));
+  for (const char* text : {"", "1", "1:", "1:2:", "a:2", "1:-2", "1:2 "}) {
     EXPECT_THAT(open_at(text).error(), HasSubstr("below horarun alone")) << text;
   }
   EXPECT_FALSE(open_report_pipe());
@@ -222,10 +221,8 @@ TEST(ReportPipe, IsOpenedByItsAddress) {
 }
 
 Message output_of(int rank, std::size_t bytes) {
-  RankOutput message;
-  message.rank = rank;
-  message.bytes.assign(bytes, static_cast<std::uint8_t>(rank));
-  return message;
+  return RankOutput{
+      {}, rank, false, std::vector<std::uint8_t>(bytes, static_cast<std::uint8_t>(rank))};
 }
 
 TEST(Messages, EveryKindComesBackAsItWas) {

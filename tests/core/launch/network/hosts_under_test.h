@@ -14,17 +14,18 @@ namespace hora::launch::test {
 /// "eth0" with the address "10.77.0.1/24", up.
 inline HostAddress interface(const std::string& name, const std::string& address, int speed = 0,
                              bool hardware = true) {
-  HostAddress made{.interface = name,
-                   .up = true,
-                   .loopback = name == "lo",
-                   .hardware = hardware,
-                   .mtu = 1500,
-                   .speed = speed};
+  HostAddress made;
+  made.interface = name;
+  made.up = true;
+  made.loopback = name == "lo";
+  made.hardware = hardware;
+  made.mtu = 1500;
+  made.speed = speed;
   const std::size_t slash = address.find('/');
   if (slash == std::string::npos) return made;
   const auto parsed = parse_address(address.substr(0, slash));
   EXPECT_TRUE(parsed) << address;
-  made.address = parsed.value_or(IpAddress());
+  made.address = parsed.value_or(IpAddress()).value;
   made.prefix = std::stoi(address.substr(slash + 1));
   return made;
 }
@@ -56,9 +57,7 @@ inline Reachability reachable(const std::vector<HostNetwork>& hosts,
       for (std::size_t a = 0; a < hosts[i].addresses.size(); ++a) {
         for (std::size_t b = 0; b < hosts[j].addresses.size(); ++b) {
           const HostAddress &own = hosts[i].addresses[a], &other = hosts[j].addresses[b];
-          if (reaches(own) && reaches(other) && own.address.is_ipv4() == other.address.is_ipv4()) {
-            result.insert({i, a, j, b});
-          }
+          if (reaches(own) && reaches(other)) result.insert({i, a, j, b});
         }
       }
     }

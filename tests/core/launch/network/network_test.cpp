@@ -29,38 +29,19 @@ using testing::HasSubstr;
 using Hosts = std::vector<HostNetwork>;
 
 TEST(Address, IsReadAndPrinted) {
-  for (const char* text : {"10.77.0.1", "0.0.0.0", "255.255.255.255", "::1", "::", "fd00::2:1"}) {
+  for (const char* text : {"10.77.0.1", "0.0.0.0", "255.255.255.255"}) {
     const auto address = parse_address(text);
     ASSERT_TRUE(address) << text;
     EXPECT_EQ(to_string(*address), text);
   }
-  EXPECT_EQ(parse_address("::ffff:10.0.0.1"), parse_address("10.0.0.1"));
-  for (const char* text :
-       {"", "10.77.0", "10.77.0.256", "host", "[::1]", "10.0.0.1:5", "1::2::3"}) {
+  for (const char* text : {"", "10.77.0", "10.77.0.256", "host", "::1", "10.0.0.1:5"}) {
     EXPECT_FALSE(parse_address(text)) << text;
   }
   EXPECT_FALSE(parse_address(std::string("10.0.0.1\0", 9)));
-}
-
-TEST(Address, KnowsItsKind) {
-  const auto kind = [](const char* text) {
-    const IpAddress address = *parse_address(text);
-    return fmt::format("{}{}{}{}", address.is_ipv4() ? "4" : "6", address.is_loopback() ? "l" : "",
-                       address.is_of_one_link() ? "o" : "", address.is_unspecified() ? "u" : "");
-  };
-  for (const auto& [text, expected] : std::map<const char*, const char*>{{"127.0.0.2", "4l"},
-                                                                         {"::1", "6l"},
-                                                                         {"::2", "6"},
-                                                                         {"10.0.0.1", "4"},
-                                                                         {"fe80::1", "6o"},
-                                                                         {"169.254.3.4", "4"},
-                                                                         {"fd00::1", "6"},
-                                                                         {"0.0.0.0", "4u"},
-                                                                         {"::", "6u"}}) {
-    EXPECT_EQ(kind(text), expected) << text;
-  }
+  EXPECT_TRUE(parse_address("127.0.0.2")->is_loopback());
+  EXPECT_FALSE(parse_address("10.0.0.127")->is_loopback());
+  EXPECT_TRUE(parse_address("0.0.0.0")->is_unspecified());
   EXPECT_EQ(to_string(Endpoint{*parse_address("10.0.0.1"), 5}), "10.0.0.1:5");
-  EXPECT_EQ(to_string(Endpoint{*parse_address("fd00::1"), 5}), "[fd00::1]:5");
 }
 
 TEST(Subnet, ContainsWhatSharesItsFirstBits) {
@@ -68,12 +49,9 @@ TEST(Subnet, ContainsWhatSharesItsFirstBits) {
     return subnet_of(*parse_address(base), prefix).contains(*parse_address(address));
   };
   EXPECT_EQ(to_string(subnet_of(*parse_address("10.77.3.9"), 22)), "10.77.0.0/22");
-  EXPECT_EQ(to_string(subnet_of(*parse_address("fd00::ff"), 121)), "fd00::80/121");
   EXPECT_TRUE(contains("10.77.3.9", 22, "10.77.3.255"));
   EXPECT_FALSE(contains("10.77.3.9", 22, "10.77.4.0"));
-  EXPECT_FALSE(contains("10.77.3.9", 22, "::"));
   EXPECT_TRUE(contains("0.0.0.0", 0, "10.77.4.0"));
-  EXPECT_FALSE(contains("0.0.0.0", 0, "::1"));
   EXPECT_TRUE(contains("10.0.0.1", 32, "10.0.0.1"));
   EXPECT_FALSE(contains("10.0.0.1", 32, "10.0.0.0"));
 }
@@ -87,26 +65,22 @@ TEST(HostAddresses, OfThisHostHaveLoopback) {
   EXPECT_EQ(this_network_stack(), this_network_stack());
   EXPECT_GT(this_network_stack().size(), 36U);
   if (!loopback->up) GTEST_SKIP() << "loopback is down here";
-  EXPECT_EQ(to_string(loopback->address), "127.0.0.1");
+  EXPECT_EQ(to_string(loopback->ip()), "127.0.0.1");
   EXPECT_EQ(loopback->prefix, 8);
 }
 
 TEST(HostAddresses, AreDescribedAndOthersMayReachThoseThatAreUp) {
-  const std::vector<HostAddress> addresses{interface("eth0", "10.77.0.1/24"),
-                                           down(docker0()),
-                                           interface("ib0", ""),
-                                           interface("lo", "127.0.0.1/8"),
-                                           interface("eth1", "fe80::1/64"),
-                                           interface("eth1", "fd00::1/64")};
+  const std::vector<HostAddress> addresses{interface("eth0", "10.77.0.1/24"), down(docker0()),
+                                           interface("ib0", ""), interface("lo", "127.0.0.1/8")};
   EXPECT_EQ(describe(addresses),
             "eth0 (10.77.0.1/24), docker0 (172.17.0.1/16, down), ib0 (no address), lo "
-            "(127.0.0.1/8), eth1 (fd00::1/64)");
+            "(127.0.0.1/8)");
   EXPECT_EQ(describe({}), "none");
   std::string candidates;
   for (const HostAddress& each : addresses) {
-    if (each.is_candidate()) candidates += to_string(each.address) + " ";
+    if (each.is_candidate()) candidates += to_string(each.ip()) + " ";
   }
-  EXPECT_EQ(candidates, "10.77.0.1 fd00::1 ");
+  EXPECT_EQ(candidates, "10.77.0.1 ");
 }
 
 TEST(ProbePartners, AreSymmetricAndJoinAllHosts) {
@@ -173,10 +147,6 @@ TEST(NetworkChoice, IsTheFastestThatJoinsAllHosts) {
         {interface("eth0", "10.1.0.5/31")}},
        {},
        "10.1.0.0/31,10.1.0.2/31,10.1.0.4/31 (a: eth0, b: eth0, c: eth0)"},
-      {"IPv6 alone is enough",
-       {{interface("eth0", "fd00::1/64")}, {interface("eth0", "fd00::2/64")}},
-       {},
-       "fd00::/64 (a: eth0, b: eth0)"},
       {"a subnet with an unused interface is named by its addresses",
        {{interface("eth0", "10.0.0.1/8"), interface("br0", "10.9.0.1/24")},
         {interface("eth0", "10.0.0.2/8")}},
@@ -265,17 +235,6 @@ TEST(NetworkChoice, AHostWithoutAnyNetworkIsNamed) {
   EXPECT_TRUE(choice.addresses.empty());
 }
 
-TEST(NetworkChoice, ManyHostsAreChosenFrom) {
-  Hosts hosts;
-  for (int i = 1; i <= 60; ++i) {
-    const std::string last = std::to_string(i);
-    hosts.push_back(host("n" + last, {docker0(), interface("eth0", "10.1.0." + last + "/24"),
-                                      interface("ib0", "10.2.0." + last + "/24", 200'000)}));
-  }
-  EXPECT_THAT(choose_network(hosts, reachable(hosts, {"docker0"})).subnets,
-              ElementsAre("10.2.0.0/24"));
-}
-
 Hosts two_hosts() {
   return {
       host("a", {docker0(), interface("eth0", "10.77.0.1/24"), interface("ib0", "10.1.0.1/16")}),
@@ -338,9 +297,7 @@ NetworkTold told(HostNetwork network) {
 }
 
 NetworkTried tried(std::vector<ProbePair> pairs) {
-  NetworkTried message;
-  message.pairs = std::move(pairs);
-  return message;
+  return {{}, std::move(pairs)};
 }
 
 NetworkTrial trial(std::vector<std::string> named = {}) {
@@ -356,10 +313,10 @@ TEST(NetworkTrial, AsksTriesAndChooses) {
   ASSERT_EQ(tries.size(), 2U);
   const auto& targets = std::get<TryNetwork>(tries[0].second).targets;
   ASSERT_EQ(targets.size(), 2U);
-  EXPECT_EQ(targets[1]->host, 1U);
-  EXPECT_EQ(targets[1]->index, 2U);
-  EXPECT_EQ(targets[1]->address, "10.77.0.2");
-  EXPECT_EQ(targets[1]->port, 1000);
+  EXPECT_EQ(targets[1].host(), 1U);
+  EXPECT_EQ(targets[1].index(), 2U);
+  EXPECT_EQ(to_string(IpAddress{targets[1].address()}), "10.77.0.2");
+  EXPECT_EQ(targets[1].port(), 1000);
   EXPECT_TRUE(both.on(0, tried({{2, 1, 2}})).empty());
   EXPECT_FALSE(both.result());
   EXPECT_EQ(both.on(1, tried({{2, 0, 2}, {7, 9, 7}})).size(), 2U) << "the end, to both";
@@ -377,15 +334,6 @@ TEST(NetworkTrial, NamedInterfacesAreNotTried) {
   wrong.on(0, told(hosts[0])), wrong.on(1, told(hosts[1]));
   ASSERT_TRUE(wrong.result());
   EXPECT_THAT(wrong.result()->error(), HasSubstr("host b has no such interface"));
-}
-
-TEST(NetworkTrial, OneMachineIsNotTried) {
-  auto hosts = two_networks();
-  hosts[1] = hosts[0];
-  NetworkTrial one = trial();
-  one.on(0, told(hosts[0])), one.on(1, told(hosts[1]));
-  ASSERT_TRUE(one.result() && *one.result());
-  EXPECT_THAT((*one.result())->line, HasSubstr("loopback"));
 }
 
 TEST(NetworkTrial, IsGivenUpWithWhatThereIs) {
@@ -415,13 +363,12 @@ TEST(ToldNetwork, IsReadAsItWasTold) {
   network.addresses.back().port = 77;
   const auto message = decode(encode(to_message(network)));
   ASSERT_TRUE(message);
-  EXPECT_EQ(from_message(std::get<NetworkTold>(*message), "b"), network);
-  for (const auto& change : std::vector<std::function<void(wire::NetworkAddressT&)>>{
-           [](auto& address) { address.address = "172.17.0.1/16"; },
-           [](auto& address) { address.prefix = 33; },
-           [](auto& address) { address.prefix = -1; }}) {
+  const auto read = from_message(std::get<NetworkTold>(*message), "b");
+  ASSERT_TRUE(read) << read.error();
+  EXPECT_EQ(encode(to_message(*read)), encode(to_message(network)));
+  for (const int prefix : {33, -1}) {
     NetworkTold wrong = told(network);
-    change(*wrong.addresses[1]);
+    wrong.addresses[1]->prefix = prefix;
     NetworkTrial both = trial();
     both.on(0, wrong);
     EXPECT_THAT(both.result()->error(), HasSubstr("host a has told an address that is none"));
@@ -448,10 +395,7 @@ class AgentsTest : public testing::Test {
     Agent& made = agents_.emplace_back(loop_, host);
     std::vector<HostAddress> addresses;
     for (const std::string& text : texts) addresses.push_back(interface("eth0", text + "/8"));
-    TellNetwork request;
-    request.host = host;
-    request.nonce = nonce;
-    made.network.tell(request, addresses);
+    made.network.tell(TellNetwork{{}, host, nonce}, addresses);
     return made;
   }
   /// Each tries all others, as host `as` where that is given.
@@ -460,11 +404,8 @@ class AgentsTest : public testing::Test {
     for (const Agent& other : agents_) {
       for (std::uint32_t i = 0; &other != &one && i < other.told.addresses.size(); ++i) {
         if (other.told.addresses[i]->port == 0) continue;
-        auto& target = request.targets.emplace_back(std::make_unique<wire::NetworkTargetT>());
-        target->host = as.value_or(other.host);
-        target->index = i;
-        target->address = other.told.addresses[i]->address;
-        target->port = other.told.addresses[i]->port;
+        request.targets.emplace_back(as.value_or(other.host), i, other.told.addresses[i]->address,
+                                     other.told.addresses[i]->port);
       }
     }
     one.network.on(request);

@@ -97,14 +97,14 @@ struct TestSocket {
 };
 
 /// Bound to any port, or connected to that one.
-TestSocket test_socket(std::uint16_t to = 0, const std::string& address = "127.0.0.1") {
-  SocketAddress place(*parse_address(address), to);
-  TestSocket socket{UniqueFd(::socket(place.get()->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0))};
+TestSocket test_socket(std::uint16_t to = 0) {
+  SocketAddress place(*parse_address("127.0.0.1"), to);
+  TestSocket socket{UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))};
   const int error = to == 0 ? ::bind(socket.descriptor.get(), place.get(), place.length)
                             : ::connect(socket.descriptor.get(), place.get(), place.length);
   if (error != 0) return {};
   ::getsockname(socket.descriptor.get(), place.get(), &place.length);
-  socket.port = place.port();
+  socket.port = place.endpoint().port;
   return socket;
 }
 
@@ -129,7 +129,6 @@ RendezvousOptions node_options(const std::string& place, std::optional<int> rank
   options.nodes = nodes;
   options.ranks = 2;
   options.host = rank ? "host" + std::to_string(*rank) : "unranked";
-  options.version = "0.1.0";
   options.timeout = std::chrono::seconds(20);
   options.report_every = std::chrono::milliseconds(100);
   return options;
@@ -188,8 +187,7 @@ void expect_all_connected(std::list<MeetingNode>& nodes) {
 }
 
 TEST(Rendezvous, JoinsAllNodesToNode0InAnyOrder) {
-  for (const std::string host : {"127.0.0.1", "[::1]", "localhost"}) {
-    if (host == "[::1]" && !test_socket(0, "::1").descriptor) continue;
+  for (const std::string host : {"127.0.0.1", "localhost"}) {
     const std::string place = "tcp://" + host + ":" + std::to_string(free_port());
     std::list<MeetingNode> nodes;
     for (const int rank : {3, 1, 0, 2}) nodes.emplace_back(node_options(place, rank, 4));
@@ -259,7 +257,6 @@ TEST(Rendezvous, WhatDiffersBetweenNodesIsNamed) {
   const std::vector<std::pair<std::function<void(RendezvousOptions&)>, std::string>> cases{
       {[](auto& other) { other.nodes = 4; },
        "host other (127.0.0.1) has --nnodes 4, host host0 has --nnodes 3"},
-      {[](auto& other) { other.version = "9.9"; }, "has hora 9.9, host host0 has hora 0.1.0"},
       {[](auto& other) { other.job = "second"; },
        "has --rendezvous-id second, host host0 has --rendezvous-id job"},
       {[](auto& other) { other.node_rank.reset(); },
@@ -367,10 +364,7 @@ class SilentNode0 {
           loop_.stop();
         });
     loop_.run();
-    JoinWait wait;
-    wait.missing = "node 2 of 3";
-    wait.host = "host0";
-    channel_->send(wait);
+    channel_->send(JoinWait{{}, "node 2 of 3", "host0"});
     ASSERT_TRUE(channel_->flush(5s));
   }
   void close() { channel_.reset(); }
@@ -382,8 +376,8 @@ class SilentNode0 {
   std::unique_ptr<Channel> channel_;
 };
 
-TEST(Rendezvous, ANode0ThatIsLostOrHangsIsNamed) {
-  SilentNode0 lost, hanging;
+TEST(Rendezvous, ANode0ThatIsLostIsNamed) {
+  SilentNode0 lost;
   MeetingNode node1(node_options(lost.place(), 1, 3));
   lost.admit();
   ASSERT_TRUE(node1.comes_to_say("waits for node 2 of 3"));
@@ -392,12 +386,6 @@ TEST(Rendezvous, ANode0ThatIsLostOrHangsIsNamed) {
   EXPECT_THAT(node1.error(), AllOf(HasSubstr("transport: node 0 (host host0, 127.0.0.1:"),
                                    HasSubstr("has gone while node 1 (host host1) waited")));
   EXPECT_LT(Clock::now() - start, 2s);
-  RendezvousOptions options = node_options(hanging.place(), 1, 3);
-  options.silence_limit = 300ms;
-  MeetingNode another(options);
-  hanging.admit();
-  EXPECT_THAT(another.error(), AllOf(HasSubstr("has heard nothing from node 0 (host host0"),
-                                     HasSubstr("it hangs, or the network between them is cut")));
 }
 
 TEST(Rendezvous, ANodeThatIsStoppedMayComeAgain) {

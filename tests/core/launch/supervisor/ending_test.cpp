@@ -1,5 +1,3 @@
-#include "core/launch/watch/ending.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -9,6 +7,8 @@
 #include <vector>
 
 #include "core/flight/record_reader.h"
+#include "core/launch/guard/guard.h"
+#include "core/launch/supervisor/supervisor.h"
 
 namespace hora::launch {
 namespace {
@@ -187,23 +187,6 @@ TEST(FirstCause, IsTheOldestErrorButASignalComesBeforeErrors) {
   EXPECT_EQ(first_cause(all), 0U) << "it wrote to a peer that is gone";
 }
 
-TEST(FailedMpiInit, NamesTheComponentThatIsMissing) {
-  const std::string failed = "It looks like MPI_INIT failed for some reason;\n";
-  EXPECT_EQ(failed_mpi_init("Host:      vm\nFramework: pml\nComponent: nonexistent\n-\n" + failed),
-            "; MPI did not start: it has no component \"nonexistent\" (--mca pml)");
-  EXPECT_EQ(failed_mpi_init(failed), "; MPI did not start: --verbose shows why");
-  EXPECT_EQ(failed_mpi_init("Framework: pml\nComponent: x\n"), "");
-}
-
-TEST(RankThatLeftBeforeInit, IsInOpenMpisParagraph) {
-  const std::string text =
-      "mpiexec has exited due to process rank 12 with PID 0 on\nnode b exiting improperly.";
-  EXPECT_EQ(rank_that_left_before_init(text), 12);
-  EXPECT_EQ(rank_that_left_before_init(text.substr(0, text.find("exiting"))), -1);
-  EXPECT_EQ(rank_that_left_before_init("exiting improperly due to process rank x"), -1);
-  EXPECT_EQ(rank_that_left_before_init(""), -1);
-}
-
 RankSeen seen(int rank, internal::RecordState state) {
   RankSeen seen;
   seen.rank = rank;
@@ -224,10 +207,7 @@ class JobEndingTest : public testing::Test {
  protected:
   JobEndingTest() {
     for (int rank = 0; rank < 2; ++rank) {
-      RankStarted started;
-      started.rank = rank;
-      started.pid = 100 + rank;
-      ending_.on_rank_started(started, rank == 0 ? "a" : "b");
+      ending_.on_rank_started(RankStarted{{}, rank, 100 + rank}, rank == 0 ? "a" : "b");
     }
   }
   void end(int rank, int status, Moment now, bool asked = false, const std::string& words = {}) {
@@ -380,6 +360,16 @@ TEST_F(JobEndingTest, WhoLeftBeforeInitIsNamedWhereOthersStayInside) {
   EXPECT_FALSE(ending_.cause(Moment(60000)));
 }
 
+TEST_F(JobEndingTest, WhoLeftBeforeInitIsTheCauseOfWhatMpiEnds) {
+  end(1, exited(0), Moment(100));
+  ending_.on_output(
+      "mpirun has exited due to process rank 1 with PID 0 on\nnode b exiting improperly.");
+  end(0, SIGTERM, Moment(200), true);
+  const EndCause cause = cause_at(Moment(200) + limits_.gather_consequences);
+  EXPECT_THAT(cause.text, HasSubstr("rank 1 (host b, pid 101) ended with exit status 0"));
+  EXPECT_THAT(cause.text, HasSubstr("before it called hora::init"));
+}
+
 TEST_F(JobEndingTest, WhoIsLateForInitIsNamedAndEndsTheJobAtLast) {
   ending_.on_rank_seen(in_init(0), Moment(100));
   EXPECT_FALSE(ending_.late_for_init(Moment(99) + limits_.waits.init_warning));
@@ -394,8 +384,7 @@ TEST_F(JobEndingTest, WhoHasEndedIsNotLateForInit) {
   EndingLimits limits;
   limits.waits.init = Moment(1000);
   JobEnding ending(2, limits);
-  RankStarted started;
-  ending.on_rank_started(started, "a");
+  ending.on_rank_started(RankStarted{}, "a");
   ending.on_rank_seen(in_init(0), Moment(100));
   RankEnded ended;
   ended.rank = 1;
@@ -417,8 +406,7 @@ TEST_F(JobEndingTest, WithoutLimitsInitAndShutdownMayTakeAnyTime) {
   EndingLimits limits;
   limits.waits = {.init_warning = Moment(0), .init = Moment(0), .stopped = Moment(0)};
   JobEnding ending(1, limits);
-  RankStarted started;
-  ending.on_rank_started(started, "a");
+  ending.on_rank_started(RankStarted{}, "a");
   ending.on_rank_seen(in_init(0), Moment(100));
   EXPECT_FALSE(ending.late_for_init(Moment(10000000)));
   EXPECT_FALSE(ending.cause(Moment(10000000)));
@@ -470,24 +458,6 @@ TEST_F(JobEndingTest, OnlyTheEndOfALongOutputIsKept) {
   ending_.on_output(std::string(20000, 'x') + "end");
   EXPECT_THAT(ending_.output(), Not(HasSubstr("beginning")));
   EXPECT_TRUE(ending_.output().ends_with("end"));
-}
-
-using Assignments = std::vector<SettingAssignment>;
-
-TEST(WaitLimits, AreTheSettingsOfFlagsBeforeTheEnvironments) {
-  const WaitLimits defaults = wait_limits({}, {});
-  EXPECT_EQ(defaults.init_warning, Settings().stall_warning);
-  EXPECT_EQ(defaults.init, Settings().init_timeout);
-  EXPECT_EQ(defaults.stopped, Settings().timeout);
-  const Assignments flags{{"HORA_INIT_TIMEOUT", "7s"}, {"HORA_SPIN", "1us"}, {"HORA_TIMEOUT", "0"}};
-  const Assignments environment{{"HORA_INIT_TIMEOUT", "9s"}, {"HORA_STALL_WARNING", "300ms"}};
-  const WaitLimits limits = wait_limits(flags, environment);
-  EXPECT_EQ(limits.init_warning, Moment(300));
-  EXPECT_EQ(limits.init, Moment(7000));
-  EXPECT_EQ(limits.stopped, Moment(0));
-  // What is wrong is the ranks' error.
-  EXPECT_EQ(wait_limits({}, Assignments{{"HORA_INIT_TIMEOUT", "soon"}}).init,
-            Settings().init_timeout);
 }
 
 }  // namespace
