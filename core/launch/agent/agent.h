@@ -17,7 +17,7 @@ namespace hora::launch {
 
 /// Whether the folder and the program are there and the program can be executed, the temporary
 /// folder has room, and there is a PATH; each problem says what was tried and what to do. And what
-/// the host has: whether that is enough is for the launcher to say (supervisor/prepared_hosts.h).
+/// the host has: whether that is enough is for the launcher to say (supervisor/supervisor.h).
 Prepared prepare(const Prepare& request);
 
 /// This process's host.

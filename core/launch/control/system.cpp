@@ -47,7 +47,7 @@ int above_standard(int descriptor) {
   default_signals();
   if (options.own_session) {
     ::setsid();
-  } else if (options.own_group) {
+  } else {
     ::setpgid(0, 0);
   }
   if (options.dies_with_parent) {

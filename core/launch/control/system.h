@@ -87,9 +87,9 @@ struct ChildOptions {
   int input = -1;                             ///< its standard input; -1: empty
   int output = -1;                            ///< its standard output; -1: this process's
   int error = -1;                             ///< its standard error; -1: this process's
-  bool own_group = true;                      ///< leads a process group of its own
-  bool own_session = false;                   ///< leads a session, out of reach of the terminal
-  bool dies_with_parent = false;              ///< SIGKILL when the thread that started it ends
+  bool own_session =
+      false;  ///< leads a session, out of reach of the terminal, else a process group
+  bool dies_with_parent = false;  ///< SIGKILL when the thread that started it ends
 };
 
 /// Its process number. An error says what failed, and on what ("./train: Permission denied").

@@ -22,12 +22,7 @@ namespace {
 using Environment = std::span<const char* const>;
 using Values = std::vector<std::string>;
 
-/// The message for the user; thrown.
-struct UsageError {
-  std::string message;
-};
-
-/// Throws: place "value": problem; advice. What is empty is left out.
+/// Throws Refused: place "value": problem; advice. Parts that are empty are left out.
 [[noreturn]] void refuse(std::string_view place, std::string_view value, std::string_view problem,
                          std::string_view advice = {}) {
   std::string text = printable(place);
@@ -35,7 +30,7 @@ struct UsageError {
   if (!text.empty()) text += ": ";
   text += printable(problem);
   if (!advice.empty()) text += "; " + printable(advice);
-  throw UsageError{std::move(text)};
+  throw Refused{std::move(text)};
 }
 
 [[noreturn]] void refuse(std::string_view place, int value, std::string_view problem,
@@ -757,7 +752,7 @@ class Flags {
         for (const std::string_view name : split_at_spaces(names)) {
           add(takes, fmt::format("{} {}", name, refused ? "=refused" : ""), value, "",
               [this, refused, advice = std::string_view(text)](const Values&) {
-                if (refused) refuse(place_, "", "not supported", advice);
+                if (refused) throw Refused{fmt::format("not supported; {}", advice)};
                 if (!advice.empty()) note(fmt::format("{} changes nothing: {}", place_, advice));
               });
         }
@@ -1078,11 +1073,7 @@ LaunchOptions parse(std::span<const std::string> arguments, Environment environm
 
 tl::expected<LaunchOptions, std::string> parse_command_line(
     std::span<const std::string> arguments, std::span<const char* const> environment) {
-  try {
-    return parse(arguments, environment);
-  } catch (UsageError& error) {
-    return tl::unexpected(std::move(error.message));
-  }
+  return expected_of([&] { return parse(arguments, environment); });
 }
 
 std::string help_text() {

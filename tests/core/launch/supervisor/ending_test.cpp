@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -104,49 +105,64 @@ TEST(EndedWell, NeedsAShutdownWhereThereWasAnInit) {
   EXPECT_FALSE(ended_well(ended(1, SIGSEGV)));
 }
 
-TEST(FirstCause, IsTheEarliestOfThoseThatFailed) {
-  const std::vector<RankEnded> all{ended(0, exited(0), 1), ended(1, exited(1), 30),
-                                   ended(2, exited(1), 20)};
-  EXPECT_EQ(first_cause(all), 2U);
-  EXPECT_EQ(first_cause(std::span(all).first(1)), std::nullopt);
+/// ended() with a time and changes.
+template <class Change>
+RankEnded at(std::int64_t time, RankEnded result, const Change& change) {
+  result.ended_ns = time;
+  change(result);
+  return result;
 }
 
-TEST(FirstCause, WhatWasAskedToEndIsAConsequence) {
-  std::vector<RankEnded> all{ended(0, SIGTERM, 1), ended(1, exited(143), 2),
-                             ended(2, exited(3), 30)};
-  all[0].asked_ns = all[1].asked_ns = 1;
-  EXPECT_EQ(first_cause(all), 2U);
-  EXPECT_TRUE(is_likely_consequence(all[0]));
-  EXPECT_FALSE(is_likely_consequence(all[2]));
-}
-
-TEST(FirstCause, WhatEndsWithItsParentIsAConsequence) {
-  std::vector<RankEnded> all{ended(0, SIGKILL, 1), ended(1, SIGPIPE, 2), ended(2, exited(3), 30)};
-  all[0].failure = "MPI's process that started it has ended";
-  EXPECT_TRUE(is_likely_consequence(all[0]));
-  EXPECT_TRUE(is_likely_consequence(all[1]));
-  EXPECT_EQ(first_cause(all), 2U);
-}
-
-// All end by the exception of one, which may outlive those that it has told.
-TEST(FirstCause, WhoseExceptionItWasComesBeforeThoseThatWereTold) {
-  std::vector<RankEnded> all{ended(0, SIGABRT, 1), ended(1, exited(1), 300), ended(2, SIGABRT, 2)};
-  all[0].peer_failed = all[2].peer_failed = true;
-  EXPECT_TRUE(is_likely_consequence(all[0]));
-  EXPECT_EQ(first_cause(all), 1U);
-}
-
-// MPI ends the others as soon as the first of them has ended.
-TEST(FirstCause, WhoFailedBeforeItWasAskedToEndComesBeforeThoseThatWereTold) {
-  std::vector<RankEnded> all{ended(0, exited(10), 3), ended(1, SIGTERM, 4), ended(2, SIGTERM, 5)};
-  for (RankEnded& each : all) each.cause = "no data on rank 2";
-  all[0].peer_failed = all[1].peer_failed = true;
-  all[2].cause_ns = 2;
-  all[1].asked_ns = all[2].asked_ns = 4;
-  EXPECT_EQ(first_cause(all), 2U);
-  EXPECT_FALSE(is_likely_consequence(all[2]));
-  all[2].cause_ns = 5;
-  EXPECT_EQ(first_cause(all), 0U) << "the error of one that lacks its peers";
+TEST(FirstCause, IsTheEarliestThatFollowsFromNoOther) {
+  const auto told = [](RankEnded& each) { each.peer_failed = true; };
+  const auto asked = [](RankEnded& each) { each.asked_ns = 4; };
+  const auto by_parent = [](RankEnded& each) { each.failure = "MPI's process has ended"; };
+  const auto by_guard = [](RankEnded& each) {
+    each.failure = "its guard was killed";
+    each.guard_killed = true;
+  };
+  const auto error_at = [](std::int64_t time, std::int64_t asked_at = 0) {
+    return [=](RankEnded& each) {
+      each.cause = "no data on rank 2";
+      each.cause_ns = time;
+      each.asked_ns = asked_at;
+    };
+  };
+  struct Case {
+    std::vector<RankEnded> ended;
+    std::optional<std::size_t> first;
+    bool is_consequence = false;  ///< the first
+  };
+  const std::vector<Case> cases{
+      {{ended(0, exited(0), 1), ended(1, exited(1), 30), ended(2, exited(1), 20)}, 2},
+      {{ended(0, exited(0), 1)}, std::nullopt},
+      {{at(1, ended(0, SIGTERM), asked), at(2, ended(1, exited(143)), asked),
+        ended(2, exited(3), 30)},
+       2},
+      {{at(1, ended(0, SIGTERM), asked)}, 0, true},
+      {{at(1, ended(0, SIGKILL), by_parent), ended(1, SIGPIPE, 2), ended(2, exited(3), 30)}, 2},
+      {{ended(1, SIGPIPE, 2)}, 0, true},
+      // All end by the exception of one, which may outlive those that it has told.
+      {{at(1, ended(0, SIGABRT), told), ended(1, exited(1), 300), at(2, ended(2, SIGABRT), told)},
+       1},
+      // MPI ends the others as soon as the first of them has ended.
+      {{at(3, ended(0, exited(10)), told), at(5, ended(2, SIGTERM), error_at(2, 4))}, 1},
+      {{at(3, ended(0, exited(10)), told), at(5, ended(2, SIGTERM), error_at(5, 4))}, 0, true},
+      {{at(1, ended(0, exited(1)), told), at(2, ended(1, SIGKILL), by_guard),
+        at(1, ended(2, SIGKILL), by_parent), ended(3, SIGABRT, 3)},
+       1},
+      // An error is as old as its record; a signal comes before errors.
+      {{at(10, ended(0, exited(1)), error_at(9)), at(20, ended(1, exited(1)), error_at(5))}, 1},
+      {{at(10, ended(0, exited(1)), error_at(9)), at(20, ended(1, exited(1)), error_at(10))}, 0},
+      {{at(10, ended(0, exited(1)), error_at(9)), at(20, ended(1, SIGSEGV), error_at(10))}, 1},
+      {{at(10, ended(0, exited(1)), error_at(9)), at(20, ended(1, SIGPIPE), error_at(10))}, 0}};
+  for (const Case& each : cases) {
+    const std::string name = fmt::format("case {}", &each - cases.data());
+    EXPECT_EQ(first_cause(each.ended), each.first) << name;
+    if (each.first) {
+      EXPECT_EQ(is_likely_consequence(each.ended[*each.first]), each.is_consequence) << name;
+    }
+  }
 }
 
 TEST(FirstCauseText, BeginsWithTheRankThatOthersHaveWaitedFor) {
@@ -162,29 +178,6 @@ TEST(FirstCauseText, BeginsWithTheRankThatOthersHaveWaitedFor) {
             "rank 0 (host a, pid 4) did not come to tensor \"x\" within 60 s; ranks 1-3 ended the "
             "job, 12.3 s after its start, in epoch 2");
   EXPECT_EQ(first_cause_text(all, ended(2, exited(3)), "a"), ending_text(ended(2, exited(3)), "a"));
-}
-
-TEST(FirstCause, AKilledGuardComesBeforeThoseThatMissItsRank) {
-  std::vector<RankEnded> all{ended(0, exited(1), 1), ended(1, SIGKILL, 2), ended(2, SIGKILL, 1),
-                             ended(3, SIGABRT, 3)};
-  all[0].peer_failed = all[1].guard_killed = true;
-  all[1].failure = "its guard was killed";
-  all[2].failure = "MPI's process that started it has ended";
-  EXPECT_FALSE(is_likely_consequence(all[1]));
-  EXPECT_EQ(first_cause(all), 1U);
-}
-
-TEST(FirstCause, IsTheOldestErrorButASignalComesBeforeErrors) {
-  std::vector<RankEnded> all{ended(0, exited(1), 10), ended(1, exited(1), 20)};
-  all[0].cause_ns = 9;
-  all[1].cause_ns = 5;
-  EXPECT_EQ(first_cause(all), 1U) << "an error is as old as its record";
-  all[1].cause_ns = 10;
-  EXPECT_EQ(first_cause(all), 0U);
-  all[1].status = SIGSEGV;
-  EXPECT_EQ(first_cause(all), 1U);
-  all[1].status = SIGPIPE;
-  EXPECT_EQ(first_cause(all), 0U) << "it wrote to a peer that is gone";
 }
 
 RankSeen seen(int rank, internal::RecordState state) {
