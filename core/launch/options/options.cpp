@@ -877,7 +877,9 @@ std::vector<Given> read_config(Flags& flags, const std::string& path) {
     for (const std::string& each : values) given.push_back({flag, {each}, place});
   };
   try {
-    const YAML::Node document = YAML::Load(*text);
+    const std::vector<YAML::Node> documents = YAML::LoadAll(*text);
+    if (documents.size() > 1) refuse(path, "", "a second document begins; expected one");
+    const YAML::Node document = documents.empty() ? YAML::Node() : documents[0];
     if (document.IsNull()) return given;
     if (!document.IsMap()) {
       refuse(at(document.Mark()), "", "expected a map of flags to values, such as \"np: 4\"");

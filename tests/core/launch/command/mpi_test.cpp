@@ -146,10 +146,10 @@ TEST(MpiCommand, RefusesWhatMpirunsOptionsCannotCarry) {
   };
   EXPECT_THAT(refused([](auto& input) { input.remote_shell.front() = "/my tools/horarun"; }),
               AllOf(HasSubstr("\"/my tools/horarun\""), HasSubstr("a blank")));
-  EXPECT_THAT(refused([](auto& input) { input.hosts[1].name = "fe80::1"; }),
-              HasSubstr("/etc/hosts"));
-  EXPECT_THAT(refused([](auto& input) { input.hosts[1].name = "-oProxyCommand=x"; }),
-              HasSubstr("cannot carry"));
+  for (const char* name : {"fe80::1", "-oProxyCommand=x"}) {
+    EXPECT_THAT(refused([&](auto& input) { input.hosts[1].name = name; }),
+                HasSubstr("cannot carry"));
+  }
 }
 
 TEST(NetworkVariables, NameTheHostsInterfaces) {

@@ -48,7 +48,7 @@ RankStopped stopped(int rank) {
   return message;
 }
 
-RankSeen seen(int rank, RecordState state = RecordState::initialised) {
+RankSeen at_work(int rank, RecordState state = RecordState::initialised) {
   RankSeen message;
   message.rank = rank;
   message.state = static_cast<std::uint8_t>(state);
@@ -71,7 +71,7 @@ ArrivalsSeen arrivals(std::uint64_t steps, int most_often_last = 2) {
 TEST(LiveView, ShowsARowForEachRank) {
   LiveView job({{"a", 2}, {"b", 1}}, Moment(1000));
   for (const int rank : {0, 1, 2}) job.on_message(rank / 2, of<RankStarted>(rank), Moment(1000));
-  for (const int rank : {0, 1, 2}) job.on_message(rank / 2, seen(rank), Moment(1100));
+  for (const int rank : {0, 1, 2}) job.on_message(rank / 2, at_work(rank), Moment(1100));
   job.on_message(0, arrivals(10), Moment(2000));
   job.on_message(0, arrivals(30), Moment(4000));
   EXPECT_THAT(
@@ -95,19 +95,19 @@ TEST(LiveView, SaysInWhichStateARankIs) {
   LiveView job({{"a", 9}}, Moment(0));
   const auto tell = [&](const Message& message) { job.on_message(0, message, Moment(1)); };
   for (int rank = 1; rank < 9; ++rank) tell(of<RankStarted>(rank));
-  RankSeen before = seen(2);
+  RankSeen before = at_work(2);
   before.state = kNotBegun;
   tell(before);
-  tell(seen(3, RecordState::starting));
-  RankSeen waiting = seen(4);
+  tell(at_work(3, RecordState::starting));
+  RankSeen waiting = at_work(4);
   waiting.waits = true;
   waiting.idle_ms = 65000;
   tell(waiting);
-  tell(seen(5));
+  tell(at_work(5));
   tell(stopped(5));
-  tell(seen(6, RecordState::failed));
+  tell(at_work(6, RecordState::failed));
   tell(of<RankEnded>(7));
-  RankSeen damaged = seen(8);
+  RankSeen damaged = at_work(8);
   damaged.state = 99;
   tell(damaged);
   const auto lines = lines_of(job.table(Moment(5000)));
@@ -129,7 +129,7 @@ TEST(LiveView, SaysInWhichStateARankIs) {
 TEST(LiveView, OfManyRanksShowsThoseThatComeLastMostOften) {
   LiveView job({{"a", 100}}, Moment(0));
   for (int rank = 0; rank < 100; ++rank) {
-    RankSeen message = seen(rank);
+    RankSeen message = at_work(rank);
     message.collective = std::string(90, 'x') + std::to_string(rank) + "\u00e9\u00e9";
     message.phase = std::string(60, 'p') + "\u00e9";
     job.on_message(0, message, Moment(1));
@@ -149,7 +149,7 @@ TEST(LiveView, IgnoresWhatTheJobDoesNotHave) {
   LiveView job({{"a", 1}}, Moment(0));
   const std::string before = job.table(Moment(0));
   for (const int rank : {-1, 1, 1 << 30}) {
-    for (const Message& message : {Message(of<RankStarted>(rank)), Message(seen(rank)),
+    for (const Message& message : {Message(of<RankStarted>(rank)), Message(at_work(rank)),
                                    Message(stopped(rank)), Message(of<RankEnded>(rank))}) {
       job.on_message(0, message, Moment(1));
     }
@@ -166,7 +166,7 @@ TEST(LiveView, IgnoresWhatTheJobDoesNotHave) {
 
 TEST(LiveView, PrintsNothingThatATerminalActsOn) {
   LiveView job({{"a", 1}}, Moment(0));
-  RankSeen message = seen(0);
+  RankSeen message = at_work(0);
   message.collective = message.phase = "x\x1b[2J\n";
   job.on_message(0, message, Moment(1));
   ArrivalsSeen late = arrivals(1, 0);
