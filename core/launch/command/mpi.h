@@ -6,7 +6,7 @@
 /// cores, every remote daemon by `remote_shell` straight from mpirun (no tree), no allocation
 /// looked for by mpirun itself.
 ///
-/// What flavours do with it, found by experiment, stands in core/launch/README.md.
+/// How flavours take it, found by experiment, stands in core/launch/README.md.
 #pragma once
 
 #include <string>

@@ -430,7 +430,7 @@ void AgentNetwork::tell(const TellNetwork& request, std::vector<HostAddress> add
   send_(to_message({{}, this_network_stack(), std::move(addresses)}));
 }
 
-/// What came earlier waits in the sockets.
+/// Datagrams that came earlier wait in the sockets.
 void AgentNetwork::on(const TryNetwork& request) {
   if (request.targets.empty()) return close();
   if (started_) return;
