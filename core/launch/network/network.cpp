@@ -572,9 +572,10 @@ NetworkTrial::Messages NetworkTrial::compare() {
                                      addresses[i].port);
       }
     }
+    if (request.targets.empty()) silent_.erase(host);
     messages.emplace_back(host, std::move(request));
   }
-  return messages;
+  return silent_.empty() ? give_up() : messages;
 }
 
 NetworkTrial::Messages NetworkTrial::on(std::size_t host, const NetworkTried& tried) {
