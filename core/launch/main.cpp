@@ -23,10 +23,9 @@
 
 #include "core/base/process.h"
 #include "core/launch/agent/agent.h"
-#include "core/launch/command/environment.h"
+#include "core/launch/command/command.h"
 #include "core/launch/command/mpi.h"
 #include "core/launch/control/channel.h"
-#include "core/launch/control/secret.h"
 #include "core/launch/control/system.h"
 #include "core/launch/diagnose/diagnosis.h"
 #include "core/launch/guard/guard.h"
@@ -63,6 +62,8 @@ bool root_is_allowed(const LaunchOptions& options) {
 tl::expected<NodesMet, int> meet_nodes(const LaunchOptions& options) {
   // Blocked from here on: the launcher and the agent take them in the same way.
   const UniqueFd signals = signals_as_descriptor({SIGINT, SIGTERM, SIGHUP, SIGQUIT});
+  const auto token = load_token(options.token_file, std::getenv(kTokenVariable));
+  if (!token) throw Error(ErrorCode::invalid_argument, token.error());
   RendezvousOptions meeting;
   meeting.place = *options.rendezvous;
   meeting.nodes = options.nnodes;
@@ -70,14 +71,11 @@ tl::expected<NodesMet, int> meet_nodes(const LaunchOptions& options) {
   meeting.ranks = options.ranks_per_host.value_or(1);
   meeting.job = options.rendezvous_id;
   meeting.host = internal::host_name();
-  meeting.version = HORA_VERSION;
-  if (!options.token_file.empty()) meeting.token_file = options.token_file;
-  meeting.network_interfaces = options.network_interfaces;
   meeting.timeout = options.start_timeout;
   meeting.say = say;
   meeting.stop_descriptor = signals.get();
   try {
-    NodesMet met = meet(meeting, std::getenv(kTokenVariable));
+    NodesMet met = meet(meeting, *token);
     ::unsetenv(kTokenVariable);  // ranks do not inherit it
     return met;
   } catch (const Error& error) {
@@ -132,7 +130,6 @@ int run(const LaunchOptions& options) {
   if (!job) return refuse(job.error());
   for (const std::string& notice : job->notices) say(notice);
   if (options.dry_run) {
-    if (const std::string cores = cores_of_this_host(*job); !cores.empty()) say(cores);
     std::fputs(dry_run_text(*job).c_str(), stdout);
     return 0;
   }
@@ -187,7 +184,7 @@ tl::expected<int, std::string> version_number(const std::vector<std::string>& fi
 }
 
 std::string mpirun_text(const std::string& path) {
-  const auto mpi = find_mpi(mpi_search(path));
+  const auto mpi = find_mpi(path);
   if (!mpi) return fmt::format("built with {}; {}", HORA_BUILT_WITH_MPI, mpi.error());
   const std::string text = fmt::format("built with {}; started by {} ({} {})", HORA_BUILT_WITH_MPI,
                                        mpi->mpirun, name_of(mpi->flavour), mpi->version);
@@ -260,12 +257,12 @@ int run_remote_shell(std::span<const std::string> arguments) {
   }
   const std::string text = fmt::format("{}", fmt::join(host + 1, arguments.end(), " "));
   for (std::size_t sent = 0; sent < text.size(); sent += kMostOutputBytes) {
-    StartRemote request;
-    request.sender = ::getpid();
-    request.host = *host;
-    request.text = text.substr(sent, kMostOutputBytes);
-    request.complete = sent + kMostOutputBytes >= text.size();
-    if (!send_report(pipe->pipe, request)) return refuse("--remote-shell: the agent has ended");
+    const StartRemote part{{},
+                           ::getpid(),
+                           *host,
+                           text.substr(sent, kMostOutputBytes),
+                           sent + kMostOutputBytes >= text.size()};
+    if (!send_report(pipe->pipe, part)) return refuse("--remote-shell: the agent has ended");
   }
   return 0;
 }

@@ -1,6 +1,7 @@
 #include "core/launch/text.h"
 
 #include <fcntl.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <spdlog/fmt/fmt.h>
 #include <unistd.h>
@@ -49,6 +50,29 @@ std::vector<std::string_view> split_at_spaces(std::string_view text) {
 bool lists(std::string_view words, std::string_view word) {
   const auto all = split_at_spaces(words);
   return std::ranges::find(all, word) != all.end();
+}
+
+std::string first_of(std::vector<std::string> names, std::size_t most) {
+  const std::size_t count = names.size();
+  names.resize(std::min(count, most));
+  return fmt::format("{}{}", fmt::join(names, ", "),
+                     count > most ? fmt::format(" and {} more", count - most) : "");
+}
+
+bool is_made_of(std::string_view text, std::string_view more) noexcept {
+  return !text.empty() && std::ranges::all_of(text, [&](char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
+           more.find(c) != more.npos;
+  });
+}
+
+bool is_variable_name(std::string_view name) noexcept {
+  return is_made_of(name, "_") && (name.front() < '0' || name.front() > '9');
+}
+
+bool is_host_name(std::string_view name) noexcept {
+  constexpr std::size_t kLongest = 253;  // RFC 1035, 2.3.4, without the last dot
+  return is_made_of(name, "._-") && name.size() <= kLongest && name.front() != '-';
 }
 
 tl::expected<int, std::string> parse_integer(std::string_view text, int least, int most) {

@@ -45,6 +45,20 @@ std::vector<std::string_view> split_at_spaces(std::string_view text);
 /// True for one of the words between spaces.
 bool lists(std::string_view words, std::string_view word);
 
+/// "a, b and 3 more": of more than `most` names the first ones, and how many others there are.
+std::string first_of(std::vector<std::string> names, std::size_t most);
+
+/// Whether there is a character, and all are ASCII letters, digits, or of `more`.
+bool is_made_of(std::string_view text, std::string_view more) noexcept;
+
+/// Names of environment variables: [A-Z_a-z][A-Za-z0-9_]*, as POSIX has it (XBD 8.1) and shells
+/// accept it.
+bool is_variable_name(std::string_view name) noexcept;
+
+/// True where it may stand on a command line as a host: a name or an IPv4 address of
+/// [A-Za-z0-9._-] that is no option.
+bool is_host_name(std::string_view name) noexcept;
+
 /// A decimal whole number, no sign but a leading `-`. The error is what was expected.
 tl::expected<int, std::string> parse_integer(std::string_view text, int least, int most);
 

@@ -13,6 +13,8 @@ namespace {
 using testing::HasSubstr;
 using Kind = JobProcess::Kind;
 
+const std::string kToken = "the token of these tests";
+
 class Meeting : public testing::Test {
  protected:
   void SetUp() override {
@@ -27,7 +29,7 @@ class Meeting : public testing::Test {
 
   /// Node `number` of two, of two ranks, of the job `id`.
   LaunchedJob& start(int number, const std::string& place, const std::vector<std::string>& program,
-                     const std::vector<std::string>& environment = {},
+                     const std::vector<std::string>& environment = {"HORARUN_TOKEN=" + kToken},
                      const std::string& id = "job") {
     std::vector<std::string> arguments{
         "--rendezvous",     place, "--rendezvous-id", id,
@@ -67,10 +69,10 @@ TEST_F(Meeting, JobsInOneFolderAreToldApartByTheirIds) {
   // Both nodes 1 wait before a node 0 comes; the jobs do not compete for this machine's cores.
   std::map<std::string, LaunchedJob*> others;
   for (const char* const id : {"a", "b"}) {
-    others[id] = &start(1, in_folder(), {"none", "-", "-"}, {}, id);
+    others[id] = &start(1, in_folder(), {"none", "-", "-"}, {"HORARUN_TOKEN=" + kToken}, id);
   }
   for (const char* const id : {"b", "a"}) {
-    LaunchedJob& first = start(0, in_folder(), {"none", "-", "-"}, {}, id);
+    LaunchedJob& first = start(0, in_folder(), {"none", "-", "-"}, {"HORARUN_TOKEN=" + kToken}, id);
     EXPECT_EQ(first.wait(), 0) << transcript(first);
     EXPECT_EQ(others[id]->wait(), 0) << transcript(*others[id]);
   }

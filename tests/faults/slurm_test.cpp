@@ -8,7 +8,7 @@
 #include <fstream>
 #include <thread>
 
-#include "core/launch/command/environment.h"
+#include "core/launch/command/command.h"
 #include "tests/faults/fault_test.h"
 #include "tests/support/environment_variable.h"
 #include "tests/support/read_file.h"

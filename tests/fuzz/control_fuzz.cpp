@@ -58,7 +58,7 @@ void as_stranger(std::span<const std::byte> bytes, bool connects) {
   EventLoop loop;
   loop.each(std::chrono::milliseconds(0), [&] { loop.stop(); });
   Channel channel(
-      loop, connection_of(UniqueFd(ends[1])), token, connects, 4096,
+      loop, connection_of(UniqueFd(ends[1])), token, connects,
       [](Message&&) { HORA_REQUIRE(!"a message of a stranger was read"); },
       [](const std::string&) {});
   static_cast<void>(

@@ -5,7 +5,6 @@
 
 #include "core/launch/command/command.h"
 #include "core/launch/command/cores.h"
-#include "core/launch/command/environment.h"
 #include "core/launch/command/mpi.h"
 #include "tests/fuzz/require.h"
 

@@ -1,5 +1,5 @@
 // The texts that name the place of a rendezvous, its token and networks.
-#include "core/launch/control/secret.h"
+#include "core/launch/control/channel.h"
 #include "core/launch/network/network.h"
 #include "core/launch/options/hosts.h"
 #include "tests/fuzz/require.h"

@@ -24,7 +24,7 @@ NodesMet meet_from(const std::string& pid, int node_rank, const std::string& pla
   options.host = node_rank == 0 ? "host-a" : "host-b";
   options.timeout = std::chrono::seconds(20);
   options.say = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
-  return meet(options, "a token of this test");
+  return meet(options, *token_from_text("a token of this test"));
 }
 
 void meet_at(const std::string& place, const std::string& pid_a, const std::string& pid_b) {

@@ -30,7 +30,6 @@
 #include "core/launch/command/cores.h"
 #include "core/launch/control/system.h"
 #include "core/launch/network/network.h"
-#include "core/launch/watch/ending.h"
 
 namespace hora::launch {
 namespace {
@@ -323,15 +322,9 @@ void Agent::on(const Start& request) {
   if (kill_time_) return;
   const auto started = start(request);
   if (started) return;
-  ProcessOutput output;
-  output.process = request.process;
-  output.error = true;
-  output.bytes.assign(started.error().begin(), started.error().end());
-  channel_.send(output);
-  ProcessEnded ended;
-  ended.process = request.process;
-  ended.status = kNotStarted << 8;
-  channel_.send(ended);
+  const std::string& why = started.error();
+  channel_.send(ProcessOutput{{}, request.process, true, {why.begin(), why.end()}});
+  channel_.send(ProcessEnded{{}, request.process, kNotStarted << 8});
 }
 
 tl::expected<void, std::string> Agent::start(const Start& request) {
@@ -368,11 +361,8 @@ bool Agent::pass_on(const Started& process, std::size_t stream) {
   errno = 0;
   const ssize_t count = ::read(process.streams[stream].get(), bytes.data(), bytes.size());
   if (count <= 0) return false;
-  ProcessOutput message;
-  message.process = process.number;
-  message.error = stream == 1;
-  message.bytes.assign(bytes.begin(), bytes.begin() + count);
-  channel_.send(message);
+  channel_.send(
+      ProcessOutput{{}, process.number, stream == 1, {bytes.begin(), bytes.begin() + count}});
   return true;
 }
 
@@ -386,11 +376,8 @@ void Agent::on_ended(pid_t id, int status) {
     }
     loop_.forget(process.streams[i].get());
   }
-  ProcessEnded ended;
-  ended.process = process.number;
-  ended.status = status;
+  channel_.send(ProcessEnded{{}, process.number, status});
   processes_.erase(found);
-  channel_.send(ended);
 }
 
 void Agent::add(const RankStarted& started) {
@@ -546,32 +533,25 @@ AgentEnding run_agent(Connection launcher, const AgentOptions& options) {
   return Agent(std::move(launcher), options).run();
 }
 
-std::vector<ProcessStat> descendants_of(pid_t ancestor, const std::vector<ProcessStat>& all) {
-  std::multimap<std::int64_t, const ProcessStat*> children;
-  for (const ProcessStat& process : all) children.emplace(process.parent, &process);
-  std::vector<ProcessStat> result;
-  std::vector<std::int64_t> parents{ancestor};
-  for (std::size_t i = 0; i < parents.size(); ++i) {
-    const auto [first, last] = children.equal_range(parents[i]);
-    for (auto child = first; child != last; ++child) {
-      if (child->second->pid == ancestor) continue;
-      parents.push_back(child->second->pid);
-      if (child->second->state != internal::ProcessState::gone) result.push_back(*child->second);
-    }
-  }
-  return result;
-}
-
 std::vector<ProcessStat> descendants_of(pid_t ancestor) {
-  std::vector<ProcessStat> all;
+  std::multimap<std::int64_t, ProcessStat> children;
   std::error_code error;
   for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
        entry.increment(error)) {
     const std::int64_t pid = std::atoll(entry->path().filename().c_str());
     if (pid == 0) continue;
-    if (auto stat = internal::process_stat(pid)) all.push_back(std::move(*stat));
+    if (auto stat = internal::process_stat(pid)) children.emplace(stat->parent, std::move(*stat));
   }
-  return descendants_of(ancestor, all);
+  std::vector<ProcessStat> result;
+  std::vector<std::int64_t> parents{ancestor};
+  for (std::size_t i = 0; i < parents.size(); ++i) {
+    const auto [first, last] = children.equal_range(parents[i]);
+    for (auto child = first; child != last; ++child) {
+      parents.push_back(child->second.pid);
+      if (child->second.state != internal::ProcessState::gone) result.push_back(child->second);
+    }
+  }
+  return result;
 }
 
 void kill_descendants(std::chrono::milliseconds limit) noexcept {

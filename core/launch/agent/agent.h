@@ -17,7 +17,7 @@ namespace hora::launch {
 
 /// Whether the folder and the program are there and the program can be executed, the temporary
 /// folder has room, and there is a PATH; each problem says what was tried and what to do. And what
-/// the host has: whether that is enough is for the launcher to say (supervisor/prepared_hosts.h).
+/// the host has: whether that is enough is for the launcher to say (supervisor/supervisor.h).
 Prepared prepare(const Prepare& request);
 
 /// This process's host.
@@ -72,8 +72,6 @@ using internal::ProcessStat;
 /// All descendants, as /proc has them, parents before their children; without those that have
 /// ended. Any thread; what is read may be out of date at once.
 std::vector<ProcessStat> descendants_of(pid_t ancestor);
-/// The same, of a list of processes. Pure.
-std::vector<ProcessStat> descendants_of(pid_t ancestor, const std::vector<ProcessStat>& all);
 
 /// SIGKILL to all descendants of this process, as often as it takes until none is left, for this
 /// long at most. How its children ended is lost. Where a process ends meanwhile, its own children

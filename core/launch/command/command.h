@@ -1,36 +1,21 @@
 /// A program to start, as values: a dry run prints it, the agent executes it; which names may stand
-/// in it, how it is written as text, and which file it is. Pure, but for the latter.
+/// in it, how it is written as text, and which file it is. And its environment: which variables of
+/// horarun's ranks get on other hosts, which tell libraries the network, what launchers have told a
+/// process of its rank; a Slurm allocation's hosts, and how a program is started on one of them.
 #pragma once
 
-#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
 #include <vector>
 
+#include "core/launch/options/hosts.h"
+
 namespace hora::launch {
-
-/// Names of environment variables: [A-Z_a-z][A-Za-z0-9_]*, as POSIX has it (XBD 8.1) and shells
-/// accept it.
-inline bool is_variable_name(std::string_view name) noexcept {
-  const auto is_letter = [](char c) {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
-  };
-  return !name.empty() && is_letter(name.front()) &&
-         std::ranges::all_of(name, [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); });
-}
-
-/// True where it may stand on a command line as a host: a name or an address of [A-Za-z0-9._:-]
-/// that is no option.
-inline bool is_host_name(std::string_view name) noexcept {
-  constexpr std::size_t kLongest = 253;  // RFC 1035, 2.3.4, without the last dot
-  const auto is_allowed = [](char c) {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == ':' || c == '-';
-  };
-  return !name.empty() && name.size() <= kLongest && name.front() != '-' &&
-         std::ranges::all_of(name, is_allowed);
-}
 
 struct Variable {
   std::string name;
@@ -80,5 +65,58 @@ std::string program_from(const std::string& folder, const std::string& program);
 /// executed. The error says what is wrong: not there, a folder, not executable by this user.
 tl::expected<std::string, std::string> inspect_program(const std::string& program,
                                                        std::string_view search_path);
+
+/// True of names that libraries for training read (HORA_*, NCCL_*, OMP_*, ...), of search paths,
+/// and of MPI's own settings (OMPI_MCA_*); false of what belongs to one host or one process (HOME,
+/// SSH_*, SLURM_*, HORARUN_*, PMIX_*), and of everything else.
+bool is_forwarded(std::string_view name);
+
+/// This process's own, as `NAME=value` entries, until something in it is set.
+std::span<const char* const> environment_of_process() noexcept;
+/// One of them; nothing where it is not set.
+std::optional<std::string> variable_of_process(std::string_view name);
+
+/// Values by name.
+using Variables = std::map<std::string, std::string>;
+
+/// Those of `environment` (`NAME=value`) that are forwarded by themselves or named by the user (-x
+/// NAME), without those whose name is none.
+Variables forwarded_variables(std::span<const char* const> environment,
+                              const std::vector<std::string>& named);
+
+/// Tells NCCL (exact names, by "="), Gloo and libfabric (one name) and UCX the interfaces of a
+/// host, the first preferred. With active RDMA ports UCX is told none, which would keep it from
+/// them.
+std::vector<Variable> network_variables(const std::vector<std::string>& interfaces, bool has_rdma);
+
+/// Which rank a process is.
+struct RankPlace {
+  int rank = 0;
+  int size = 1;        ///< of the world
+  int local_rank = 0;  ///< among the ranks on this host
+  int local_size = 1;
+
+  bool operator==(const RankPlace&) const = default;
+};
+
+/// A variable's value, where it is set.
+using EnvironmentLookup = std::function<std::optional<std::string>(std::string_view name)>;
+
+/// As Open MPI 3 to 5 and hydra tell it. The error says what is missing or wrong.
+tl::expected<RankPlace, std::string> rank_of_environment(const EnvironmentLookup& lookup);
+
+/// Slurm's numbers by node: `2(x3),1` is 2 2 2 1; of at most kMostRanks nodes.
+tl::expected<std::vector<int>, std::string> expand_counts(std::string_view text);
+
+/// The hosts of a Slurm allocation with their slots: tasks where the job has asked for a number of
+/// tasks, else cores (divided by those of a task). Empty outside of an allocation. Slurm's scontrol
+/// expands the list of hosts.
+tl::expected<std::vector<HostSlots>, std::string> slurm_hosts(const EnvironmentLookup& lookup);
+
+/// The words before a command that start it once on `host`, with this environment and this
+/// process's stdin and stdout: a step of its own, which shares the allocation's cores with others
+/// (--overlap, Slurm 20.11 and later). With Slurm 22.05 it starts within 0.2 s, its exit status is
+/// the command's (128 + signal), and a step whose srun is killed ends within 2 s.
+std::vector<std::string> srun_prefix(const std::string& srun, const std::string& host);
 
 }  // namespace hora::launch

@@ -10,7 +10,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <set>
 #include <tuple>
@@ -22,7 +21,7 @@
 namespace hora::launch {
 namespace {
 
-constexpr std::array<std::string_view, 4> kBindings = {"auto", "none", "cores", "numa"};
+constexpr std::array<std::string_view, 4> kBindings = {"auto", "none", "core", "numa"};
 
 struct Core {
   int numa = 0, core = 0;
@@ -155,13 +154,8 @@ std::vector<Variable> rank_variables(const CoreShare& share) {
 }
 
 std::optional<std::string> read_small_file(const std::string& path) {
-  constexpr std::size_t kMost = 65536;
-  std::ifstream file(path);
-  if (!file) return std::nullopt;
-  std::string text(kMost, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  return text;
+  auto text = read_input_file(path, 65536);
+  return text ? std::optional(std::move(*text)) : std::nullopt;
 }
 
 namespace {

@@ -75,7 +75,7 @@ GrantedCores granted_cores();
 /// A file's contents, where it can be read.
 using FileReader = std::function<std::optional<std::string>(const std::string& path)>;
 
-/// The first 64 KiB of a file. Any thread.
+/// A file of 64 KiB at most. Any thread.
 std::optional<std::string> read_small_file(const std::string& path);
 
 /// The least quota of this process's cgroup and those above it, in CPUs' worth of time; 0: none.

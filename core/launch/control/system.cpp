@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <hora/printable.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
@@ -46,7 +47,7 @@ int above_standard(int descriptor) {
   default_signals();
   if (options.own_session) {
     ::setsid();
-  } else if (options.own_group) {
+  } else {
     ::setpgid(0, 0);
   }
   if (options.dies_with_parent) {
@@ -175,6 +176,19 @@ tl::expected<pid_t, std::string> start_child(const ChildOptions& options) {
 
 int shell_status(int wait_status) noexcept {
   return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+std::string signal_text(int number) {
+  const char* name = ::sigabbrev_np(number);
+  return fmt::format("signal {}{}", number, name == nullptr ? "" : fmt::format(" (SIG{})", name));
+}
+
+std::string status_text(int status) {
+  if (WIFSIGNALED(status)) return "was killed by " + signal_text(WTERMSIG(status));
+  constexpr int kTemporaryFailure = 75;  // sysexits.h
+  const int number = WEXITSTATUS(status);
+  return fmt::format("ended with exit status {}{}", number,
+                     number == kTemporaryFailure ? " (EX_TEMPFAIL: it can be started again)" : "");
 }
 
 Pipe make_pipe() {

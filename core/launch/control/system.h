@@ -87,9 +87,9 @@ struct ChildOptions {
   int input = -1;                             ///< its standard input; -1: empty
   int output = -1;                            ///< its standard output; -1: this process's
   int error = -1;                             ///< its standard error; -1: this process's
-  bool own_group = true;                      ///< leads a process group of its own
-  bool own_session = false;                   ///< leads a session, out of reach of the terminal
-  bool dies_with_parent = false;              ///< SIGKILL when the thread that started it ends
+  bool own_session =
+      false;  ///< leads a session, out of reach of the terminal, else a process group
+  bool dies_with_parent = false;  ///< SIGKILL when the thread that started it ends
 };
 
 /// Its process number. An error says what failed, and on what ("./train: Permission denied").
@@ -99,6 +99,11 @@ tl::expected<pid_t, std::string> start_child(const ChildOptions& options);
 /// As a shell has it: the exit status, or 128 and the signal. `wait_status` is waitpid()'s, of a
 /// process that has ended.
 int shell_status(int wait_status) noexcept;
+
+/// "signal 9 (SIGKILL)".
+std::string signal_text(int number);
+/// Describes a status as waitpid() gives it: "ended with exit status 3".
+std::string status_text(int status);
 
 /// A pipe, closed on exec: what is written to the second comes out of the first.
 /// Throws std::system_error.

@@ -19,8 +19,8 @@
 
 #include "core/base/text.h"
 #include "core/flight/record_reader.h"
+#include "core/launch/control/system.h"
 #include "core/launch/text.h"
-#include "core/launch/watch/ending.h"
 
 namespace hora::launch {
 namespace {
@@ -72,19 +72,12 @@ void read_one(const std::string& path, int rank, JobRecords& job) {
 
 /// A collective that did not come about, or did not finish, and who waits for it.
 struct Meeting {
-  enum class Kind {
-    incomplete,   ///< ranks never came
-    undecided,    ///< all known ranks came, none knows that it was decided
-    undelivered,  ///< decided, which only some ranks know
-    unfinished,   ///< decided on all, and its data did not arrive
-  };
-  Kind kind = Kind::incomplete;
+  bool all_came = false;
   std::string name;
   std::uint32_t set = 0;
   OperationKind operation = OperationKind::allreduce;
   std::vector<int> waiting = {};  ///< ascending
-  /// Who never came (incomplete; ranks without records included), does not know (undelivered), has
-  /// not finished it (unfinished).
+  /// Who never came, ranks without records included; where all came, who has not finished it.
   std::vector<int> behind = {};
   internal::RecordTime first{};   ///< of the submissions of those who wait
   internal::RecordTime waited{};  ///< the longest
@@ -191,24 +184,20 @@ Meeting undecided_meeting(const Subject& subject, const Parts& parts, const SetF
   if (meeting.waiting.empty()) return meeting;
   std::erase_if(meeting.waiting,
                 [&](int rank) { return came_at_the_end(parts.at(rank), meeting); });
-  std::vector<int> gone_on;
   for (const int rank : facts.members) {
     if (std::ranges::binary_search(meeting.waiting, rank)) continue;
     const auto part = parts.find(rank);
-    if (part != parts.end() && has_gone_on(part->second, facts, meeting.waiting)) {
-      gone_on.push_back(rank);
-    } else if (!(allows_joined(meeting.operation) && facts.joined.contains(rank))) {
-      meeting.behind.push_back(rank);
-    }
+    const bool has_come = part != parts.end() && has_gone_on(part->second, facts, meeting.waiting);
+    const bool has_joined = allows_joined(meeting.operation) && facts.joined.contains(rank);
+    if (!has_come && !has_joined) meeting.behind.push_back(rank);
   }
-  if (!meeting.behind.empty()) return meeting;
-  meeting.kind = gone_on.empty() ? Meeting::Kind::undecided : Meeting::Kind::undelivered;
-  if (!gone_on.empty()) meeting.behind = meeting.waiting;
+  meeting.all_came = meeting.behind.empty();
+  if (meeting.all_came) meeting.behind = meeting.waiting;
   return meeting;
 }
 
 Meeting unfinished_meeting(const Subject& subject, const Parts& parts) {
-  Meeting meeting{.kind = Meeting::Kind::unfinished, .name = subject.second, .set = subject.first};
+  Meeting meeting{.all_came = true, .name = subject.second, .set = subject.first};
   for (const auto& [rank, part] : parts) {
     if (unfinished(*part.record, *part.last)) note_waiting(meeting, rank, part);
   }
@@ -429,8 +418,7 @@ class Case {
     const std::string text = fmt::format("{} {} {}{}", who, how_it_ended(record), when,
                                          alone ? "" : ", as the first of all");
     for (const Meeting& meeting : meetings_) {
-      if (meeting.kind != Meeting::Kind::incomplete || !contains(meeting.behind, failure.rank))
-        continue;
+      if (meeting.all_came || !contains(meeting.behind, failure.rank)) continue;
       return fmt::format("{}; {} waited for it at {} for up to {}", text,
                          internal::named_ranks(meeting.waiting), name_of(meeting),
                          duration_text(meeting.waited));
@@ -461,7 +449,7 @@ class Case {
       return std::nullopt;
     }
     for (const Meeting& other : meetings_) {
-      if (other.kind != Meeting::Kind::incomplete || &other == &meeting) continue;
+      if (other.all_came || &other == &meeting) continue;
       const auto waits_there = [&](int rank) {
         return std::ranges::binary_search(other.waiting, rank);
       };
@@ -525,31 +513,15 @@ class Case {
   }
 
   std::string meeting_text(const Meeting& meeting) const {
-    const std::string name = name_of(meeting);
-    const std::string waited = duration_text(meeting.waited);
-    switch (meeting.kind) {
-      case Meeting::Kind::incomplete:
-        return incomplete_text(meeting);
-      case Meeting::Kind::undelivered:
-        return fmt::format(
-            "{} never learned that {} was decided, and waited {}: cut off from the others",
-            behind_text(meeting), name, waited);
-      case Meeting::Kind::undecided:
-        return fmt::format(
-            "all ranks came to {}, but they could not agree on it for {}: the nodes are cut off "
-            "from "
-            "each other, or a leader of a node hangs",
-            name, waited);
-      case Meeting::Kind::unfinished:
-        break;
-    }
+    if (!meeting.all_came) return incomplete_text(meeting);
     std::vector<int> stopped;
     for (const int rank : meeting.behind) {
       if (record_of(rank)->stopped) stopped.push_back(rank);
     }
-    return fmt::format("{} was decided, but its data did not arrive on {} within {}{}", name,
-                       behind_text(meeting), waited,
-                       stopped.empty() ? "" : ": " + ranks_text_of(job_, stopped) + " was stopped");
+    return fmt::format("all ranks came to {}, but on {} it was not done within {}{}",
+                       name_of(meeting), behind_text(meeting), duration_text(meeting.waited),
+                       stopped.empty() ? ": are the nodes cut off from each other?"
+                                       : ": " + ranks_text_of(job_, stopped) + " was stopped");
   }
 
   std::string headline() const {

@@ -24,11 +24,9 @@
 #include "core/launch/agent/agent.h"
 #include "core/launch/command/command.h"
 #include "core/launch/command/cores.h"
-#include "core/launch/command/environment.h"
 #include "core/launch/control/channel.h"
 #include "core/launch/control/system.h"
 #include "core/launch/text.h"
-#include "core/launch/watch/ending.h"
 
 namespace hora::launch {
 namespace {
@@ -47,14 +45,8 @@ bool is_of_signal_handler(std::string_view line) {
 
 }  // namespace
 
-void LastWords::append(std::string_view bytes) {
-  text_.append(bytes);
-  if (text_.size() > most_) text_.erase(0, text_.size() - most_);
-}
-
-std::string LastWords::lines(std::size_t count) const {
+std::string last_lines(std::string_view rest, std::size_t count) {
   std::vector<std::string_view> all, own;
-  std::string_view rest = text_;
   while (!rest.empty()) {
     const std::string_view line = rest.substr(0, rest.find_first_of("\r\n"));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
@@ -64,6 +56,11 @@ std::string LastWords::lines(std::size_t count) const {
   }
   if (own.empty()) own = std::move(all);
   return fmt::format("{}", fmt::join(std::span(own).last(std::min(count, own.size())), "\n"));
+}
+
+bool ended_well(const RankEnded& ended) {
+  return ended.failure.empty() && WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 0 &&
+         (!ended.initialized || ended.shut_down);
 }
 
 std::optional<int> status_of_abort(std::string_view last_words) {
@@ -123,7 +120,7 @@ namespace {
 
 constexpr int kCannotStart = 127;
 constexpr std::size_t kLastLines = 5;
-constexpr std::size_t kMostLastWords = 1000;
+constexpr std::size_t kMostLastWords = 1000, kMostKept = 4000;
 constexpr std::size_t kMostCause = 512;
 constexpr std::chrono::milliseconds kRecordInterval{500};
 constexpr std::size_t kMostPhase = 128;
@@ -235,7 +232,7 @@ class Guard {
  private:
   struct Stream {
     UniqueFd descriptor;
-    LastWords last_words{4000};
+    std::string end = {};  ///< of what it has printed
   };
 
   bool start(const std::vector<std::string>& program);
@@ -311,11 +308,7 @@ bool Guard::start(const std::vector<std::string>& program) {
   child_ = *child;
   output_.descriptor = std::move(output.read);
   error_.descriptor = std::move(error.read);
-  RankStarted started;
-  started.rank = rank_;
-  started.pid = child_;
-  started.guard = ::getpid();
-  report(started);
+  report(RankStarted{{}, rank_, child_, ::getpid()});
   return true;
 }
 
@@ -325,12 +318,9 @@ bool Guard::pass_on(Stream& stream) {
   if (count < 0 && errno == EINTR) return true;
   if (count <= 0) return false;
   const std::string_view text(bytes.data(), static_cast<std::size_t>(count));
-  stream.last_words.append(text);
-  RankOutput message;
-  message.rank = rank_;
-  message.error = &stream == &error_;
-  message.bytes.assign(text.begin(), text.end());
-  report(message);
+  stream.end.append(text);
+  if (stream.end.size() > kMostKept) stream.end.erase(0, stream.end.size() - kMostKept);
+  report(RankOutput{{}, rank_, &stream == &error_, {text.begin(), text.end()}});
   return true;
 }
 
@@ -347,10 +337,7 @@ void Guard::on_signals() {
     } else if ((number == SIGUSR1 || number == SIGUSR2) &&
                static_cast<pid_t>(info.ssi_pid) == child_) {
       // The rank's library passes on what the rank was sent.
-      RankSignalled message;
-      message.rank = rank_;
-      message.number = number;
-      report(message);
+      report(RankSignalled{{}, rank_, number});
     } else if (child_ > 0) {
       // A rank that has ended before it was asked has ended by itself.
       int status = 0;
@@ -377,10 +364,7 @@ void Guard::on_child() {
     if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
       // The launcher lets it go on so that it can end.
       stopped_ = WIFSTOPPED(status) || (stopped_ && asked_ns_ != 0);
-      RankStopped message;
-      message.rank = rank_;
-      message.stopped = WIFSTOPPED(status);
-      report(message);
+      report(RankStopped{{}, rank_, WIFSTOPPED(status)});
     } else {
       on_ended(status);
     }
@@ -394,7 +378,7 @@ void Guard::on_parent_ended(pid_t parent) {
   pollfd entry{rank.get(), POLLIN, 0};
   const bool has_ended = rank && ::poll(&entry, 1, static_cast<int>(kAbortTime.count())) > 0;
   drain();
-  if (const auto status = status_of_abort(error_.last_words.lines(kLastLines))) {
+  if (const auto status = status_of_abort(last_lines(error_.end, kLastLines))) {
     kill_rank();
     return on_ended(*status << 8);
   }
@@ -432,8 +416,8 @@ void Guard::on_ended(int status, const std::string& failure) {
   ended.lived_ms = static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started_).count());
   ended.ended_ns = wall_clock_ns();
-  ended.last_words = error_.last_words.lines(kLastLines);
-  if (ended.last_words.empty()) ended.last_words = output_.last_words.lines(kLastLines);
+  ended.last_words = last_lines(error_.end, kLastLines);
+  if (ended.last_words.empty()) ended.last_words = last_lines(output_.end, kLastLines);
   if (ended.last_words.size() > kMostLastWords) {
     ended.last_words.erase(0, ended.last_words.size() - kMostLastWords);
   }

@@ -26,19 +26,13 @@ int run_guard(std::span<const std::string> arguments);
 /// rank.
 inline constexpr char kStandInName[] = "horarun-standin";
 
-/// The end of what a rank has printed.
-class LastWords {
- public:
-  explicit LastWords(std::size_t most_bytes = 1000) : most_(most_bytes) {}
-  void append(std::string_view bytes);
-  /// The last lines, without those that are empty at the end, and without those that Open MPI's
-  /// handler of signals prints ("[host:4711] ..."), where there are others.
-  std::string lines(std::size_t count) const;
+/// Whether the rank has ended as it should: exit status 0, and, if it has called hora::init, with
+/// hora shut down.
+bool ended_well(const RankEnded& ended);
 
- private:
-  std::size_t most_;
-  std::string text_;
-};
+/// The last lines of what a rank has printed, without those that are empty, and without those that
+/// Open MPI's handler of signals prints ("[host:4711] ..."), where there are others.
+std::string last_lines(std::string_view text, std::size_t count);
 
 /// The exit status that a rank has given MPICH's MPI_Abort, which returns with MPICH 4.0.2: from
 /// "Abort(7) on node 2 (rank 2 in comm 0): application called MPI_Abort(...". None: no such call.

@@ -21,136 +21,15 @@
 #include <memory>
 #include <tuple>
 
+#include "core/launch/text.h"
+
 namespace hora::launch {
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::array<std::uint8_t, 12> kIpv4{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-
-IpAddress from(const in_addr& address) {
-  IpAddress result;
-  std::ranges::copy(kIpv4, result.bytes.begin());
-  std::memcpy(result.bytes.data() + kIpv4.size(), &address, sizeof address);
-  return result;
-}
-
-IpAddress from(const in6_addr& address) {
-  IpAddress result;
-  std::memcpy(result.bytes.data(), &address, sizeof address);
-  return result;
-}
-
-/// The bytes of the address in its own family.
-std::span<const std::uint8_t> own_bytes(const IpAddress& address) {
-  return std::span(address.bytes).subspan(address.is_ipv4() ? kIpv4.size() : 0);
-}
-
-bool is_zero(std::span<const std::uint8_t> bytes) {
-  return std::ranges::all_of(bytes, [](int byte) { return byte == 0; });
-}
-
-}  // namespace
-
-bool IpAddress::is_ipv4() const {
-  return std::equal(kIpv4.begin(), kIpv4.end(), bytes.begin());
-}
-
-bool IpAddress::is_loopback() const {
-  return is_ipv4() ? bytes[12] == 127 : bytes[15] == 1 && is_zero(std::span(bytes).first(15));
-}
-
-bool IpAddress::is_unspecified() const {
-  return is_zero(own_bytes(*this));
-}
-
-bool IpAddress::is_of_one_link() const {
-  return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
-}
-
-std::string to_string(const IpAddress& address) {
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  ::inet_ntop(address.system_family(), own_bytes(address).data(), text.data(), text.size());
-  return text.data();
-}
-
-std::optional<IpAddress> parse_address(const std::string& text) {
-  if (text.find('\0') != std::string::npos) return {};
-  in_addr ipv4{};
-  if (::inet_pton(AF_INET, text.c_str(), &ipv4) == 1) return from(ipv4);
-  in6_addr ipv6{};
-  if (::inet_pton(AF_INET6, text.c_str(), &ipv6) == 1) return from(ipv6);
-  return {};
-}
-
-std::string to_string(const Endpoint& endpoint) {
-  const std::string address = to_string(endpoint.address);
-  if (endpoint.address.is_ipv4()) return fmt::format("{}:{}", address, endpoint.port);
-  return fmt::format("[{}]:{}", address, endpoint.port);
-}
-
-SocketAddress::SocketAddress(const IpAddress& address, std::uint16_t port) {
-  const auto bytes = own_bytes(address);
-  if (address.is_ipv4()) {
-    sockaddr_in ipv4{
-        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {}, .sin_zero = {}};
-    std::memcpy(&ipv4.sin_addr, bytes.data(), bytes.size());
-    std::memcpy(&storage, &ipv4, length = sizeof ipv4);
-  } else {
-    sockaddr_in6 ipv6{};
-    ipv6.sin6_family = AF_INET6;
-    ipv6.sin6_port = htons(port);
-    std::memcpy(&ipv6.sin6_addr, bytes.data(), bytes.size());
-    std::memcpy(&storage, &ipv6, length = sizeof ipv6);
-  }
-}
-
-std::optional<IpAddress> SocketAddress::address() const {
-  return address_of(get());
-}
-
-/// Both families have the port at the same place.
-std::uint16_t SocketAddress::port() const {
-  static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
-  return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
-}
-
-std::optional<IpAddress> address_of(const sockaddr* address) {
-  if (address == nullptr) return {};
-  if (address->sa_family == AF_INET) {
-    return from(reinterpret_cast<const sockaddr_in*>(address)->sin_addr);
-  }
-  if (address->sa_family == AF_INET6) {
-    return from(reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
-  }
-  return {};
-}
-
-Subnet subnet_of(const IpAddress& address, int prefix) {
-  Subnet subnet{address, prefix};
-  for (int bit = prefix + 128 - address.bits(); bit < 128; ++bit) {
-    subnet.base.bytes[static_cast<std::size_t>(bit / 8)] &=
-        static_cast<std::uint8_t>(~(0x80u >> (bit % 8)));
-  }
-  return subnet;
-}
-
-bool Subnet::contains(const IpAddress& address) const {
-  return address.is_ipv4() == base.is_ipv4() && subnet_of(address, prefix).base == base;
-}
-
-std::string to_string(const Subnet& subnet) {
-  return fmt::format("{}/{}", to_string(subnet.base), subnet.prefix);
-}
-
-namespace {
-
-int prefix_of(const sockaddr* mask, const IpAddress& address) {
-  const auto read = address_of(mask);
-  if (!read) return address.bits();
-  int bits = 0;
-  for (const std::uint8_t byte : own_bytes(*read)) bits += std::popcount(byte);
-  return bits;
+int prefix_of(const sockaddr* mask) {
+  return std::popcount(address_of(mask).value_or(IpAddress{~0U}).value);
 }
 
 /// A number in a file of the kernel, 0 where there is none: reading the speed of a bridge or of an
@@ -161,24 +40,53 @@ int number_in_file(const std::string& path) {
   return file >> number ? std::max(number, 0) : 0;
 }
 
-Interface describe_interface(const std::string& name, unsigned flags) {
-  Interface interface;
-  interface.name = name;
-  interface.up = (flags & IFF_UP) != 0 && (flags & IFF_RUNNING) != 0;
-  interface.loopback = (flags & IFF_LOOPBACK) != 0;
-  // /sys may be that of another network namespace, where this name is another interface.
-  const std::string folder = "/sys/class/net/" + name + "/";
-  if (number_in_file(folder + "ifindex") == static_cast<int>(::if_nametoindex(name.c_str()))) {
-    interface.hardware = ::access((folder + "device").c_str(), F_OK) == 0;
-    interface.mtu = number_in_file(folder + "mtu");
-    interface.speed = number_in_file(folder + "speed");
-  }
-  return interface;
-}
-
 }  // namespace
 
-std::vector<Interface> this_host_interfaces() {
+std::string to_string(const IpAddress& address) {
+  const std::uint32_t value = address.value;
+  return fmt::format("{}.{}.{}.{}", value >> 24, value >> 16 & 255, value >> 8 & 255, value & 255);
+}
+
+std::optional<IpAddress> parse_address(const std::string& text) {
+  in_addr read{};
+  const bool is_text = text.find('\0') == std::string::npos;
+  if (!is_text || ::inet_pton(AF_INET, text.c_str(), &read) != 1) return {};
+  return IpAddress{ntohl(read.s_addr)};
+}
+
+std::string to_string(const Endpoint& endpoint) {
+  return fmt::format("{}:{}", to_string(endpoint.address), endpoint.port);
+}
+
+SocketAddress::SocketAddress(const IpAddress& address, std::uint16_t port) {
+  storage.sin_family = AF_INET;
+  storage.sin_port = htons(port);
+  storage.sin_addr.s_addr = htonl(address.value);
+}
+
+Endpoint SocketAddress::endpoint() const {
+  return {{ntohl(storage.sin_addr.s_addr)}, ntohs(storage.sin_port)};
+}
+
+std::optional<IpAddress> address_of(const sockaddr* address) {
+  if (address == nullptr || address->sa_family != AF_INET) return {};
+  return IpAddress{ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr)};
+}
+
+Subnet subnet_of(const IpAddress& address, int prefix) {
+  const std::uint32_t mask = prefix == 0 ? 0 : ~0U << (32 - prefix);
+  return {{address.value & mask}, prefix};
+}
+
+bool Subnet::contains(const IpAddress& address) const {
+  return subnet_of(address, prefix).base == base;
+}
+
+std::string to_string(const Subnet& subnet) {
+  return fmt::format("{}/{}", to_string(subnet.base), subnet.prefix);
+}
+
+std::vector<HostAddress> this_host_addresses() {
   ifaddrs* first = nullptr;
   if (::getifaddrs(&first) != 0) {
     throw Error(
@@ -186,19 +94,33 @@ std::vector<Interface> this_host_interfaces() {
         fmt::format("this host's network interfaces cannot be listed: {}", std::strerror(errno)));
   }
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(first, &::freeifaddrs);
-  std::vector<Interface> interfaces;
+  std::vector<HostAddress> result;
   for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
-    const std::string name = entry->ifa_name;
-    auto at = std::ranges::find(interfaces, name, &Interface::name);
-    if (at == interfaces.end()) {
-      interfaces.push_back(describe_interface(name, entry->ifa_flags));
-      at = std::prev(interfaces.end());
+    HostAddress& made = result.emplace_back();
+    made.interface = entry->ifa_name;
+    made.up = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0;
+    made.loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0;
+    // /sys may be that of another network namespace, where this name is another interface.
+    const std::string folder = "/sys/class/net/" + made.interface + "/";
+    if (number_in_file(folder + "ifindex") == static_cast<int>(::if_nametoindex(entry->ifa_name))) {
+      made.hardware = ::access((folder + "device").c_str(), F_OK) == 0;
+      made.mtu = number_in_file(folder + "mtu");
+      made.speed = number_in_file(folder + "speed");
     }
     if (const auto address = address_of(entry->ifa_addr)) {
-      at->addresses.push_back({*address, prefix_of(entry->ifa_netmask, *address)});
+      made.address = address->value;
+      made.prefix = prefix_of(entry->ifa_netmask);
     }
   }
-  return interfaces;
+  // Each interface has an entry of its own, too (AF_PACKET).
+  std::set<std::string> used;
+  for (const HostAddress& each : result) {
+    if (!each.ip().is_unspecified()) used.insert(each.interface);
+  }
+  std::erase_if(result, [&](const HostAddress& each) {
+    return each.ip().is_unspecified() && used.contains(each.interface);
+  });
+  return result;
 }
 
 std::string this_network_stack() {
@@ -209,41 +131,16 @@ std::string this_network_stack() {
   return fmt::format("{}/{}/{}", start, status.st_dev, status.st_ino);
 }
 
-std::string describe(std::span<const Interface> interfaces) {
+std::string describe(std::span<const HostAddress> addresses) {
   std::vector<std::string> texts;
-  for (const Interface& interface : interfaces) {
-    std::vector<std::string> parts;
-    for (const InterfaceAddress& at : interface.addresses) {
-      if (at.address.is_of_one_link()) continue;
-      parts.push_back(fmt::format("{}/{}", to_string(at.address), at.prefix));
-    }
-    if (parts.empty()) parts.emplace_back("no address");
-    if (!interface.up) parts.emplace_back("down");
-    texts.push_back(fmt::format("{} ({})", interface.name, fmt::join(parts, ", ")));
+  for (const HostAddress& each : addresses) {
+    texts.push_back(fmt::format("{} ({}{})", each.interface,
+                                each.ip().is_unspecified()
+                                    ? "no address"
+                                    : fmt::format("{}/{}", to_string(each.ip()), each.prefix),
+                                each.up ? "" : ", down"));
   }
   return texts.empty() ? "none" : fmt::format("{}", fmt::join(texts, ", "));
-}
-
-namespace {
-
-/// Those of interfaces that are up and of which `takes` is true.
-template <class Takes>
-std::vector<Candidate> addresses_of(const HostNetwork& host, const Takes& takes) {
-  std::vector<Candidate> addresses;
-  for (std::size_t i = 0; i < host.interfaces.size(); ++i) {
-    const Interface& interface = host.interfaces[i];
-    if (!interface.up || !takes(interface)) continue;
-    for (const InterfaceAddress& at : interface.addresses) {
-      if (!at.address.is_of_one_link()) addresses.push_back({i, at.address, at.prefix});
-    }
-  }
-  return addresses;
-}
-
-}  // namespace
-
-std::vector<Candidate> candidates_of(const HostNetwork& host) {
-  return addresses_of(host, [](const Interface& interface) { return !interface.loopback; });
 }
 
 std::vector<std::size_t> probe_partners(std::size_t host, std::size_t hosts) {
@@ -258,106 +155,96 @@ std::vector<std::size_t> probe_partners(std::size_t host, std::size_t hosts) {
 
 namespace {
 
-/// By host.
-using Candidates = std::vector<std::vector<Candidate>>;
-/// One candidate for each host, by its index.
+/// One address for each host, by its index.
 using Assignment = std::vector<std::size_t>;
+/// By host: the addresses that it uses.
+using Used = std::vector<std::vector<HostAddress>>;
 
 constexpr std::size_t kDescribedHosts = 4;  ///< whose interfaces a warning lists
 constexpr std::size_t kShownPairs = 8;
 
 /// Where the kernel does not say: of a device a usual speed, of a tunnel a low one.
-int speed_of(const Interface& interface) {
-  if (interface.speed > 0) return interface.speed;
-  return interface.hardware ? 1000 : 10;
+int speed_of(const HostAddress& address) {
+  if (address.speed > 0) return address.speed;
+  return address.hardware ? 1000 : 10;
 }
 
 class Chooser {
  public:
   Chooser(std::span<const HostNetwork> hosts, const Reachability& reachability)
-      : hosts_(hosts), reachability_(reachability) {
-    for (const HostNetwork& host : hosts) candidates_.push_back(candidates_of(host));
-  }
+      : hosts_(hosts), reachability_(reachability) {}
 
   /// The best assignment of which all reach each other, if there is any.
-  std::optional<Candidates> best() const {
+  std::optional<Used> best() const {
     std::optional<Assignment> best;
-    for (std::size_t first = 0; first < candidates_[0].size(); ++first) {
+    for (std::size_t first = 0; first < hosts_[0].addresses.size(); ++first) {
+      if (!hosts_[0].addresses[first].is_candidate()) continue;
       auto assignment = extend(first);
       if (assignment && (!best || score(*assignment) > score(*best))) best = assignment;
     }
     if (!best) return {};
-    Candidates used;
-    for (std::size_t host = 0; host < best->size(); ++host) {
-      used.push_back({candidates_[host][(*best)[host]]});
-    }
+    Used used;
+    for (std::size_t host = 0; host < best->size(); ++host) used.push_back({at(host, *best)});
     return used;
   }
 
   /// All but those addresses that several machines have; a host without any keeps all that it has.
-  Candidates own_addresses() const {
+  Used own_addresses() const {
     std::map<IpAddress, std::set<std::string>> owners;
+    Used own(hosts_.size());
     for (std::size_t host = 0; host < hosts_.size(); ++host) {
-      for (const Candidate& at : candidates_[host]) owners[at.address].insert(hosts_[host].stack);
+      std::ranges::copy_if(hosts_[host].addresses, std::back_inserter(own[host]),
+                           &HostAddress::is_candidate);
+      for (const HostAddress& each : own[host]) owners[each.ip()].insert(hosts_[host].stack);
     }
-    Candidates own = candidates_;
-    for (std::size_t host = 0; host < hosts_.size(); ++host) {
-      std::erase_if(own[host], [&](const auto& at) { return owners.at(at.address).size() > 1; });
-      if (own[host].empty()) own[host] = candidates_[host];
+    for (auto& of_host : own) {
+      auto alone = of_host;
+      std::erase_if(alone, [&](const auto& each) { return owners.at(each.ip()).size() > 1; });
+      if (!alone.empty()) of_host = std::move(alone);
     }
     return own;
   }
 
   /// "a and c, b and c": pairs of which no addresses reach each other; of many the first ones.
   std::string unreached() const {
+    std::set<std::pair<std::size_t, std::size_t>> reached;
+    for (const auto& [host, own, peer, other] : reachability_) {
+      if (reachability_.contains({peer, other, host, own})) reached.emplace(host, peer);
+    }
     std::vector<std::string> pairs;
     for (std::size_t host = 0; host < hosts_.size(); ++host) {
       for (const std::size_t peer : probe_partners(host, hosts_.size())) {
-        if (peer < host || reach(host, peer)) continue;
+        if (peer < host || reached.contains({host, peer})) continue;
         pairs.push_back(hosts_[host].host + " and " + hosts_[peer].host);
       }
     }
-    return pairs_text(std::move(pairs), kShownPairs);
+    return first_of(std::move(pairs), kShownPairs);
   }
 
  private:
-  bool mutual(std::size_t host, std::size_t candidate, std::size_t peer,
-              std::size_t peer_candidate) const {
-    return reachability_.contains({host, candidate, peer, peer_candidate}) &&
-           reachability_.contains({peer, peer_candidate, host, candidate});
+  const HostAddress& at(std::size_t host, const Assignment& assignment) const {
+    return hosts_[host].addresses[assignment[host]];
   }
 
-  bool reach(std::size_t host, std::size_t peer) const {
-    for (std::size_t a = 0; a < candidates_[host].size(); ++a) {
-      for (std::size_t b = 0; b < candidates_[peer].size(); ++b) {
-        if (mutual(host, a, peer, b)) return true;
-      }
-    }
-    return false;
+  /// Greater is better: speed, hardware, of the first host's subnet, MTU.
+  using Quality = std::tuple<int, bool, bool, int>;
+  static Quality quality(const HostAddress& address, const HostAddress& first) {
+    const Subnet subnet = subnet_of(first.ip(), first.prefix);
+    return Quality(speed_of(address), address.hardware, subnet.contains(address.ip()), address.mtu);
   }
 
-  const Interface& interface_of(std::size_t host, std::size_t candidate) const {
-    return hosts_[host].interfaces[candidates_[host][candidate].interface];
-  }
-
-  bool in_subnet_of(std::size_t first, std::size_t host, std::size_t candidate) const {
-    const Candidate& of_first = candidates_[0][first];
-    return subnet_of(of_first.address, of_first.prefix)
-        .contains(candidates_[host][candidate].address);
-  }
-
-  /// From a candidate of the first host: for each further host the best that all of its partners
-  /// before it reach.
+  /// From an address of the first host: for each further host the best that all of its partners
+  /// before it reach, of the same subnet where there is one.
   std::optional<Assignment> extend(std::size_t first) const {
     Assignment assignment{first};
-    for (std::size_t host = 1; host < candidates_.size(); ++host) {
+    for (std::size_t host = 1; host < hosts_.size(); ++host) {
+      const auto& addresses = hosts_[host].addresses;
       std::optional<std::size_t> best;
-      const auto rank = [&](std::size_t candidate) {
-        const Interface& interface = interface_of(host, candidate);
-        return std::tuple(in_subnet_of(first, host, candidate), speed_of(interface),
-                          interface.hardware, interface.mtu);
+      const auto rank = [&](std::size_t i) {
+        const Quality all = quality(addresses[i], at(0, assignment));
+        return std::pair(std::get<2>(all), all);
       };
-      for (std::size_t i = 0; i < candidates_[host].size(); ++i) {
+      for (std::size_t i = 0; i < addresses.size(); ++i) {
         if (joins(assignment, host, i) && (!best || rank(i) > rank(*best))) best = i;
       }
       if (!best) return {};
@@ -366,31 +253,25 @@ class Chooser {
     return assignment;
   }
 
-  bool joins(const Assignment& assignment, std::size_t host, std::size_t candidate) const {
+  bool joins(const Assignment& assignment, std::size_t host, std::size_t address) const {
     return std::ranges::all_of(probe_partners(host, hosts_.size()), [&](std::size_t peer) {
-      return peer >= assignment.size() || mutual(host, candidate, peer, assignment[peer]);
+      return peer >= assignment.size() ||
+             (reachability_.contains({host, address, peer, assignment[peer]}) &&
+              reachability_.contains({peer, assignment[peer], host, address}));
     });
   }
 
-  /// Greater is better; the slowest host counts.
-  std::tuple<int, bool, bool, int, bool> score(const Assignment& assignment) const {
-    constexpr int kMost = std::numeric_limits<int>::max();
-    std::tuple<int, bool, bool, int, bool> worst{kMost, true, true, kMost, true};
-    auto& [speed, hardware, one_subnet, mtu, ipv4] = worst;
-    for (std::size_t host = 0; host < assignment.size(); ++host) {
-      const Interface& interface = interface_of(host, assignment[host]);
-      speed = std::min(speed, speed_of(interface));
-      hardware = hardware && interface.hardware;
-      one_subnet = one_subnet && in_subnet_of(assignment[0], host, assignment[host]);
-      mtu = std::min(mtu, interface.mtu);
-      ipv4 = ipv4 && candidates_[host][assignment[host]].address.is_ipv4();
+  /// That of the worst host.
+  Quality score(const Assignment& assignment) const {
+    Quality worst = quality(at(0, assignment), at(0, assignment));
+    for (std::size_t host = 1; host < assignment.size(); ++host) {
+      worst = std::min(worst, quality(at(host, assignment), at(0, assignment)));
     }
     return worst;
   }
 
   std::span<const HostNetwork> hosts_;
   const Reachability& reachability_;
-  Candidates candidates_;
 };
 
 bool are_one_machine(std::span<const HostNetwork> hosts) {
@@ -401,8 +282,8 @@ bool are_one_machine(std::span<const HostNetwork> hosts) {
 NetworkChoice choose_loopback(std::span<const HostNetwork> hosts) {
   NetworkChoice choice;
   for (const HostNetwork& host : hosts) {
-    const auto at = std::ranges::find_if(host.interfaces, &Interface::loopback);
-    choice.interfaces.push_back({at == host.interfaces.end() ? "lo" : at->name});
+    const auto at = std::ranges::find_if(host.addresses, &HostAddress::loopback);
+    choice.interfaces.push_back({at == host.addresses.end() ? "lo" : at->interface});
     choice.addresses.push_back(*parse_address("127.0.0.1"));
   }
   choice.subnets = {"127.0.0.0/8"};
@@ -415,12 +296,13 @@ void add_once(std::vector<std::string>& texts, const std::string& text) {
 }
 
 /// Whether the subnet has an address of an interface that its host does not use.
-bool has_unused(const Subnet& subnet, std::span<const HostNetwork> hosts, const Candidates& used) {
+bool has_unused(const Subnet& subnet, std::span<const HostNetwork> hosts, const Used& used) {
   for (std::size_t host = 0; host < hosts.size(); ++host) {
-    for (std::size_t i = 0; i < hosts[host].interfaces.size(); ++i) {
-      if (std::ranges::find(used[host], i, &Candidate::interface) != used[host].end()) continue;
-      for (const InterfaceAddress& at : hosts[host].interfaces[i].addresses) {
-        if (subnet.contains(at.address)) return true;
+    for (const HostAddress& each : hosts[host].addresses) {
+      if (!each.ip().is_unspecified() && subnet.contains(each.ip()) &&
+          std::ranges::find(used[host], each.interface, &HostAddress::interface) ==
+              used[host].end()) {
+        return true;
       }
     }
   }
@@ -428,19 +310,18 @@ bool has_unused(const Subnet& subnet, std::span<const HostNetwork> hosts, const 
 }
 
 /// Uses these, of which no host has none.
-NetworkChoice make_choice(std::span<const HostNetwork> hosts, const Candidates& used) {
+NetworkChoice make_choice(std::span<const HostNetwork> hosts, const Used& used) {
   NetworkChoice choice;
   std::vector<std::string> by_host;
   for (std::size_t host = 0; host < hosts.size(); ++host) {
     auto& names = choice.interfaces.emplace_back();
-    for (const Candidate& at : used[host]) {
-      add_once(names, hosts[host].interfaces[at.interface].name);
-      const Subnet subnet = subnet_of(at.address, at.prefix);
+    for (const HostAddress& each : used[host]) {
+      add_once(names, each.interface);
+      const Subnet subnet = subnet_of(each.ip(), each.prefix);
       const bool whole = !has_unused(subnet, hosts, used);  // else by addresses
-      add_once(choice.subnets,
-               to_string(whole ? subnet : subnet_of(at.address, at.address.bits())));
+      add_once(choice.subnets, to_string(whole ? subnet : subnet_of(each.ip(), 32)));
     }
-    choice.addresses.push_back(used[host].front().address);
+    choice.addresses.push_back(used[host].front().ip());
     by_host.push_back(fmt::format("{}: {}", hosts[host].host, fmt::join(names, "+")));
   }
   choice.line =
@@ -450,27 +331,18 @@ NetworkChoice make_choice(std::span<const HostNetwork> hosts, const Candidates& 
 
 }  // namespace
 
-std::string pairs_text(std::vector<std::string> pairs, std::size_t shown) {
-  const std::size_t count = pairs.size();
-  if (count > shown) {
-    pairs.resize(shown);
-    pairs.push_back(fmt::format("... ({} pairs)", count));
-  }
-  return fmt::format("{}", fmt::join(pairs, ", "));
-}
-
 NetworkChoice choose_network(std::span<const HostNetwork> hosts, const Reachability& reachability) {
   if (are_one_machine(hosts)) return choose_loopback(hosts);
   const Chooser chooser(hosts, reachability);
   if (const auto best = chooser.best()) return make_choice(hosts, *best);
 
-  const Candidates used = chooser.own_addresses();
+  const Used used = chooser.own_addresses();
   NetworkChoice choice;
   for (std::size_t host = 0; host < hosts.size(); ++host) {
     if (!used[host].empty()) continue;
     choice.warning =
         fmt::format("host {} has no network interface that is up and has an address; it has {}",
-                    hosts[host].host, describe(hosts[host].interfaces));
+                    hosts[host].host, describe(hosts[host].addresses));
     return choice;
   }
   choice = make_choice(hosts, used);
@@ -480,7 +352,7 @@ NetworkChoice choose_network(std::span<const HostNetwork> hosts, const Reachabil
                         : "no addresses of these hosts reach each other: " + chooser.unreached()) +
                    "; is there a firewall between them? --network-interfaces names the right ones";
   for (const HostNetwork& host : hosts.first(std::min(hosts.size(), kDescribedHosts))) {
-    *choice.warning += fmt::format("; host {} has {}", host.host, describe(host.interfaces));
+    *choice.warning += fmt::format("; host {} has {}", host.host, describe(host.addresses));
   }
   return choice;
 }
@@ -489,27 +361,30 @@ tl::expected<NetworkChoice, std::string> choose_named(std::span<const HostNetwor
                                                       std::span<const std::string> named) {
   const std::string flag =
       "--network-interfaces " + printable(fmt::format("{}", fmt::join(named, ",")));
+  const auto is_named = [&](const HostAddress& each) {
+    return std::ranges::find(named, each.interface) != named.end();
+  };
   const bool local = are_one_machine(hosts);
-  Candidates used;
+  Used used;
   std::set<std::string> known;
   for (const HostNetwork& host : hosts) {
-    for (const Interface& each : host.interfaces) known.insert(each.name);
-    auto& own = used.emplace_back(addresses_of(host, [&](const Interface& interface) {
-      return (local || !interface.loopback) &&
-             std::ranges::find(named, interface.name) != named.end();
-    }));
-    std::ranges::stable_sort(own, {}, [](const Candidate& at) { return !at.address.is_ipv4(); });
+    auto& own = used.emplace_back();
+    for (const HostAddress& each : host.addresses) {
+      known.insert(each.interface);
+      const bool is_local = local && each.up && each.loopback;
+      if (is_named(each) && (each.is_candidate() || is_local)) own.push_back(each);
+    }
     if (!own.empty()) continue;
     return tl::unexpected(
         fmt::format("{}: host {} has no such interface that is up, has an address and leads to "
-                    "other hosts; its "
-                    "interfaces are {}; name one for every host, separated by commas",
-                    flag, host.host, describe(host.interfaces)));
+                    "other hosts; its interfaces are {}; name one for every host, separated by "
+                    "commas",
+                    flag, host.host, describe(host.addresses)));
   }
   for (const std::string& name : named) {
     if (known.contains(name)) continue;
     return tl::unexpected(fmt::format("{}: no host has {}; host {} has {}", flag, in_quotes(name),
-                                      hosts.front().host, describe(hosts.front().interfaces)));
+                                      hosts.front().host, describe(hosts.front().addresses)));
   }
   return make_choice(hosts, used);
 }
@@ -526,91 +401,94 @@ constexpr std::size_t kLongestInterface = 64;  ///< of a name: IFNAMSIZ is 16
 struct Datagram {
   std::array<char, 8> magic{'h', 'o', 'r', 'a', 'p', 'r', 'b', '2'};
   std::uint64_t nonce = 0;
-  std::uint32_t from_host = 0, from_candidate = 0, to_host = 0, to_candidate = 0;
+  std::uint32_t from_host = 0, from_address = 0, to_host = 0, to_address = 0;
 };
 
 }  // namespace
 
-Probe::Probe(EventLoop& loop, std::size_t host, std::uint64_t nonce,
-             std::span<const IpAddress> candidates)
-    : loop_(loop), host_(static_cast<std::uint32_t>(host)), nonce_(nonce) {
-  for (const IpAddress& address : candidates) {
-    Socket& made = sockets_.emplace_back(Socket{{address, 0}, {}});
-    UniqueFd socket(
-        ::socket(address.system_family(), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    SocketAddress bound(address, 0);
-    if (!socket || ::bind(socket.get(), bound.get(), bound.length) != 0 ||
-        ::getsockname(socket.get(), bound.get(), &bound.length) != 0) {
-      continue;
+void AgentNetwork::close() {
+  for (const UniqueFd& socket : sockets_) loop_.forget(socket.get());
+  sockets_.clear();
+  paths_.clear();
+  started_.reset();
+  answered_ = false;
+}
+
+void AgentNetwork::tell(const TellNetwork& request, std::vector<HostAddress> addresses) {
+  close();
+  request_ = request;
+  for (HostAddress& each : addresses) {
+    UniqueFd& socket = sockets_.emplace_back();
+    if (!each.is_candidate()) continue;
+    SocketAddress bound(each.ip(), 0);
+    socket.reset(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (socket && ::bind(socket.get(), bound.get(), bound.length) == 0 &&
+        ::getsockname(socket.get(), bound.get(), &bound.length) == 0) {
+      each.port = bound.endpoint().port;
     }
-    made.at.port = bound.port();
-    made.descriptor = std::move(socket);
   }
+  send_(to_message({{}, this_network_stack(), std::move(addresses)}));
 }
 
-Probe::~Probe() {
-  for (const Socket& socket : sockets_) loop_.forget(socket.descriptor.get());
-}
-
-std::vector<Endpoint> Probe::endpoints() const {
-  std::vector<Endpoint> endpoints;
-  for (const Socket& socket : sockets_) endpoints.push_back(socket.at);
-  return endpoints;
-}
-
-void Probe::start(const std::vector<ProbePeer>& peers, Clock::time_point now) {
+/// Datagrams that came earlier wait in the sockets.
+void AgentNetwork::on(const TryNetwork& request) {
+  if (request.targets.empty()) return close();
+  if (started_) return;
   for (std::uint32_t own = 0; own < sockets_.size(); ++own) {
-    if (!sockets_[own].descriptor) continue;
-    loop_.watch(sockets_[own].descriptor.get(), POLLIN, [this, own](short) { on_readable(own); });
-    for (const ProbePeer& peer : peers) {
-      for (std::uint32_t to = 0; to < peer.endpoints.size(); ++to) {
-        const Endpoint& at = peer.endpoints[to];
-        if (at.port == 0 || at.address.is_ipv4() != sockets_[own].at.address.is_ipv4()) continue;
-        paths_.push_back({ProbePair(own, static_cast<std::uint32_t>(peer.host), to), at});
-      }
+    if (!sockets_[own]) continue;
+    loop_.watch(sockets_[own].get(), POLLIN, [this, own](short) { on_readable(own); });
+    for (const wire::NetworkTarget& target : request.targets) {
+      paths_.push_back(
+          {ProbePair(own, target.host(), target.index()), {{target.address()}, target.port()}});
     }
   }
-  started_ = next_round_ = last_heard_ = now;
-  on_time(now);
+  started_ = next_round_ = last_heard_ = Clock::now();
 }
 
 /// A datagram that cannot be sent counts as one that is lost.
-void Probe::on_time(Clock::time_point now) {
-  if (!started_ || now < next_round_) return;
-  next_round_ = now + kRound;
-  for (const auto& [pair, peer, heard] : paths_) {
-    const Datagram datagram{.nonce = nonce_,
-                            .from_host = host_,
-                            .from_candidate = pair.candidate(),
-                            .to_host = pair.peer(),
-                            .to_candidate = pair.peer_candidate()};
-    const SocketAddress to(peer.address, peer.port);
-    static_cast<void>(::sendto(sockets_[pair.candidate()].descriptor.get(), &datagram,
-                               sizeof datagram, MSG_DONTWAIT | MSG_NOSIGNAL, to.get(), to.length));
+void AgentNetwork::on_time(Clock::time_point now) {
+  if (!started_) return;
+  if (now >= next_round_) {
+    next_round_ = now + kRound;
+    for (const auto& [pair, peer, heard] : paths_) {
+      const Datagram datagram{.nonce = request_.nonce,
+                              .from_host = request_.host,
+                              .from_address = pair.address(),
+                              .to_host = pair.peer(),
+                              .to_address = pair.peer_address()};
+      const SocketAddress to(peer.address, peer.port);
+      static_cast<void>(::sendto(sockets_[pair.address()].get(), &datagram, sizeof datagram,
+                                 MSG_DONTWAIT | MSG_NOSIGNAL, to.get(), to.length));
+    }
   }
+  if (answered_ || !is_done(now)) return;
+  answered_ = true;
+  NetworkTried tried;
+  for (const Path& path : paths_) {
+    if (path.heard) tried.pairs.push_back(path.pair);
+  }
+  send_(tried);
 }
 
-void Probe::on_readable(std::uint32_t candidate) {
+void AgentNetwork::on_readable(std::uint32_t address) {
   for (int i = 0; i < kMostDatagrams; ++i) {
     std::array<std::byte, sizeof(Datagram) + 1> bytes;  // longer ones show by their length
     SocketAddress from;
-    const ssize_t count = ::recvfrom(sockets_[candidate].descriptor.get(), bytes.data(),
-                                     bytes.size(), MSG_DONTWAIT, from.get(), &from.length);
+    const ssize_t count = ::recvfrom(sockets_[address].get(), bytes.data(), bytes.size(),
+                                     MSG_DONTWAIT, from.get(), &from.length);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return;
     Datagram datagram;
     std::memcpy(&datagram, bytes.data(), sizeof datagram);
-    const auto address = from.address();
-    if (count != sizeof(Datagram) || !address || datagram.magic != Datagram().magic ||
-        datagram.nonce != nonce_ || datagram.to_host != host_ ||
-        datagram.to_candidate != candidate) {
+    if (count != sizeof(Datagram) || datagram.magic != Datagram().magic ||
+        datagram.nonce != request_.nonce || datagram.to_host != request_.host ||
+        datagram.to_address != address) {
       continue;
     }
+    const ProbePair pair(address, datagram.from_host, datagram.from_address);
     for (Path& path : paths_) {
-      const ProbePair& pair = path.pair;
-      if (path.heard || pair.candidate() != candidate || pair.peer() != datagram.from_host ||
-          pair.peer_candidate() != datagram.from_candidate ||
-          path.peer != Endpoint{*address, from.port()}) {
+      if (path.heard || std::memcmp(&path.pair, &pair, sizeof pair) != 0 ||
+          path.peer != from.endpoint()) {
         continue;
       }
       path.heard = true;
@@ -619,217 +497,129 @@ void Probe::on_readable(std::uint32_t candidate) {
   }
 }
 
-std::optional<std::vector<ProbePair>> Probe::result(Clock::time_point now) const {
-  if (!started_) return std::nullopt;
-  std::vector<ProbePair> pairs;
-  std::set<std::uint32_t> peers, heard;
-  for (const Path& path : paths_) {
-    peers.insert(path.pair.peer());
-    if (!path.heard) continue;
-    heard.insert(path.pair.peer());
-    pairs.push_back(path.pair);
-  }
+bool AgentNetwork::is_done(Clock::time_point now) const {
+  std::set<std::uint32_t> silent, heard;
+  for (const Path& path : paths_) (path.heard ? heard : silent).insert(path.pair.peer());
   const bool quiet = now >= *started_ + kShortestTrial && now >= last_heard_ + kQuiet;
-  if (pairs.size() == paths_.size() || now >= *started_ + kLongest || (quiet && heard == peers)) {
-    return pairs;
-  }
-  return std::nullopt;
+  return silent.empty() || now >= *started_ + kLongest ||
+         (quiet && std::ranges::includes(heard, silent));
 }
 
-void AgentNetwork::on(const TellNetwork& request) {
-  const HostNetwork network{{}, this_network_stack(), this_host_interfaces()};
-  std::vector<IpAddress> addresses;
-  for (const Candidate& candidate : candidates_of(network)) addresses.push_back(candidate.address);
-  probe_.emplace(loop_, request.host, request.nonce, addresses);
-  answered_ = false;
-  send_(to_message(network, probe_->endpoints()));
-}
-
-void AgentNetwork::on(const TryNetwork& request) {
-  if (!probe_ || (probe_->started() && !request.peers.empty())) return;
-  if (request.peers.empty()) return probe_.reset();
-  std::vector<ProbePeer> peers;
-  for (const auto& entry : request.peers) {
-    ProbePeer& peer = peers.emplace_back(ProbePeer{entry->host, {}});
-    for (std::size_t i = 0; i < entry->addresses.size(); ++i) {
-      const auto address = parse_address(entry->addresses[i]);
-      if (!address || i >= entry->ports.size()) return;
-      peer.endpoints.push_back({*address, entry->ports[i]});
-    }
-  }
-  probe_->start(peers, Clock::now());
-}
-
-void AgentNetwork::on_time(Clock::time_point now) {
-  if (!probe_) return;
-  probe_->on_time(now);
-  if (answered_) return;
-  auto pairs = probe_->result(now);
-  if (!pairs) return;
-  answered_ = true;
-  NetworkTried tried;
-  tried.pairs = std::move(*pairs);
-  send_(tried);
-}
-
-NetworkTold to_message(const HostNetwork& network, const std::vector<Endpoint>& endpoints) {
+NetworkTold to_message(const HostNetwork& network) {
   NetworkTold told;
   told.stack = network.stack;
-  for (const Interface& interface : network.interfaces) {
-    auto& entry = told.interfaces.emplace_back(std::make_unique<wire::NetworkInterfaceT>());
-    entry->name = interface.name;
-    entry->up = interface.up;
-    entry->loopback = interface.loopback;
-    entry->hardware = interface.hardware;
-    entry->mtu = interface.mtu;
-    entry->speed = interface.speed;
-    for (const InterfaceAddress& at : interface.addresses) {
-      entry->addresses.push_back(to_string(at.address));
-      entry->prefixes.push_back(at.prefix);
-    }
+  for (const HostAddress& each : network.addresses) {
+    told.addresses.push_back(std::make_unique<wire::NetworkAddressT>(each));
   }
-  for (const Endpoint& endpoint : endpoints) told.ports.push_back(endpoint.port);
   return told;
 }
 
-tl::expected<ToldNetwork, std::string> from_message(const NetworkTold& told,
+tl::expected<HostNetwork, std::string> from_message(const NetworkTold& told,
                                                     const std::string& host) {
-  ToldNetwork result{{host, told.stack, {}}, {}};
-  for (const auto& entry : told.interfaces) {
-    Interface& made = result.network.interfaces.emplace_back();
-    made = {.name = printable(entry->name, kLongestInterface),
-            .up = entry->up,
-            .loopback = entry->loopback,
-            .hardware = entry->hardware,
-            .mtu = entry->mtu,
-            .speed = entry->speed,
-            .addresses = {}};
-    for (std::size_t i = 0; i < entry->addresses.size(); ++i) {
-      const auto address = parse_address(entry->addresses[i]);
-      const int prefix = i < entry->prefixes.size() ? entry->prefixes[i] : -1;
-      if (!address || prefix < 0 || prefix > address->bits()) {
-        return tl::unexpected<std::string>("an interface's address is none");
-      }
-      made.addresses.push_back({*address, prefix});
+  HostNetwork result{host, told.stack, {}};
+  for (const auto& entry : told.addresses) {
+    if (entry->prefix < 0 || entry->prefix > 32) {
+      return tl::unexpected(fmt::format("host {} has told an address that is none", host));
     }
-  }
-  const std::vector<Candidate> candidates = candidates_of(result.network);
-  if (told.ports.size() != candidates.size()) {
-    return tl::unexpected(
-        fmt::format("it names {} ports for {} addresses", told.ports.size(), candidates.size()));
-  }
-  for (std::size_t i = 0; i < candidates.size(); ++i) {
-    result.endpoints.push_back({candidates[i].address, told.ports[i]});
+    result.addresses.push_back({*entry});
+    result.addresses.back().interface = printable(entry->interface, kLongestInterface);
   }
   return result;
 }
 
-NetworkTrial::NetworkTrial(std::vector<std::string> hosts, std::vector<std::string> named,
+NetworkTrial::NetworkTrial(const std::vector<std::string>& hosts, std::vector<std::string> named,
                            std::uint64_t nonce)
-    : names_(std::move(hosts)),
-      named_(std::move(named)),
-      nonce_(nonce),
-      told_(names_.size()),
-      tried_(names_.size()) {
-  for (std::size_t host = 0; host < names_.size(); ++host) silent_.insert(host);
+    : named_(std::move(named)), nonce_(nonce) {
+  for (const std::string& host : hosts)
+    hosts_.push_back({.host = host, .stack = {}, .addresses = {}});
+  await_all();
+}
+
+void NetworkTrial::await_all() {
+  for (std::size_t host = 0; host < hosts_.size(); ++host) silent_.insert(host);
 }
 
 NetworkTrial::Messages NetworkTrial::start() const {
   Messages messages;
-  for (std::size_t host = 0; host < names_.size(); ++host) {
-    TellNetwork request;
-    request.host = static_cast<std::uint32_t>(host);
-    request.nonce = nonce_;
-    messages.emplace_back(host, std::move(request));
+  for (std::size_t host = 0; host < hosts_.size(); ++host) {
+    messages.emplace_back(host, TellNetwork{{}, static_cast<std::uint32_t>(host), nonce_});
   }
   return messages;
 }
 
 NetworkTrial::Messages NetworkTrial::on(std::size_t host, const NetworkTold& told) {
-  if (result_ || told_.at(host)) return {};
-  auto read = from_message(told, names_[host]);
-  if (!read) {
-    return conclude(tl::unexpected(fmt::format(
-        "host {} has told its network interfaces wrongly: {}", names_[host], read.error())));
-  }
-  told_[host] = std::move(*read);
-  const bool all = std::ranges::all_of(told_, [](const auto& each) { return each.has_value(); });
-  return all ? compare() : Messages();
+  if (result_ || all_told_) return {};
+  auto read = from_message(told, hosts_.at(host).host);
+  if (!read) return conclude(tl::unexpected(read.error()));
+  hosts_[host] = std::move(*read);
+  silent_.erase(host);
+  return silent_.empty() ? compare() : Messages();
 }
 
 NetworkTrial::Messages NetworkTrial::compare() {
-  for (const auto& told : told_) hosts_.push_back(told->network);
+  all_told_ = true;
   if (!named_.empty()) return conclude(choose_named(hosts_, named_));
   if (are_one_machine(hosts_)) return conclude(choose_network(hosts_, {}));
+  await_all();
   Messages messages;
   for (std::size_t host = 0; host < hosts_.size(); ++host) {
     TryNetwork request;
     for (const std::size_t peer : probe_partners(host, hosts_.size())) {
-      auto& entry = request.peers.emplace_back(std::make_unique<wire::NetworkPeerT>());
-      entry->host = static_cast<std::uint32_t>(peer);
-      for (const Endpoint& endpoint : told_[peer]->endpoints) {
-        entry->addresses.push_back(to_string(endpoint.address));
-        entry->ports.push_back(endpoint.port);
+      const auto& addresses = hosts_[peer].addresses;
+      for (std::uint32_t i = 0; i < addresses.size(); ++i) {
+        if (addresses[i].port == 0) continue;
+        request.targets.emplace_back(static_cast<std::uint32_t>(peer), i, addresses[i].address,
+                                     addresses[i].port);
       }
     }
+    if (request.targets.empty()) silent_.erase(host);
     messages.emplace_back(host, std::move(request));
   }
-  return messages;
+  return silent_.empty() ? give_up() : messages;
 }
 
 NetworkTrial::Messages NetworkTrial::on(std::size_t host, const NetworkTried& tried) {
-  if (result_ || hosts_.empty()) return {};
-  tried_.at(host) = tried.pairs;
+  if (result_ || !all_told_) return {};
+  for (const ProbePair& pair : tried.pairs) {
+    reachability_.insert({host, pair.address(), pair.peer(), pair.peer_address()});
+  }
   silent_.erase(host);
   return silent_.empty() ? give_up() : Messages();
 }
 
 NetworkTrial::Messages NetworkTrial::give_up() {
   if (result_) return {};
-  if (hosts_.empty()) {
+  if (!all_told_) {
     std::vector<std::string> silent;
-    for (std::size_t host = 0; host < names_.size(); ++host) {
-      if (!told_[host]) silent.push_back(names_[host]);
-    }
+    for (const std::size_t host : silent_) silent.push_back(hosts_[host].host);
     return conclude(tl::unexpected(
         fmt::format("no network interfaces were told by {}", fmt::join(silent, ", "))));
   }
-  Reachability reachability;
-  for (std::size_t host = 0; host < hosts_.size(); ++host) {
-    for (const ProbePair& pair : tried_[host]) {
-      reachability.insert({host, pair.candidate(), pair.peer(), pair.peer_candidate()});
-    }
-  }
-  NetworkChoice choice = choose_network(hosts_, reachability);
+  NetworkChoice choice = choose_network(hosts_, reachability_);
   if (choice.addresses.empty()) return conclude(tl::unexpected(*choice.warning));
   return conclude(std::move(choice));
 }
 
 std::set<std::pair<std::size_t, std::size_t>> NetworkTrial::joined(
     const std::vector<IpAddress>& addresses) const {
-  std::set<std::pair<std::size_t, std::size_t>> pairs;
-  const auto has = [&](std::size_t host, std::size_t candidate) {
-    const auto& endpoints = told_.at(host)->endpoints;
-    return host < addresses.size() && candidate < endpoints.size() &&
-           endpoints[candidate].address == addresses[host];
+  const auto is_chosen = [&](std::size_t host, std::size_t address) {
+    return host < hosts_.size() && address < hosts_[host].addresses.size() &&
+           hosts_[host].addresses[address].ip() == addresses.at(host);
   };
-  for (std::size_t host = 0; host < hosts_.size(); ++host) {
-    for (const ProbePair& pair : tried_[host]) {
-      const std::size_t peer = pair.peer();
-      if (peer < hosts_.size() && has(host, pair.candidate()) && has(peer, pair.peer_candidate())) {
-        pairs.insert(std::minmax(host, peer));
-      }
-    }
+  std::set<std::pair<std::size_t, std::size_t>> pairs;
+  for (const auto& [host, own, peer, other] : reachability_) {
+    if (is_chosen(host, own) && is_chosen(peer, other)) pairs.insert(std::minmax(host, peer));
   }
   return pairs;
 }
 
-/// Agents close their sockets: a message without peers ends the trial.
+/// Agents close their sockets: a message without targets ends the trial.
 NetworkTrial::Messages NetworkTrial::conclude(tl::expected<NetworkChoice, std::string> result) {
   result_ = std::move(result);
   Messages messages;
-  for (std::size_t host = 0; host < names_.size(); ++host)
+  for (std::size_t host = 0; host < hosts_.size(); ++host) {
     messages.emplace_back(host, TryNetwork());
+  }
   return messages;
 }
 

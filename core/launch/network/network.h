@@ -25,22 +25,18 @@
 
 namespace hora::launch {
 
-/// An Internet address without a scope. IPv4 is ::ffff:a.b.c.d (RFC 4291, 2.5.5.2).
+/// An IPv4 address.
 struct IpAddress {
-  std::array<std::uint8_t, 16> bytes{};  ///< network order
+  std::uint32_t value = 0;  ///< 10.0.0.1 is 0x0a000001
 
-  bool is_ipv4() const;
-  int bits() const { return is_ipv4() ? 32 : 128; }
-  int system_family() const { return is_ipv4() ? AF_INET : AF_INET6; }
-  bool is_loopback() const;
-  bool is_unspecified() const;  ///< 0.0.0.0 or ::
-  bool is_of_one_link() const;  ///< fe80::/10, of no use to other hosts
+  bool is_loopback() const { return value >> 24 == 127; }
+  bool is_unspecified() const { return value == 0; }
   auto operator<=>(const IpAddress&) const = default;
 };
 
-/// "10.77.0.1", "fd00::1".
+/// "10.77.0.1".
 std::string to_string(const IpAddress& address);
-/// Reads exactly such a text; without port, brackets or scope.
+/// Reads exactly such a text, without port.
 std::optional<IpAddress> parse_address(const std::string& text);
 
 /// A place to connect to.
@@ -50,29 +46,28 @@ struct Endpoint {
 
   bool operator==(const Endpoint&) const = default;
 };
-/// "10.77.0.1:29500", "[fd00::1]:29500".
+/// "10.77.0.1:29500".
 std::string to_string(const Endpoint& endpoint);
 
 /// An address with a port, as sockets take it.
 struct SocketAddress {
-  sockaddr_storage storage{};
-  socklen_t length = sizeof(sockaddr_storage);
+  sockaddr_in storage{};
+  socklen_t length = sizeof(sockaddr_in);
 
   SocketAddress() = default;
   SocketAddress(const IpAddress& address, std::uint16_t port);
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-  std::optional<IpAddress> address() const;
-  std::uint16_t port() const;
+  Endpoint endpoint() const;
 };
 
-/// Nothing for null, and for other families than IPv4 and IPv6.
+/// Nothing for null, and for other families than IPv4.
 std::optional<IpAddress> address_of(const sockaddr* address);
 
-/// The addresses whose first bits are those of `base`, whose other bits are 0.
+/// The addresses whose first `prefix` bits are those of `base`, whose other bits are 0.
 struct Subnet {
   IpAddress base;
-  int prefix = 0;  ///< from 0 to base.bits()
+  int prefix = 0;
 
   bool contains(const IpAddress& address) const;
 };
@@ -80,61 +75,35 @@ Subnet subnet_of(const IpAddress& address, int prefix);
 /// "10.77.0.0/24".
 std::string to_string(const Subnet& subnet);
 
-struct InterfaceAddress {
-  IpAddress address;
-  int prefix = 0;  ///< bits of its subnet
-
-  bool operator==(const InterfaceAddress&) const = default;
-};
-
-struct Interface {
-  std::string name;
-  bool up = false;  ///< and has a carrier
-  bool loopback = false;
-  bool hardware = false;  ///< a device, not a bridge, tunnel or pair made by software
-  int mtu = 0;            ///< bytes, 0 where unknown
-  int speed = 0;          ///< Mbit/s, 0 where unknown
-  std::vector<InterfaceAddress> addresses;
-
-  bool operator==(const Interface&) const = default;
+/// An address of a host, and the interface that has it, as agents tell it (control.fbs).
+struct HostAddress : wire::NetworkAddressT {
+  IpAddress ip() const { return {address}; }  ///< unspecified: the interface has none
+  /// Whether other hosts may reach this one by it: its interface is up, and no loopback.
+  bool is_candidate() const { return up && !loopback && address != 0; }
 };
 
 /// One host, as the choice of interfaces knows it.
 struct HostNetwork {
   std::string host;
   std::string stack;  ///< equal where two hosts share one network stack: one machine, two names
-  std::vector<Interface> interfaces;
-
-  bool operator==(const HostNetwork&) const = default;
+  std::vector<HostAddress> addresses;
 };
 
-/// This host's interfaces, in the kernel's order. Throws Error(transport) where the system does not
-/// give them. Takes below 10 ms.
-std::vector<Interface> this_host_interfaces();
+/// The addresses of this host's interfaces, in the kernel's order. Throws Error(transport) where
+/// the system does not give them. Takes below 10 ms.
+std::vector<HostAddress> this_host_addresses();
 
 /// Names this operating system's start and this thread's network namespace.
 std::string this_network_stack();
 
 /// "eth0 (10.77.0.1/24), docker0 (172.17.0.1/16, down), ib0 (no address)"; "none".
-std::string describe(std::span<const Interface> interfaces);
-
-/// An address by which other hosts may reach this one.
-struct Candidate {
-  std::size_t interface = 0;  ///< index into HostNetwork::interfaces
-  IpAddress address;
-  int prefix = 0;
-
-  bool operator==(const Candidate&) const = default;
-};
-
-/// The addresses of interfaces that are up, but for loopback's and IPv6's of one link.
-std::vector<Candidate> candidates_of(const HostNetwork& host);
+std::string describe(std::span<const HostAddress> addresses);
 
 /// The hosts that `host` tries to reach: all others where there are few, else those a power of two
 /// away, round the circle. The relation is symmetric, and joins all hosts.
 std::vector<std::size_t> probe_partners(std::size_t host, std::size_t hosts);
 
-/// {host, candidate, peer, its candidate}, by their indices: a datagram of the latter came to the
+/// {host, address, peer, its address}, by their indices: a datagram of the latter came to the
 /// former.
 using Reachability = std::set<std::array<std::size_t, 4>>;
 
@@ -149,110 +118,72 @@ struct NetworkChoice {
   bool operator==(const NetworkChoice&) const = default;
 };
 
-/// "a and b, c and d"; of more than `shown` the first ones, and their number.
-std::string pairs_text(std::vector<std::string> pairs, std::size_t shown);
-
 /// Chooses addresses, one for each host, that reach each other in both directions: those of the
 /// fastest interfaces; among equals hardware before software, then one subnet before several, the
-/// larger MTU, IPv4 before IPv6, and the order of the first host. Loopback where all hosts are one
+/// larger MTU, and the order of the first host. Loopback where all hosts are one
 /// machine. Where nothing joins all hosts: every address that no two hosts share, and a warning.
 NetworkChoice choose_network(std::span<const HostNetwork> hosts, const Reachability& reachability);
 
-/// Chooses the user's --network-interfaces: each host uses those of its interfaces that are named,
-/// IPv4 first. The error names a host that has none of them up and with an address, or a name that
+/// Chooses the user's --network-interfaces: each host uses those of its interfaces that are named.
+/// The error names a host that has none of them up and with an address, or a name that
 /// no host has.
 tl::expected<NetworkChoice, std::string> choose_named(std::span<const HostNetwork> hosts,
                                                       std::span<const std::string> named);
 
-/// A host to reach, by its index, and its endpoints in the order of its candidates; port 0 where
-/// the host could not bind one.
-struct ProbePeer {
-  std::size_t host = 0;
-  std::vector<Endpoint> endpoints;
-};
-
-/// To `candidate` of this host came a datagram of a peer's.
+/// To an address of this host, by its index, came a datagram of a peer's.
 using ProbePair = wire::NetworkPair;
 
-/// Finds out, without a listening socket, which addresses of other hosts reach this one's.
+/// An agent's part of the trial: finds out, without a listening socket, which addresses of other
+/// hosts reach this one's.
 ///
 /// Each host binds a short-lived UDP socket to each of its candidates, and tells the launcher the
 /// ports. Then each sends datagrams to all addresses of its partners, again and again. A datagram
-/// holds the job's nonce and both ends' host and candidate, and must come from exactly the address
+/// holds the job's nonce and both ends' host and address, and must come from exactly the address
 /// and port that the launcher has told: an address that several hosts have (docker0's) counts for
-/// none but its own. Thread rule: that of the loop.
-class Probe {
+/// none but its own. Answers when all were heard; or each peer was heard once, and for a while no
+/// more were; or kLongest is over. Thread rule: one thread, that of the loop.
+class AgentNetwork {
  public:
   static constexpr std::chrono::milliseconds kLongest{1000};
 
-  /// Binds the candidates; one that cannot be bound is left out of the trial. `nonce` is random, of
-  /// one start of one job. The loop outlives the probe.
-  Probe(EventLoop& loop, std::size_t host, std::uint64_t nonce,
-        std::span<const IpAddress> candidates);
-  ~Probe();
-  Probe(const Probe&) = delete;
-  Probe& operator=(const Probe&) = delete;
+  /// `send` takes the answers. The loop outlives it.
+  AgentNetwork(EventLoop& loop, std::function<void(const Message&)> send)
+      : loop_(loop), send_(std::move(send)) {}
+  ~AgentNetwork() { close(); }
+  AgentNetwork(const AgentNetwork&) = delete;
+  AgentNetwork& operator=(const AgentNetwork&) = delete;
 
-  /// By candidate: what the launcher tells the other hosts.
-  std::vector<Endpoint> endpoints() const;
-  /// Once. What came earlier waits in the sockets.
-  void start(const std::vector<ProbePeer>& peers, Clock::time_point now);
-  bool started() const { return started_.has_value(); }
+  void on(const TellNetwork& request) { tell(request, this_host_addresses()); }
+  void on(const TryNetwork& request);
+  /// The first message's answer for a host of these addresses.
+  void tell(const TellNetwork& request, std::vector<HostAddress> addresses);
   /// Called at least ten times a second.
   void on_time(Clock::time_point now);
 
-  /// The pairs that were heard, when all were; or each peer was heard once, and for a while no more
-  /// were; or kLongest is over.
-  std::optional<std::vector<ProbePair>> result(Clock::time_point now) const;
-
  private:
-  struct Socket {
-    Endpoint at;
-    UniqueFd descriptor;
-  };
   struct Path {
     ProbePair pair;
     Endpoint peer;
     bool heard = false;
   };
 
-  void on_readable(std::uint32_t candidate);
+  void on_readable(std::uint32_t address);
+  bool is_done(Clock::time_point now) const;
+  void close();
 
   EventLoop& loop_;
-  std::uint32_t host_;
-  std::uint64_t nonce_;
-  std::vector<Socket> sockets_;
+  std::function<void(const Message&)> send_;
+  TellNetwork request_;
+  std::vector<UniqueFd> sockets_;  ///< by address; none where it is not tried
   std::vector<Path> paths_;
   std::optional<Clock::time_point> started_;
   Clock::time_point next_round_, last_heard_;
-};
-
-/// An agent's part of the trial. Thread rule: one thread, that of the loop.
-class AgentNetwork {
- public:
-  /// `send` takes the answers. The loop outlives it.
-  AgentNetwork(EventLoop& loop, std::function<void(const Message&)> send)
-      : loop_(loop), send_(std::move(send)) {}
-
-  void on(const TellNetwork& request);
-  void on(const TryNetwork& request);
-  /// Called at least ten times a second.
-  void on_time(Clock::time_point now);
-
- private:
-  EventLoop& loop_;
-  std::function<void(const Message&)> send_;
-  std::optional<Probe> probe_;
   bool answered_ = false;
 };
 
-/// An agent's message of its host's network. Errors of from_message() say what is wrong with it.
-NetworkTold to_message(const HostNetwork& network, const std::vector<Endpoint>& endpoints);
-struct ToldNetwork {
-  HostNetwork network;
-  std::vector<Endpoint> endpoints;  ///< of candidates_of(network)
-};
-tl::expected<ToldNetwork, std::string> from_message(const NetworkTold& told,
+/// An agent's message of its host's network. The error of from_message() says what is wrong.
+NetworkTold to_message(const HostNetwork& network);
+tl::expected<HostNetwork, std::string> from_message(const NetworkTold& told,
                                                     const std::string& host);
 
 /// The launcher's part: values in, values out. Thread rule: one thread.
@@ -262,7 +193,8 @@ class NetworkTrial {
   using Messages = std::vector<std::pair<std::size_t, Message>>;
 
   /// `named`: the user's --network-interfaces; empty: found by trying. `nonce` is random.
-  NetworkTrial(std::vector<std::string> hosts, std::vector<std::string> named, std::uint64_t nonce);
+  NetworkTrial(const std::vector<std::string>& hosts, std::vector<std::string> named,
+               std::uint64_t nonce);
 
   /// To be sent first.
   Messages start() const;
@@ -274,8 +206,8 @@ class NetworkTrial {
 
   /// The choice, or what is wrong with the user's names or a host. Nothing before it is known.
   const std::optional<tl::expected<NetworkChoice, std::string>>& result() const { return result_; }
-  /// Whether every host has told its interfaces, of which it may have none any more.
-  bool all_told() const { return !hosts_.empty(); }
+  /// Whether every host has told its addresses, of which it may have none any more.
+  bool all_told() const { return all_told_; }
   /// The pairs of hosts whose `addresses`, by host, have reached one another; after result().
   std::set<std::pair<std::size_t, std::size_t>> joined(
       const std::vector<IpAddress>& addresses) const;
@@ -283,13 +215,14 @@ class NetworkTrial {
  private:
   Messages compare();
   Messages conclude(tl::expected<NetworkChoice, std::string> result);
+  void await_all();
 
-  std::vector<std::string> names_, named_;
+  std::vector<HostNetwork> hosts_;
+  std::vector<std::string> named_;
   std::uint64_t nonce_;
-  std::vector<std::optional<ToldNetwork>> told_;
-  std::vector<std::vector<ProbePair>> tried_;  ///< by host
-  std::set<std::size_t> silent_;               ///< those that have not tried yet
-  std::vector<HostNetwork> hosts_;             ///< when all have told theirs
+  bool all_told_ = false;
+  Reachability reachability_;
+  std::set<std::size_t> silent_;  ///< hosts that have not told, then those that have not tried yet
   std::optional<tl::expected<NetworkChoice, std::string>> result_;
 };
 

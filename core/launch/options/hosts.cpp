@@ -1,8 +1,6 @@
 #include "core/launch/options/hosts.h"
 
-#include <arpa/inet.h>
 #include <hora/printable.h>
-#include <netinet/in.h>
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -23,79 +21,47 @@ template <class... Values>
 void check_host_name(std::string_view name, std::string_view text) {
   if (is_host_name(name)) return;
   reject(
-      "host {}: a name has up to 253 letters, digits, \".\", \"_\", \":\" and \"-\", the first of "
-      "them no \"-\"",
+      "host {}: a name or IPv4 address has up to 253 letters, digits, \".\", \"_\" and \"-\", the "
+      "first no \"-\"",
       in_quotes(text));
 }
 
-bool is_ipv6(std::string_view text) {
-  in6_addr address{};
-  return inet_pton(AF_INET6, std::string(text).c_str(), &address) == 1;
-}
-
-int read_slots(std::string_view text, std::string_view host, std::string_view what) {
+int read_slots(std::string_view text, std::string_view host) {
   const auto number = parse_integer(text, 1, kMostRanks);
   if (number) return *number;
-  reject("host {}: {} is no number of {}: {}", in_quotes(host), in_quotes(text), what,
-         number.error());
+  reject("host {}: {} is no number of slots: {}", in_quotes(host), in_quotes(text), number.error());
 }
 
-struct Address {
-  std::string_view host;                 ///< without brackets
-  std::optional<std::string_view> port;  ///< or slots
-};
-
-/// "host:port", "host", "[::1]:port" or "[::1]".
-Address split_address(std::string_view text) {
-  const std::size_t bracket = text.starts_with('[') ? text.find(']') : text.npos;
-  const std::size_t colon = text.find(':', bracket == text.npos ? 0 : bracket);
-  Address address{text.substr(0, colon), std::nullopt};
-  if (colon != text.npos) address.port = text.substr(colon + 1);
-  if (bracket != text.npos && address.host.ends_with(']')) {
-    address.host = address.host.substr(1, address.host.size() - 2);
-  }
-  return address;
-}
-
-/// "a", "a:2", "[::1]" or "[::1]:2". With `address_alone`, "fe80::1" is an address, too, because
-/// its slots follow elsewhere.
-HostSlots read_host(std::string_view text, bool address_alone) {
-  Address address = split_address(text);
-  const std::string quoted = in_quotes(text);
-  if (address_alone && is_ipv6(text)) {
-    address = {text, std::nullopt};
-  } else if (text.starts_with('[') ? !is_ipv6(address.host)
-                                   : address.port.value_or("").find(':') != text.npos) {
-    reject("host {}: an IPv6 address stands in brackets, as in [fe80::1] or [fe80::1]:2", quoted);
-  }
-  check_host_name(address.host, text);
-  HostSlots host{.name = std::string(address.host), .counted = address.port.has_value()};
-  if (address.port) host.slots = read_slots(*address.port, text, "slots");
+/// "a" or "a:2".
+HostSlots read_host(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  HostSlots host{.name = std::string(text.substr(0, colon)), .counted = colon != text.npos};
+  check_host_name(host.name, text);
+  if (host.counted) host.slots = read_slots(text.substr(colon + 1), text);
   return host;
 }
 
 /// Hosts in the order in which they are first named, with the sums of their slots.
-class HostSum {
- public:
-  void add(HostSlots host) {
-    if (host.slots > kMostRanks - total_) {
+std::vector<HostSlots> summed(std::vector<HostSlots> named) {
+  std::vector<HostSlots> hosts;
+  std::unordered_map<std::string, std::size_t> places;
+  int total = 0;
+  for (HostSlots& host : named) {
+    if (host.slots > kMostRanks - total) {
       reject("with host {} there are more than {} slots, which is the limit", in_quotes(host.name),
              kMostRanks);
     }
-    total_ += host.slots;
-    const auto [place, is_new] = places_.try_emplace(host.name, hosts_.size());
-    if (is_new) return hosts_.push_back(std::move(host));
-    HostSlots& known = hosts_[place->second];
-    known.slots += host.slots;
-    known.counted = true;
+    total += host.slots;
+    const auto [place, is_new] = places.try_emplace(host.name, hosts.size());
+    if (!is_new) {
+      hosts[place->second].slots += host.slots;
+      hosts[place->second].counted = true;
+    } else {
+      hosts.push_back(std::move(host));
+    }
   }
-  std::vector<HostSlots> take() { return std::move(hosts_); }
-
- private:
-  std::vector<HostSlots> hosts_;
-  std::unordered_map<std::string, std::size_t> places_;
-  int total_ = 0;
-};
+  return hosts;
+}
 
 /// "a slots = 2"
 HostSlots read_line(std::string_view line) {
@@ -104,7 +70,7 @@ HostSlots read_line(std::string_view line) {
     joined += (joined.empty() ? "" : "=") + std::string(trimmed(part));
   }
   const std::vector<std::string_view> words = split_at_spaces(joined);
-  HostSlots host = read_host(words.empty() ? line : words.front(), words.size() > 1);
+  HostSlots host = read_host(words.empty() ? line : words.front());
   for (const std::string_view word : std::span(words).subspan(1)) {
     const std::size_t equals = word.find('=');
     if (equals == word.npos || !lists("slots cpu cpus count", word.substr(0, equals))) {
@@ -114,50 +80,47 @@ HostSlots read_line(std::string_view line) {
           in_quotes(word), in_quotes(host.name));
     }
     if (host.counted) reject("host {}: the slots are given twice", in_quotes(host.name));
-    host.slots = read_slots(word.substr(equals + 1), host.name, "slots");
+    host.slots = read_slots(word.substr(equals + 1), host.name);
     host.counted = true;
   }
   return host;
 }
 
 std::string slots_of(std::span<const HostSlots> hosts) {
-  constexpr std::size_t kMostNamed = 8;
-  std::string text;
-  for (const HostSlots& host : hosts.first(std::min(hosts.size(), kMostNamed))) {
-    text += fmt::format("{}{} has {}", text.empty() ? "" : ", ", printable(host.name), host.slots);
+  std::vector<std::string> texts;
+  for (const HostSlots& host : hosts) {
+    texts.push_back(fmt::format("{} has {}", printable(host.name), host.slots));
   }
-  if (hosts.size() > kMostNamed) {
-    text += fmt::format(", and {} more hosts", hosts.size() - kMostNamed);
-  }
-  return text;
+  return first_of(std::move(texts), 8);
 }
 
 }  // namespace
 
 tl::expected<std::vector<HostSlots>, std::string> parse_host_list(std::string_view list) {
   return expected_of([&] {
-    HostSum sum;
-    for (const std::string_view item : split(list, ',')) sum.add(read_host(trimmed(item), false));
-    return sum.take();
+    std::vector<HostSlots> hosts;
+    for (const std::string_view item : split(list, ',')) {
+      hosts.push_back(read_host(trimmed(item)));
+    }
+    return summed(std::move(hosts));
   });
 }
 
 tl::expected<std::vector<HostSlots>, std::string> parse_hostfile(std::string_view text,
                                                                  std::string_view path) {
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // byte order mark
-  HostSum sum;
+  std::vector<HostSlots> hosts;
   int number = 0;
   try {
     for (const std::string_view whole : split(text, '\n')) {
       ++number;
       const std::string_view line = trimmed(whole.substr(0, whole.find('#')));
-      if (!line.empty()) sum.add(read_line(line));
+      if (!line.empty()) hosts.push_back(read_line(line));
     }
+    if (!hosts.empty()) return summed(std::move(hosts));
   } catch (const Refused& refused) {
     return tl::unexpected(fmt::format("{}:{}: {}", printable(path), number, refused.why));
   }
-  std::vector<HostSlots> hosts = sum.take();
-  if (!hosts.empty()) return hosts;
   return tl::unexpected(printable(path) +
                         ": no host is named; expected a line such as \"host1 slots=4\" for each "
                         "host");
@@ -206,6 +169,13 @@ namespace {
 
 constexpr std::string_view kEndpointPort = "29400";  // torchrun's --rdzv-endpoint
 constexpr std::string_view kUrls = "expected tcp://host:port or file:///folder";
+
+/// "host:port" or "host".
+std::pair<std::string_view, std::optional<std::string_view>> split_address(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  if (colon == text.npos) return {text, std::nullopt};
+  return {text.substr(0, colon), text.substr(colon + 1)};
+}
 
 RendezvousPlace checked(std::string_view host, std::string_view port, int least_port = 1) {
   check_host_name(host, host);
@@ -260,52 +230,42 @@ tl::expected<RendezvousPlace, std::string> parse_endpoint(std::string_view endpo
 
 bool is_rendezvous_id(std::string_view id) noexcept {
   constexpr std::size_t kLongest = 64;
-  const auto is_letter_or_digit = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-  };
-  return !id.empty() && id.size() <= kLongest && is_letter_or_digit(id.front()) &&
-         std::ranges::all_of(
-             id, [&](char c) { return is_letter_or_digit(c) || c == '.' || c == '_' || c == '-'; });
+  return is_made_of(id, "._-") && id.size() <= kLongest && is_made_of(id.substr(0, 1), "");
 }
 
 std::string to_url(const RendezvousPlace& rendezvous) {
   if (rendezvous.in_folder()) return "file://" + rendezvous.folder;
-  const bool is_address = rendezvous.host.find(':') != std::string::npos;
-  return fmt::format("tcp://{}{}{}:{}", is_address ? "[" : "", rendezvous.host,
-                     is_address ? "]" : "", rendezvous.port);
+  return fmt::format("tcp://{}:{}", rendezvous.host, rendezvous.port);
 }
 
-tl::expected<std::optional<RendezvousPlace>, std::string> master_in_environment(
+tl::expected<std::optional<NodeInEnvironment>, std::string> node_in_environment(
     std::span<const char* const> environment) {
-  const auto host = value_of("MASTER_ADDR", environment);
-  if (!host) return std::nullopt;
-  const std::string port(
-      value_of("MASTER_PORT", environment).value_or(std::to_string(kMasterPort)));
-  try {
-    return checked(*host, port);
-  } catch (const Refused& refused) {
-    return tl::unexpected("MASTER_ADDR, MASTER_PORT: " + refused.why);
-  }
-}
-
-tl::expected<std::optional<NodeInEnvironment>, std::string> rendezvous_from_environment(
-    std::span<const char* const> environment) {
+  const auto of = [&](const char* name) { return value_of(name, environment); };
   return expected_of([&]() -> std::optional<NodeInEnvironment> {
-    const auto master = or_refuse(master_in_environment(environment));
-    const char* count_name = "NNODES";
-    const char* rank_name = "NODE_RANK";
-    if (!value_of(count_name, environment) || !value_of(rank_name, environment)) {
-      count_name = "WORLD_SIZE";
-      rank_name = "RANK";
+    const auto host = of("MASTER_ADDR");
+    if (!host) return std::nullopt;
+    NodeInEnvironment node;
+    try {
+      node.rendezvous = checked(*host, of("MASTER_PORT").value_or(std::to_string(kMasterPort)));
+    } catch (const Refused& refused) {
+      reject("MASTER_ADDR, MASTER_PORT: {}", refused.why);
     }
-    const auto count = value_of(count_name, environment);
-    const auto rank = value_of(rank_name, environment);
-    if (!master || !count || !rank) return std::nullopt;
-    const auto nnodes = parse_integer(*count, 1, kMostRanks);
-    if (!nnodes) reject("{}={}: {}", count_name, in_quotes(*count), nnodes.error());
-    const auto node_rank = parse_integer(*rank, 0, *nnodes - 1);
-    if (node_rank) return NodeInEnvironment{*master, *nnodes, *node_rank};
-    reject("{}={}: {} (one below {})", rank_name, in_quotes(*rank), node_rank.error(), count_name);
+    for (const auto& [count_name, rank_name] :
+         {std::pair("NNODES", "NODE_RANK"), std::pair("WORLD_SIZE", "RANK")}) {
+      const auto count = of(count_name), rank = of(rank_name);
+      if (!count || !rank) continue;
+      const auto nnodes = parse_integer(*count, 1, kMostRanks);
+      if (!nnodes) reject("{}={}: {}", count_name, in_quotes(*count), nnodes.error());
+      const auto node_rank = parse_integer(*rank, 0, *nnodes - 1);
+      if (!node_rank) {
+        reject("{}={}: {} (one below {})", rank_name, in_quotes(*rank), node_rank.error(),
+               count_name);
+      }
+      node.nnodes = *nnodes;
+      node.node_rank = *node_rank;
+      break;
+    }
+    return node;
   });
 }
 

@@ -1,7 +1,7 @@
 /// The hosts of a job, how many ranks each may take, and which ranks run where; and where nodes
 /// meet that are started one by one (--rendezvous, MASTER_ADDR). Pure.
 ///
-/// A list (-H) is "a:2,b:2", "a,b" or "[fe80::1]:2"; a hostfile has one host a line, in the forms
+/// A list (-H) is "a:2,b:2" or "a,b"; a hostfile has one host a line, in the forms
 /// of Horovod and Open MPI ("a slots=2") and of MPICH ("a:2"), with comments after `#`.
 /// A host that is named more than once has the sum of its slots, in lists and files, as with Open
 /// MPI. A host without a number takes one rank for each time it is named.
@@ -20,7 +20,7 @@ namespace hora::launch {
 inline constexpr int kMostRanks = 65536;
 
 struct HostSlots {
-  std::string name;  ///< as the user wrote it: a name or an address, without a port or brackets
+  std::string name;  ///< as the user wrote it: a name or an IPv4 address
   int slots = 1;
   /// False where the user has not said how many: such a host takes more where -np asks for more.
   bool counted = true;
@@ -54,14 +54,14 @@ inline constexpr int kMasterPort = 29500;  ///< torchrun's --master-port
 
 /// An address of node 0, or a folder that all nodes share.
 struct RendezvousPlace {
-  std::string host;        ///< without brackets; empty: a folder
+  std::string host;        ///< empty: a folder
   std::uint16_t port = 0;  ///< 0, which parse_endpoint() takes, is good for one node only
   std::string folder;      ///< absolute; empty: an address
   bool in_folder() const noexcept { return !folder.empty(); }
   bool operator==(const RendezvousPlace&) const = default;
 };
 
-/// "tcp://host:port" or "file:///folder"; the host of a URL may be an IPv6 address in brackets.
+/// "tcp://host:port" or "file:///folder".
 tl::expected<RendezvousPlace, std::string> parse_rendezvous(std::string_view url);
 
 /// torchrun's "host[:port]"; without a port 29400, as there.
@@ -76,23 +76,18 @@ std::string to_url(const RendezvousPlace& rendezvous);
 /// As a cluster's tools (Kubernetes operators, sbatch scripts) tell each node's process.
 struct NodeInEnvironment {
   RendezvousPlace rendezvous;
-  int nnodes = 1;
+  int nnodes = 0;  ///< 0: not told, nor is node_rank
   int node_rank = 0;
-  bool operator==(const NodeInEnvironment&) const = default;
 };
 
 /// The value of the first entry "name=value" that is not empty.
 std::optional<std::string_view> value_of(std::string_view name,
                                          std::span<const char* const> environment);
 
-/// MASTER_ADDR and MASTER_PORT (29500 where unset); nothing where the former is unset.
-tl::expected<std::optional<RendezvousPlace>, std::string> master_in_environment(
-    std::span<const char* const> environment);
-
-/// From these, and NNODES with NODE_RANK, else WORLD_SIZE with RANK: one process a node, as for
-/// torchrun. Nothing where one of them is unset. `environment` has entries "NAME=VALUE", as
-/// `environ`. Errors name the variable.
-tl::expected<std::optional<NodeInEnvironment>, std::string> rendezvous_from_environment(
+/// From MASTER_ADDR and MASTER_PORT (29500 where unset), and NNODES with NODE_RANK, else WORLD_SIZE
+/// with RANK: one process a node, as for torchrun. Nothing where the first is unset. `environment`
+/// has entries "NAME=VALUE", as `environ`. Errors name the variable.
+tl::expected<std::optional<NodeInEnvironment>, std::string> node_in_environment(
     std::span<const char* const> environment);
 
 }  // namespace hora::launch

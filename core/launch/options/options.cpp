@@ -12,9 +12,7 @@
 #include <map>
 #include <set>
 
-#include "core/base/text.h"
 #include "core/launch/command/command.h"
-#include "core/launch/control/secret.h"
 #include "core/launch/guard/guard.h"
 #include "core/launch/text.h"
 
@@ -24,12 +22,7 @@ namespace {
 using Environment = std::span<const char* const>;
 using Values = std::vector<std::string>;
 
-/// The message for the user; thrown.
-struct UsageError {
-  std::string message;
-};
-
-/// Throws: place "value": problem; advice. What is empty is left out.
+/// Throws Refused: place "value": problem; advice. Parts that are empty are left out.
 [[noreturn]] void refuse(std::string_view place, std::string_view value, std::string_view problem,
                          std::string_view advice = {}) {
   std::string text = printable(place);
@@ -37,7 +30,7 @@ struct UsageError {
   if (!text.empty()) text += ": ";
   text += printable(problem);
   if (!advice.empty()) text += "; " + printable(advice);
-  throw UsageError{std::move(text)};
+  throw Refused{std::move(text)};
 }
 
 [[noreturn]] void refuse(std::string_view place, int value, std::string_view problem,
@@ -50,7 +43,6 @@ struct UsageError {
 enum class Takes { nothing, on_off, value, pair };
 
 constexpr std::string_view kRefused = "refused";
-constexpr char kHostsTwice[] = "-H and --hostfile exclude each other";
 
 /// "-H", "-np" or "--hosts": one dash before one or two letters.
 std::string with_dashes(std::string_view spelling) {
@@ -118,15 +110,8 @@ std::string level(const std::string& text) {
   return name == "fatal" || name == "critical" ? "error" : name;
 }
 
-/// Adds "0,3,8-11" to ascending ranks, however often the text names one.
-void add_ranks(std::vector<int>& ranks, std::string_view list) {
-  // By rank: ranges that begin there, less those that have ended before.
-  std::vector<int> begins(kMostRanks + 1);
-  const auto add = [&](int first, int last) {
-    ++begins[static_cast<std::size_t>(first)];
-    --begins[static_cast<std::size_t>(last) + 1];
-  };
-  for (const int rank : ranks) add(rank, rank);
+/// Adds "0,3,8-11".
+void add_ranks(std::set<int>& ranks, std::string_view list) {
   for (const std::string_view item : split(list, ',')) {
     const std::string_view range = trimmed(item);
     const std::size_t dash = range.find('-');
@@ -136,12 +121,7 @@ void add_ranks(std::vector<int>& ranks, std::string_view list) {
     if (!first || !last || *last < *first) {
       throw Refused{"expected ranks with commas between them, such as 0,3 or 0-3,8"};
     }
-    add(*first, *last);
-  }
-  ranks.clear();
-  for (int rank = 0, open = 0; rank < kMostRanks; ++rank) {
-    open += begins[static_cast<std::size_t>(rank)];
-    if (open > 0) ranks.push_back(rank);
+    for (int rank = *first; rank <= *last; ++rank) ranks.insert(rank);
   }
 }
 
@@ -165,42 +145,32 @@ struct Foreign {
   const char* advice;  ///< empty: none
 };
 
+constexpr char kNone[] = "hora has nothing of the kind";
 constexpr char kBinding[] = "cores are shared out by --binding";
-constexpr char kNoAutotune[] = "there is no autotuning";
-constexpr char kNoStamps[] = "lines of output have no time stamps";
 constexpr char kOutputFiles[] = "one file a rank is written by --output-filename FOLDER";
 
 /// Flags of horovodrun (0.28), mpirun (Open MPI 4.1 and 5, MPICH) and torchrun (2.x) without which
 /// the job is the same.
 constexpr Foreign kIgnored[] = {
-    {"disable-cache mpi log-without-timestamp byslot nooversubscribe genvall envall standalone "
-     "no-python use-env",
+    {"disable-cache mpi log-without-timestamp byslot bycore nooversubscribe genvall envall "
+     "standalone no-python use-env report-bindings display-bindings quiet q",
      "", ""},
     {"log-with-timestamp log-hide-timestamp", "[]", ""},
     {"role monitor-interval start-method", "VALUE", ""},
-    {"gloo", "", "all jobs run on MPI"},
-    {"jsrun", "", "jobs are started by mpirun"},
-    {"cycle-time-ms", "MS", "there are no cycles: tensors that are ready travel"},
-    {"hierarchical-allreduce", "[]", "allreduces are always hierarchical; see --cross-algorithm"},
-    {"hierarchical-allgather", "[]", "allgathers are always hierarchical"},
-    {"autotune", "[]", kNoAutotune},
-    {"autotune-log-file autotune-warmup-samples autotune-steps-per-sample "
-     "autotune-bayes-opt-max-samples autotune-gaussian-process-noise",
-     "VALUE", kNoAutotune},
-    {"timeline-mark-cycles", "[]", "there are no cycles to mark"},
-    {"mpi-threads-disable", "[]", "MPI is used from several threads"},
-    {"num-nccl-streams", "N", "the number of NCCL's streams is fixed"},
-    {"thread-affinity ccl-bgt-affinity mlsl-bgt-affinity", "N",
-     "hora's threads are bound with their rank: --binding"},
+    {"gloo jsrun", "", "all jobs run on MPI, started by mpirun"},
+    {"prefix-timestamp prefix-output-with-timestamp timestamp-output", "", kNone},
+    {"autotune timeline-mark-cycles mpi-threads-disable", "[]", kNone},
+    {"cycle-time-ms num-nccl-streams autotune-log-file autotune-warmup-samples "
+     "autotune-steps-per-sample autotune-bayes-opt-max-samples autotune-gaussian-process-noise",
+     "VALUE", kNone},
+    {"hierarchical-allreduce hierarchical-allgather", "[]",
+     "both are always hierarchical; see --cross-algorithm"},
     {"gloo-timeout-seconds", "SECONDS", "the limit of a collective is --timeout"},
-    {"prefix-timestamp prefix-output-with-timestamp timestamp-output", "", kNoStamps},
-    {"report-bindings display-bindings", "", "the cores of ranks are always printed"},
-    {"quiet q", "", "horarun prints little without --verbose"},
     {"merge-stderr-to-stdout", "",
      "each stream of a rank is one of horarun's: redirect them there, by 2>&1"},
     {"use-hwthread-cpus", "", kBinding},
-    {"cpus-per-proc cpus-per-rank numa-binding", "VALUE", kBinding},
-    {"bycore", "", "ranks are put host by host"},
+    {"cpus-per-proc cpus-per-rank numa-binding thread-affinity ccl-bgt-affinity mlsl-bgt-affinity",
+     "VALUE", kBinding},
     {"rdzv-conf", "CONF", "the time limit of the start is --start-timeout"},
     {"local-addr", "ADDRESS", "addresses are chosen by --network-interfaces"},
     {"redirects r tee t log-dir", "VALUE", kOutputFiles},
@@ -327,24 +297,6 @@ class Flags {
     return result;
   }
 
-  /// "did you mean --np?", or without dashes; empty where no spelling is near.
-  std::string suggestion(std::string_view spelling, bool dashed) const {
-    std::string name(spelling.substr(0, 64));
-    std::ranges::replace(name, '_', '-');
-    std::string nearest;
-    std::size_t least = std::max<std::size_t>(1, name.size() / 3) + 1;
-    for (const std::string& with_dashes : spellings()) {
-      const std::string known = with_dashes.substr(with_dashes.find_first_not_of('-'));
-      if (name.empty() || known.size() == 1 || known.front() != name.front())
-        continue;  // few mistype the first letter
-      const std::size_t distance = internal::edit_distance(name, known);
-      if (distance >= std::min(least, known.size())) continue;
-      least = distance;
-      nearest = dashed ? with_dashes : known;
-    }
-    return nearest.empty() ? "" : fmt::format("did you mean {}?", nearest);
-  }
-
   /// Puts values into the options. `place`, for messages: "-np", "job.yaml:3: np".
   void apply(const CLI::Option& option, const Values& values, const std::string& place) {
     const Flag& flag = of(option);
@@ -455,15 +407,6 @@ class Flags {
     }
     std::optional<std::string> value;
     if (equals != assignment.npos) value = assignment.substr(equals + 1);
-    const auto& settings = setting_descriptions();
-    if (value &&
-        std::ranges::find(settings, name, &SettingDescription::variable) != settings.end()) {
-      try {
-        return set_setting(name, *value);
-      } catch (const Refused&) {
-        throw Refused{"the value is not allowed; see --help for " + name};
-      }
-    }
     if (value && value->find('\0') != value->npos) throw Refused{"the value holds a NUL byte"};
     std::erase_if(options_.variables, [&](const ForwardedVariable& v) { return v.name == name; });
     options_.variables.push_back({name, std::move(value)});
@@ -506,18 +449,13 @@ class Flags {
     add(Takes::value, "hosts H host", "HOST:SLOTS,...",
         "Hosts, and how many ranks each may take: a:2,b:2. Filled in this order (default: this "
         "host).",
-        [this](const Values& values) {
-          if (!options_.hostfile.empty()) throw Refused{kHostsTwice};
-          options_.hosts = or_refuse(parse_host_list(values[0]));
-        });
+        [this](const Values& values) { options_.hosts = or_refuse(parse_host_list(values[0])); });
     add(Takes::value, "hostfile machinefile default-hostfile f =hosts", "FILE",
         "Hosts from a file, one a line: \"a slots=2\" or \"a:2\".", [this](const Values& values) {
-          if (options_.hostfile.empty() && !options_.hosts.empty()) throw Refused{kHostsTwice};
           if (values[0].empty()) throw Refused{"the path is empty"};
           const auto text = read_input_file(values[0]);
           if (!text) throw Refused{"the hostfile " + text.error()};
           options_.hosts = or_refuse(parse_hostfile(*text, values[0]));
-          options_.hostfile = values[0];
         });
     add_switch("oversubscribe", options_.oversubscribe,
                "Lets hosts take more ranks than they have slots.");
@@ -586,15 +524,15 @@ class Flags {
                          kTokenVariable));
 
     group_ = "Cores";
-    add_words(Takes::value, "binding", "auto|none|core|numa",
-              "Cores of a rank: auto (an equal share of those that the job was granted; the "
-              "default), core (that share, also where others use it), numa (a NUMA domain), none "
-              "(all of them).",
-              {{"auto", sets(options_.binding, Binding::automatic)},
-               {"none", sets(options_.binding, Binding::none)},
-               {"core", sets(options_.binding, Binding::cores)},
-               {"numa", sets(options_.binding, Binding::numa)}},
-              "expected auto, none, core or numa");
+    add(Takes::value, "binding", "auto|none|core|numa",
+        "Cores of a rank: auto (an equal share of those that the job was granted; the default), "
+        "core "
+        "(that share, also where others use it), numa (a NUMA domain), none (all of them).",
+        [this](const Values& values) {
+          const auto binding = parse_binding(values[0]);
+          if (!binding) throw Refused{"expected auto, none, core or numa"};
+          options_.binding = *binding;
+        });
   }
 
   void add_output() {
@@ -618,9 +556,9 @@ class Flags {
     add_switch(
         "watch", options_.watch,
         "Shows what each rank is doing, and which rank comes last to collectives, by how much "
-        "and in which phase: a table on a terminal, else lines on standard error.");
+        "and in which phase: a table on standard error.");
     add_number("watch-interval", "SECONDS", options_.watch_interval, 1, kMostWatchInterval,
-               "How often --watch does so (default: 1 on a terminal, else 10).");
+               "How often --watch does so (default: 10).");
     add(Takes::value, "diagnose", "FOLDER",
         "Reads the flight records in a folder, and says what happened.",
         [this](const Values& values) {
@@ -814,7 +752,7 @@ class Flags {
         for (const std::string_view name : split_at_spaces(names)) {
           add(takes, fmt::format("{} {}", name, refused ? "=refused" : ""), value, "",
               [this, refused, advice = std::string_view(text)](const Values&) {
-                if (refused) refuse(place_, "", "not supported", advice);
+                if (refused) throw Refused{fmt::format("not supported; {}", advice)};
                 if (!advice.empty()) note(fmt::format("{} changes nothing: {}", place_, advice));
               });
         }
@@ -852,17 +790,10 @@ Given take_flag(Flags& flags, std::span<const std::string>& rest) {
   const std::string name = given.place.substr(dashes);
   given.flag = flags.find(name);
   if (equals != argument.npos) given.values.push_back(argument.substr(equals + 1));
-  if (given.flag == nullptr && dashes == 1) {  // "-p22"
-    CLI::Option* const attached = flags.find(name.substr(0, 1));
-    if (attached != nullptr && flags.of(*attached).takes == Takes::value) {
-      given = {attached, {argument.substr(2)}, argument.substr(0, 2)};
-    }
-  }
   if (given.flag == nullptr) {
-    const std::string suggestion = flags.suggestion(name, true);
     refuse(given.place, "", "horarun has no flag of this name",
-           (suggestion.empty() ? "" : suggestion + " ") +
-               "Flags for mpirun alone go into --mpi-args, those of the program behind its name");
+           "see --help. Flags for mpirun alone go into --mpi-args, those of the program behind its "
+           "name");
   }
   if (flags.of(*given.flag).target == kRefused) flags.apply(*given.flag, {}, given.place);
   rest = rest.subspan(1);
@@ -882,9 +813,6 @@ Given take_flag(Flags& flags, std::span<const std::string>& rest) {
     if (rest.empty()) refuse(given.place, "", "the value is missing", "see --help");
     given.values.push_back(rest.front());
     rest = rest.subspan(1);
-  }
-  if (takes == Takes::pair && given.values[0].find(' ') != std::string::npos) {
-    refuse(given.place, "", "expected a name without spaces, and a value");
   }
   return given;
 }
@@ -919,23 +847,21 @@ std::vector<Given> read_config(Flags& flags, const std::string& path) {
   const auto read_entry = [&](const YAML::Node& key, const YAML::Node& value) {
     if (!key.IsScalar()) refuse(at(key.Mark()), "", "expected the name of a flag");
     const std::string place = fmt::format("{}: {}", at(key.Mark()), key.Scalar());
-    if (value.IsMap()) {
-      refuse(place, "", "there are no sections: write the names of flags side by side");
-    }
     CLI::Option* const flag = flags.find(key.Scalar());
     if (flag == nullptr) {
-      refuse(place, "", "there is no flag of this name", flags.suggestion(key.Scalar(), false));
+      refuse(place, "", "there is no flag of this name", "see --help");
     }
     const Takes takes = flags.of(*flag).takes;
     if (flags.of(*flag).target == kRefused) flags.apply(*flag, {}, place);
-    if (!flag->get_configurable()) refuse(place, "", "belongs on the command line");
+    if (!flag->get_configurable() || takes == Takes::pair) {
+      refuse(place, "", "belongs on the command line");
+    }
     Values values;
     for (std::size_t i = 0; i < (value.IsSequence() ? value.size() : 1); ++i) {
       const YAML::Node item = value.IsSequence() ? value[i] : value;
       if (item.IsNull()) refuse(place, "", "the value is missing");
       if (!item.IsScalar()) refuse(place, "", "expected a value, or a list of values");
       values.push_back(item.Scalar());
-      if (values.back().find('\0') != std::string::npos) refuse(place, "", "it holds a NUL byte");
     }
     bool truth = false;
     const bool is_truth = value.IsScalar() && YAML::convert<bool>::decode(value, truth);
@@ -948,24 +874,17 @@ std::vector<Given> read_config(Flags& flags, const std::string& path) {
     if (flag->get_multi_option_policy() != CLI::MultiOptionPolicy::TakeAll) {
       values = {fmt::format("{}", fmt::join(values, ","))};
     }
-    for (const std::string& each : values) {
-      given.push_back({flag, {each}, place});
-      if (takes != Takes::pair) continue;
-      const std::size_t space = each.find(' ');
-      if (space == each.npos) {
-        refuse(place, "", "expected a name and a value with a space between them");
-      }
-      given.back().values = {each.substr(0, space), each.substr(space + 1)};
-    }
+    for (const std::string& each : values) given.push_back({flag, {each}, place});
   };
   try {
     const std::vector<YAML::Node> documents = YAML::LoadAll(*text);
     if (documents.size() > 1) refuse(path, "", "a second document begins; expected one");
-    if (documents.empty() || documents[0].IsNull()) return given;
-    if (!documents[0].IsMap()) {
-      refuse(at(documents[0].Mark()), "", "expected a map of flags to values, such as \"np: 4\"");
+    const YAML::Node document = documents.empty() ? YAML::Node() : documents[0];
+    if (document.IsNull()) return given;
+    if (!document.IsMap()) {
+      refuse(at(document.Mark()), "", "expected a map of flags to values, such as \"np: 4\"");
     }
-    for (const auto& entry : documents[0]) read_entry(entry.first, entry.second);
+    for (const auto& entry : document) read_entry(entry.first, entry.second);
   } catch (const YAML::Exception& error) {
     refuse(at(error.mark), "", "neither YAML nor JSON: " + error.msg);
   }
@@ -981,22 +900,22 @@ bool is_in_allocation(Environment environment) {
 /// not.
 void take_environment(LaunchOptions& options, Environment environment) {
   if (!options.hosts.empty() || options.rendezvous) return;
-  const auto master = master_in_environment(environment);
-  if (!master) refuse("environment", "", master.error());
-  if (options.nnodes > 1) options.rendezvous = *master;
-  if (options.nnodes > 1 || !*master) return;
-  const auto node = rendezvous_from_environment(environment);
-  if (!node) refuse("environment", "", node.error());
-  if (!*node || (options.np && (*node)->nnodes > 1)) {
-    if (is_in_allocation(environment)) return;
-    options.notices.emplace_back(
-        "MASTER_ADDR is not used, the job has this host alone: for nodes that meet there give "
-        "--nnodes and --node-rank");
-    return;
+  const auto found = node_in_environment(environment);
+  if (!found) refuse("environment", "", found.error());
+  if (!*found) return;
+  const NodeInEnvironment& node = **found;
+  if (options.nnodes == 1) {
+    if (node.nnodes == 0 || (options.np && node.nnodes > 1)) {
+      if (is_in_allocation(environment)) return;
+      options.notices.emplace_back(
+          "MASTER_ADDR is not used, the job has this host alone: for nodes that meet there give "
+          "--nnodes and --node-rank");
+      return;
+    }
+    options.nnodes = node.nnodes;
+    if (!options.node_rank) options.node_rank = node.node_rank;
   }
-  options.rendezvous = (*node)->rendezvous;
-  options.nnodes = (*node)->nnodes;
-  if (!options.node_rank) options.node_rank = (*node)->node_rank;
+  options.rendezvous = node.rendezvous;
 }
 
 void check_nodes(LaunchOptions& options) {
@@ -1016,11 +935,15 @@ void check_nodes(LaunchOptions& options) {
            "give one of them");
   }
   const auto& place = options.rendezvous;
-  if (!place || (place->host.empty() && place->folder.empty())) {
+  if (!place || (place->host.empty() && !place->in_folder())) {
     refuse("--nnodes", nodes, "the nodes need a place to meet",
            "add --rendezvous tcp://HOST:PORT or file:///FOLDER, the same on each node");
   }
-  if (place->folder.empty() && place->port == 0) {
+  if (place->in_folder() && !options.node_rank) {
+    refuse("--rendezvous", to_url(*place), "nodes that meet in a folder need their numbers",
+           "give each its --node-rank");
+  }
+  if (!place->in_folder() && place->port == 0) {
     refuse("--rendezvous", to_url(*place), "several nodes need a port from 1 to 65535");
   }
 }
@@ -1035,11 +958,11 @@ void complete_ranks_of_nodes(LaunchOptions& options) {
     }
     options.ranks_per_host = np ? *np / options.nnodes : 1;
   }
-  const int each = *options.ranks_per_host;
-  const long long ranks = static_cast<long long>(each) * options.nnodes;
+  const long long ranks = static_cast<long long>(*options.ranks_per_host) * options.nnodes;
   if (ranks > kMostRanks || (np && *np != ranks)) {
-    refuse(np ? "-np" : "--nproc-per-node", np.value_or(each),
-           fmt::format("{} nodes of {} ranks are {} ranks", options.nnodes, each, ranks),
+    refuse(np ? "-np" : "--nproc-per-node", np.value_or(*options.ranks_per_host),
+           fmt::format("{} nodes of {} ranks are {} ranks", options.nnodes, *options.ranks_per_host,
+                       ranks),
            np ? "leave out -np" : "at most 65536 are possible");
   }
   options.np = static_cast<int>(ranks);
@@ -1058,7 +981,7 @@ void limit_hosts(LaunchOptions& options) {
     host.slots = each;
     host.counted = true;
   }
-  if (static_cast<long long>(each) * static_cast<long long>(options.hosts.size()) > kMostRanks) {
+  if (static_cast<std::size_t>(each) * options.hosts.size() > kMostRanks) {
     refuse(
         "--nproc-per-node", each,
         fmt::format("on {} hosts these are more than {} ranks", options.hosts.size(), kMostRanks));
@@ -1068,14 +991,7 @@ void limit_hosts(LaunchOptions& options) {
 void complete_ranks(LaunchOptions& options, Environment environment) {
   if (options.nnodes > 1) return complete_ranks_of_nodes(options);
   if (options.hosts.empty()) {
-    if (!options.ranks_per_host || is_in_allocation(environment)) return;
-    if (options.np && *options.np > *options.ranks_per_host) {
-      refuse("-np", *options.np,
-             fmt::format("--nproc-per-node allows {} on this host, and no other is given",
-                         *options.ranks_per_host),
-             "name the hosts by -H");
-    }
-    if (!options.np) options.np = options.ranks_per_host;
+    if (!options.np && !is_in_allocation(environment)) options.np = options.ranks_per_host;
     return;
   }
   if (options.ranks_per_host) limit_hosts(options);
@@ -1085,7 +1001,7 @@ void complete_ranks(LaunchOptions& options, Environment environment) {
 }
 
 /// Settings of the environment give way to the options'.
-void check_settings(const LaunchOptions& options, Environment environment) {
+void complete_settings(LaunchOptions& options, Environment environment) {
   std::vector<SettingAssignment> all = options.settings;
   for (SettingAssignment& each : setting_assignments(environment)) {
     const auto same =
@@ -1093,7 +1009,7 @@ void check_settings(const LaunchOptions& options, Environment environment) {
     if (same == options.settings.end()) all.push_back(std::move(each));
   }
   try {
-    parse_settings(all);
+    options.effective = parse_settings(all);
   } catch (const Error& error) {
     refuse("environment", "", error.what());
   }
@@ -1112,11 +1028,11 @@ void complete(LaunchOptions& options, Environment environment) {
   take_environment(options, environment);
   check_nodes(options);
   complete_ranks(options, environment);
-  if (options.np && !options.shown_ranks.empty() && options.shown_ranks.back() >= *options.np) {
-    refuse("--ranks", options.shown_ranks.back(),
+  if (options.np && !options.shown_ranks.empty() && *options.shown_ranks.rbegin() >= *options.np) {
+    refuse("--ranks", *options.shown_ranks.rbegin(),
            fmt::format("the ranks of this job are 0 to {}", *options.np - 1));
   }
-  check_settings(options, environment);
+  complete_settings(options, environment);
 }
 
 LaunchOptions parse(std::span<const std::string> arguments, Environment environment) {
@@ -1159,11 +1075,7 @@ LaunchOptions parse(std::span<const std::string> arguments, Environment environm
 
 tl::expected<LaunchOptions, std::string> parse_command_line(
     std::span<const std::string> arguments, std::span<const char* const> environment) {
-  try {
-    return parse(arguments, environment);
-  } catch (UsageError& error) {
-    return tl::unexpected(std::move(error.message));
-  }
+  return expected_of([&] { return parse(arguments, environment); });
 }
 
 std::string help_text() {

@@ -6,13 +6,13 @@
 
 #include <chrono>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
 
 #include "core/launch/command/cores.h"
-#include "core/launch/control/secret.h"
 #include "core/launch/options/hosts.h"
 
 namespace hora::launch {
@@ -36,7 +36,6 @@ struct LaunchOptions {
 
   std::optional<int> np;
   std::vector<HostSlots> hosts;  ///< from -H or a hostfile; empty: this host, or an allocation's
-  std::string hostfile;          ///< that `hosts` are from; empty: none
   std::optional<int> ranks_per_host;  ///< --nproc-per-node: this many on every host or node
   bool oversubscribe = false;
   std::string folder;  ///< in which the ranks start, on every host; empty: horarun's
@@ -59,13 +58,14 @@ struct LaunchOptions {
   std::vector<ForwardedVariable> variables;
   /// The library's, from flags and config file, each checked; they win over the environment.
   std::vector<SettingAssignment> settings;
+  Settings effective;  ///< of these and the environment together
 
   std::string output_folder;  ///< --output-filename: one file a rank in exactly this folder
   Switch prefix_output = Switch::automatic;
-  std::vector<int> shown_ranks;  ///< ascending; empty: the output of all ranks is shown
+  std::set<int> shown_ranks;  ///< empty: the output of all ranks is shown
   bool verbose = false;
   bool dry_run = false;
-  bool watch = false;                 ///< live table while the job runs
+  bool watch = false;                 ///< a table from time to time while the job runs
   std::optional<int> watch_interval;  ///< seconds
   std::string diagnose_folder;
 

@@ -6,17 +6,14 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
 #include <random>
 
 #include "core/base/process.h"
 #include "core/launch/command/command.h"
 #include "core/launch/command/cores.h"
-#include "core/launch/command/environment.h"
 #include "core/launch/command/mpi.h"
 #include "core/launch/guard/guard.h"
 #include "core/launch/text.h"
-#include "core/launch/watch/ending.h"
 
 namespace hora::launch {
 namespace {
@@ -25,9 +22,6 @@ namespace {
 /// rank and its guard have taken when MPI has begun (5 MiB).
 constexpr RankNeeds kRankNeeds{.shared_memory = std::uint64_t{4} << 20,
                                .memory = std::uint64_t{16} << 20};
-
-/// Values by name.
-using Variables = std::map<std::string, std::string>;
 
 std::vector<std::string> texts_of(const Variables& variables) {
   std::vector<std::string> result;
@@ -56,10 +50,7 @@ Variables variables_of_hosts(const LaunchOptions& options) {
   Variables variables = variables_of_flags(options);
   std::vector<std::string> named;
   for (const ForwardedVariable& each : options.variables) named.push_back(each.name);
-  for (const auto& [name, value] :
-       forwarded_variables(variables_of(environment_of_process()), named)) {
-    variables.emplace(name, value);
-  }
+  variables.merge(forwarded_variables(environment_of_process(), named));
   return variables;
 }
 
@@ -84,13 +75,6 @@ std::string omp_num_threads(const Variables& flags) {
   constexpr char kName[] = "OMP_NUM_THREADS";
   const auto flag = flags.find(kName);
   return flag == flags.end() ? variable_of_process(kName).value_or("") : flag->second;
-}
-
-LiveOptions live_options(const LaunchOptions& options) {
-  LiveOptions live;
-  live.on_terminal = ::isatty(live.descriptor) != 0;
-  live.interval = std::chrono::seconds(options.watch_interval.value_or(live.on_terminal ? 1 : 10));
-  return live;
 }
 
 /// HORARUN_COLUMNS: how many a rank's line has on the terminal behind `prefix` bytes, for programs
@@ -148,7 +132,7 @@ constexpr char kShellVariable[] = "HORARUN_SSH";
 
 bool is_this_host(const std::string& name) {
   const std::string own = internal::host_name();
-  return name == "localhost" || name == "127.0.0.1" || name == "::1" || name == own ||
+  return name == "localhost" || name == "127.0.0.1" || name == own ||
          name == own.substr(0, own.find('.')) || own == name.substr(0, name.find('.'));
 }
 
@@ -237,7 +221,7 @@ void place_on_nodes(NodesMet met, const std::string& self, LauncherOptions& laun
 
 /// Throws Refused.
 Job planned(const LaunchOptions& options, const std::string& self, NodesMet met) {
-  MpiInstallation mpi = or_refuse(find_mpi(mpi_search(options.mpirun)));
+  MpiInstallation mpi = or_refuse(find_mpi(options.mpirun));
   const std::string folder = options.folder.empty()
                                  ? std::filesystem::current_path()
                                  : std::filesystem::absolute(options.folder).lexically_normal();
@@ -263,8 +247,9 @@ Job planned(const LaunchOptions& options, const std::string& self, NodesMet met)
   input.remote_shell = {self, "--remote-shell"};
   input.rank_command = {self, "--guard", std::string(name_of(options.binding))};
   if (options.watch) {
-    job.launcher.live = live_options(options);
-    input.rank_command.push_back(std::to_string(job.launcher.live->interval.count()));
+    const int interval = options.watch_interval.value_or(10);
+    job.launcher.watch_interval = std::chrono::seconds(interval);
+    input.rank_command.push_back(std::to_string(interval));
   }
   input.rank_command.push_back(encode_words(options.program));
   input.extra_arguments = options.mpi_args;
@@ -274,7 +259,7 @@ Job planned(const LaunchOptions& options, const std::string& self, NodesMet met)
   for (const JobHost& host : plan.hosts) ranks += host.ranks;
   RankOutputOptions& output = job.launcher.output;
   output.folder = options.output_folder;
-  output.shown = {options.shown_ranks.begin(), options.shown_ranks.end()};
+  output.shown = options.shown_ranks;
   output.prefix =
       options.prefix_output == Switch::on ||
       (options.prefix_output == Switch::automatic && ranks > 1 && ::isatty(STDOUT_FILENO) != 0);
@@ -298,7 +283,9 @@ Job planned(const LaunchOptions& options, const std::string& self, NodesMet met)
   plan.needs = kRankNeeds;
   plan.start_timeout = std::chrono::duration_cast<Moment>(options.start_timeout);
   plan.network_interfaces = options.network_interfaces;
-  plan.ending.waits = wait_limits(options.settings, setting_assignments(environment_of_process()));
+  plan.ending.waits = {.init_warning = options.effective.stall_warning,
+                       .init = options.effective.init_timeout,
+                       .stopped = options.effective.timeout};
   std::random_device random;
   plan.nonce = std::uint64_t{random()} << 32 | random();
   plan.daemon_environment = [variables = std::move(variables)](std::size_t host,
@@ -326,17 +313,6 @@ Job planned(const LaunchOptions& options, const std::string& self, NodesMet met)
 tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std::string& self,
                                         NodesMet met) {
   return expected_of([&] { return planned(options, self, std::move(met)); });
-}
-
-std::string cores_of_this_host(const Job& job) {
-  const JobPlan& plan = job.launcher.plan;
-  const int ranks = plan.hosts.at(plan.launcher_host).ranks;
-  const Prepare& request = plan.preparation;
-  if (ranks == 0 || request.world_size < 2) return {};
-  const Binding binding = parse_binding(request.binding).value_or(Binding::automatic);
-  return "cores of this host: " + describe_cores(granted_cores(), ranks, binding,
-                                                 static_cast<int>(request.world_size),
-                                                 request.threads);
 }
 
 std::string dry_run_text(const Job& job) {

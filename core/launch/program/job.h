@@ -23,10 +23,6 @@ struct Job {
 tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std::string& self,
                                         NodesMet met = {});
 
-/// In one line, which cores the ranks on this host would get; empty where there is nothing to say:
-/// of one rank alone, or of no rank here. Reads what this process was granted.
-std::string cores_of_this_host(const Job& job);
-
 /// Text for --dry-run: one command a line.
 std::string dry_run_text(const Job& job);
 

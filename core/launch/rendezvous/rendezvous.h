@@ -1,7 +1,7 @@
 /// A job without ssh: a horarun is started on each node, they meet, and from then on each of the
 /// others has one connection to node 0's.
 ///
-/// Node 0 has the only listening socket, at one address, until all have come. Both ends of a
+/// Node 0 has the only listening socket, until all have come. Both ends of a
 /// connection prove that they have the same token before anything else is read, and encrypt all
 /// that follows (Channel). A process that waits logs every 5 s for which hosts.
 #pragma once
@@ -26,14 +26,10 @@ struct RendezvousOptions {
   int ranks = 1;                 ///< --nproc-per-node, of this node
   /// --rendezvous-id: tells jobs in one folder apart, and is compared.
   std::string job = "job";
-  std::string host;                       ///< this host's name, for messages: it need not resolve
-  std::string version;                    ///< hora's
-  std::optional<std::string> token_file;  ///< else HORARUN_TOKEN
-  std::vector<std::string> network_interfaces;   ///< --network-interfaces, for node 0; empty: none
-  std::chrono::milliseconds timeout{600'000};    ///< --start-timeout
-  std::chrono::milliseconds report_every{5000};  ///< who waits says for whom
+  std::string host;  ///< this host's name, for messages: it need not resolve
+  std::chrono::milliseconds timeout{600'000};       ///< --start-timeout
+  std::chrono::milliseconds report_every{5000};     ///< who waits says for whom
   std::chrono::milliseconds handshake_limit{5000};  ///< for a connection to say which node it is
-  std::chrono::milliseconds silence_limit{30'000};  ///< without a report, node 0 counts as hung
   /// Readable when the user wants to stop (a signalfd, a pipe): ErrorCode::shut_down; -1: none.
   int stop_descriptor = -1;
   /// Takes one line, without its end: who waits for whom, who was refused.
@@ -42,7 +38,7 @@ struct RendezvousOptions {
 
 struct Node {
   std::string host;
-  std::string address;  ///< an IP address, without port, as the other side sees it
+  std::string address;  ///< an IP address as node 0 sees it; without, where this is node 0
   int ranks = 1;
   Connection connection = {};  ///< its end is that of the node; none to this node itself
 };
@@ -55,7 +51,6 @@ struct NodesMet {
 
 /// Returns when all nodes have met, or throws Error, after which nothing is left behind; nodes that
 /// contradict each other all get the same text. Blocks, and ignores SIGPIPE from then on.
-/// `token_variable`: the value of HORARUN_TOKEN, null where it is not set.
-NodesMet meet(const RendezvousOptions& options, const char* token_variable);
+NodesMet meet(const RendezvousOptions& options, const SecretKey& token);
 
 }  // namespace hora::launch

@@ -12,17 +12,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <numeric>
+#include <string_view>
 #include <system_error>
 
+#include "core/flight/record_reader.h"
 #include "core/launch/control/channel.h"
 #include "core/launch/control/system.h"
-#include "core/launch/watch/ending.h"
+#include "core/launch/guard/guard.h"
 
 namespace hora::launch {
 namespace {
@@ -88,8 +93,6 @@ void RankOutputWriter::finish() {
 
 void RankOutputWriter::show(bool error, std::string_view bytes) {
   if (bytes.empty()) return;
-  if (options_.before_output) options_.before_output();
-  in_line_ = bytes.back() != '\n';
   write_all(error ? options_.error : options_.output, error ? "standard error" : "standard output",
             bytes);
 }
@@ -122,6 +125,192 @@ int RankOutputWriter::file_of(int rank) {
 
 namespace {
 
+using internal::RecordState;
+
+/// A rank that has done nothing for longer is said to.
+constexpr std::uint64_t kIdleMilliseconds = 5000;
+constexpr std::size_t kWidestCell = 32;
+constexpr std::size_t kMostRows = 40;
+const std::vector<std::string> kHeadings{"rank",  "host",   "collectives", "last collective",
+                                         "last",  "median", "p99",         "lost in",
+                                         "state", "doing"};
+
+bool is_text(std::size_t column) {
+  return column == 1 || column == 3 || column >= 7;
+}
+
+/// True for a byte of UTF-8 that begins a character.
+bool begins(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
+}
+
+/// Characters of a text in UTF-8.
+std::size_t width_of(std::string_view text) {
+  return static_cast<std::size_t>(std::ranges::count_if(text, begins));
+}
+
+/// The first characters.
+std::string cut(std::string_view text, std::size_t most) {
+  return fmt::format("{:.{}}", text, most);
+}
+
+/// Names differ at their ends: of long ones the beginning is left out.
+std::string cut_front(const std::string& text, std::size_t most) {
+  std::string_view rest = text;
+  while (width_of(rest) > most) {
+    rest.remove_prefix(1);
+    while (!rest.empty() && !begins(rest.front())) rest.remove_prefix(1);
+  }
+  return std::string(rest);
+}
+
+std::string line_of(const std::vector<std::string>& cells, const std::vector<std::size_t>& widths) {
+  std::string line;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const std::string padding(widths[i] - width_of(cells[i]), ' ');
+    line += (i > 0 ? "  " : "") + (is_text(i) ? cells[i] + padding : padding + cells[i]);
+  }
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line + "\n";
+}
+
+std::string span_text(Moment length) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(length).count();
+  if (seconds < 60) return fmt::format("{} s", seconds);
+  return fmt::format("{} min {} s", seconds / 60, seconds % 60);
+}
+
+}  // namespace
+
+LiveView::LiveView(const std::vector<JobHost>& hosts, Moment now) : start_(now) {
+  for (const JobHost& host : hosts) {
+    host_names_.push_back(printable(host.name));
+    ranks_.resize(ranks_.size() + static_cast<std::size_t>(host.ranks),
+                  Rank{.host = host_names_.back()});
+  }
+}
+
+void LiveView::on_message(std::size_t host, const Message& message, Moment now) {
+  if (host >= host_names_.size()) return;
+  if (const auto* const arrivals = std::get_if<ArrivalsSeen>(&message)) {
+    note(*arrivals, now);
+  } else if (const auto* const started = std::get_if<RankStarted>(&message)) {
+    Rank* const known = rank(started->rank);
+    if (known) *known = Rank{.host = host_names_[host], .started = true};
+  } else if (const auto* const seen = std::get_if<RankSeen>(&message)) {
+    Rank* const known = rank(seen->rank);
+    if (!known) return;
+    known->seen = *seen;
+    known->seen->collective = printable(seen->collective);
+    known->seen->phase = printable(seen->phase);
+  } else if (const auto* const stopped = std::get_if<RankStopped>(&message)) {
+    if (Rank* const known = rank(stopped->rank)) known->stopped = stopped->stopped;
+  } else if (const auto* const ended = std::get_if<RankEnded>(&message)) {
+    if (Rank* const known = rank(ended->rank)) known->ended = true;
+  }
+}
+
+LiveView::Rank* LiveView::rank(int number) {
+  const bool exists = number >= 0 && static_cast<std::size_t>(number) < ranks_.size();
+  return exists ? &ranks_[static_cast<std::size_t>(number)] : nullptr;
+}
+
+void LiveView::note(const ArrivalsSeen& seen, Moment now) {
+  if (arrivals_at_ && seen.steps >= steps_ && now > *arrivals_at_) {
+    steps_a_second_ = static_cast<double>(seen.steps - steps_) /
+                      std::chrono::duration<double>(now - *arrivals_at_).count();
+  }
+  arrivals_at_ = now;
+  steps_ = seen.steps;
+  decisions_ = seen.decisions;
+  most_often_last_ = nullptr;
+  for (Rank& each : ranks_) each.late.reset();
+  for (const wire::ArrivalsRow& row : seen.rows) {
+    Rank* const known = rank(row.rank());
+    if (!known) continue;
+    const double all = std::max<double>(1, static_cast<double>(decisions_));
+    known->late =
+        Lateness{.last = row.last(), .share = fmt::format("{:.0f} %", 100 * row.last() / all)};
+    if (row.last() == 0) continue;
+    known->late->median = fmt::format("{:.3g} ms", row.median_ms());
+    known->late->p99 = fmt::format("{:.3g} ms", row.p99_ms());
+    if (row.phase() < seen.phases.size()) known->late->phase = printable(seen.phases[row.phase()]);
+    if (&row == seen.rows.data()) most_often_last_ = known;
+  }
+}
+
+std::string LiveView::state_of(const Rank& rank) {
+  if (rank.ended) return "ended";
+  if (rank.stopped) return "stopped";
+  if (!rank.seen) return rank.started ? "started" : "not started";
+  if (rank.seen->state == kNotBegun) return "before hora::init";
+  const auto state = static_cast<RecordState>(rank.seen->state);
+  if (state > internal::last_of<RecordState>) return "unknown";
+  if (state == RecordState::starting) return "in hora::init";
+  if (state != RecordState::initialised) return std::string(name_of(state));
+  const std::string idle = rank.seen->idle_ms < kIdleMilliseconds
+                               ? ""
+                               : ", idle " + span_text(Moment(rank.seen->idle_ms));
+  return (rank.seen->waits ? "waits" : "runs") + idle;
+}
+
+/// How far the job is, and who came last most often.
+std::string LiveView::progress(Moment now) const {
+  std::string text = span_text(now - start_);
+  if (!arrivals_at_) return text;
+  const std::string rate =
+      steps_a_second_ > 0 ? fmt::format(", {:.3g} a second", steps_a_second_) : "";
+  text += fmt::format(": step {}{}, {} decisions", steps_, rate, decisions_);
+  if (most_often_last_ == nullptr) return text;
+  const Lateness& late = *most_often_last_->late;
+  return text + fmt::format("; most often last: rank {} (host {}), {}, median {}, p99 {}{}",
+                            most_often_last_ - ranks_.data(), most_often_last_->host, late.share,
+                            late.median, late.p99,
+                            late.phase.empty() ? "" : ", mostly in " + in_quotes(late.phase));
+}
+
+std::vector<std::string> LiveView::cells_of(std::size_t number) const {
+  const Rank& rank = ranks_[number];
+  const RankSeen seen = rank.seen.value_or(RankSeen());
+  const Lateness late = rank.late.value_or(Lateness());
+  return {std::to_string(number),
+          rank.host,
+          rank.seen ? std::to_string(seen.submitted) : "",
+          cut_front(seen.collective, kWidestCell),
+          late.share,
+          late.median,
+          late.p99,
+          cut(late.phase, kWidestCell),
+          state_of(rank),
+          cut(seen.phase, kWidestCell)};
+}
+
+std::string LiveView::table(Moment now) const {
+  std::vector<std::size_t> ranks(ranks_.size());
+  std::iota(ranks.begin(), ranks.end(), std::size_t{0});
+  if (ranks.size() > kMostRows) {
+    std::ranges::stable_sort(ranks, std::greater(), [&](std::size_t rank) {
+      return ranks_[rank].late.value_or(Lateness()).last;
+    });
+    ranks.resize(kMostRows);
+    std::ranges::sort(ranks);
+  }
+  std::vector<std::vector<std::string>> lines{kHeadings};
+  for (const std::size_t rank : ranks) lines.push_back(cells_of(rank));
+  std::vector<std::size_t> widths(kHeadings.size());
+  for (const auto& cells : lines) {
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      widths[i] = std::max(widths[i], width_of(cells[i]));
+    }
+  }
+  std::string text = "horarun: " + progress(now) + "\n";
+  for (const auto& cells : lines) text += line_of(cells, widths);
+  const std::size_t more = ranks_.size() - ranks.size();
+  return text + (more > 0 ? fmt::format("and {} more ranks\n", more) : "");
+}
+
+namespace {
+
 constexpr std::chrono::milliseconds kTick{100};
 constexpr std::chrono::milliseconds kHeartbeat{5000};
 constexpr std::chrono::milliseconds kLocalAgentsEnd{2000};
@@ -144,8 +333,6 @@ class Launcher {
     bool lost = false;
   };
 
-  RankOutputOptions output_options();
-  void erase_table();
   void say_lost_output();
   void start_agent(std::size_t host);
   void connect(std::size_t host, Connection connection);
@@ -163,6 +350,7 @@ class Launcher {
   EventLoop loop_;
   Supervisor supervisor_;
   std::optional<LiveView> live_;
+  Moment next_table_{0};
   RankOutputWriter output_;
   UniqueFd signals_;
   std::vector<Agent> agents_;
@@ -174,10 +362,12 @@ class Launcher {
 Launcher::Launcher(LauncherOptions& options)
     : options_(options),
       supervisor_(options.plan, now()),
-      output_(output_options()),
+      output_(options.output),
       signals_(
           signals_as_descriptor({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})) {
-  if (options.live) live_.emplace(*options.live, options.plan.hosts, now());
+  if (!options.watch_interval) return;
+  live_.emplace(options.plan.hosts, now());
+  next_table_ = now() + *options.watch_interval;
 }
 
 /// An agent ends with its connection, and removes its folders then, which it may just have made. On
@@ -211,12 +401,14 @@ int Launcher::run() {
     output_.on_time(Clock::now());
     say_lost_output();
     carry_out(supervisor_.on_time(now()));
-    if (live_) live_->on_time(output_.in_line(), now());
+    if (live_ && now() >= next_table_) {
+      next_table_ = now() + *options_.watch_interval;
+      std::fputs(live_->table(now()).c_str(), stderr);
+    }
   });
   agents_.resize(options_.agents.size());
   for (std::size_t host = 0; host < agents_.size(); ++host) start_agent(host);
   loop_.run();
-  erase_table();
   output_.finish();
   say_lost_output();
   return status_ == 0 && lost_output_was_said_ ? kOutputError : status_;
@@ -225,16 +417,6 @@ int Launcher::run() {
 void Launcher::say_lost_output() {
   if (output_.failure().empty() || std::exchange(lost_output_was_said_, true)) return;
   say({"output of ranks is lost: " + output_.failure()});
-}
-
-RankOutputOptions Launcher::output_options() {
-  RankOutputOptions output = options_.output;
-  output.before_output = [this] { erase_table(); };
-  return output;
-}
-
-void Launcher::erase_table() {
-  if (live_) live_->erase();
 }
 
 void Launcher::start_agent(std::size_t host) {
@@ -334,7 +516,6 @@ void Launcher::carry_out(const std::vector<Instruction>& actions) {
 
 void Launcher::say(const Say& line) {
   if (line.verbose && !options_.verbose) return;
-  erase_table();
   std::fprintf(stderr, line.is_output ? "%s" : "horarun: %s\n", line.text.c_str());
 }
 

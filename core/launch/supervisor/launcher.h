@@ -1,10 +1,9 @@
 /// Starts agents, does what the Supervisor decides, and writes what ranks print: to horarun's own
-/// standard output and error, files, or both.
+/// standard output and error, files, or both; and what `horarun --watch` says of a job that runs.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -15,7 +14,6 @@
 
 #include "core/launch/control/channel.h"
 #include "core/launch/control/system.h"
-#include "core/launch/live/live_view.h"
 #include "core/launch/supervisor/supervisor.h"
 
 namespace hora::launch {
@@ -25,8 +23,6 @@ struct RankOutputOptions {
   std::set<int> shown = {};   ///< ranks whose output is shown; empty: all
   std::string folder = {};    ///< of a file for each rank, "rank.N"; empty: none
   int output = 1, error = 2;  ///< descriptors
-  /// Called before anything is written to these; or empty.
-  std::function<void()> before_output = {};
 };
 
 class RankOutputWriter {
@@ -42,8 +38,6 @@ class RankOutputWriter {
   void on_time(std::chrono::steady_clock::time_point now);
   /// Lines that have no end yet.
   void finish();
-  /// Whether the line shown last has no end yet.
-  bool in_line() const { return in_line_; }
   /// Where output was lost first, and why: "standard output: No space left on device"; empty: it
   /// was not, or its reader is gone.
   const std::string& failure() const { return failure_; }
@@ -62,8 +56,46 @@ class RankOutputWriter {
   RankOutputOptions options_;
   std::map<std::pair<int, bool>, Stream> streams_;
   std::map<int, UniqueFd> files_;
-  bool in_line_ = false;
   std::string failure_;
+};
+
+/// Says what guards tell of their ranks. Thread rule: one thread.
+class LiveView {
+ public:
+  LiveView(const std::vector<JobHost>& hosts, Moment now);
+
+  /// Takes what an agent has passed on. Ranks that the job does not have are ignored.
+  void on_message(std::size_t host, const Message& message, Moment now);
+  /// A line on the job, one of headings, and one for each rank; of many ranks those that came last
+  /// most often, and how many others there are. Each ends with \n.
+  std::string table(Moment now) const;
+
+ private:
+  /// How often and how late a rank came last to collectives.
+  struct Lateness {
+    std::uint32_t last = 0;
+    std::string share = {}, median = {}, p99 = {};
+    std::string phase = {};  ///< in which it has held up the others most
+  };
+  struct Rank {
+    std::string host;
+    bool started = false, stopped = false, ended = false;
+    std::optional<RankSeen> seen = {};
+    std::optional<Lateness> late = {};
+  };
+  Rank* rank(int number);
+  static std::string state_of(const Rank& rank);
+  void note(const ArrivalsSeen& seen, Moment now);
+  std::string progress(Moment now) const;
+  std::vector<std::string> cells_of(std::size_t rank) const;
+
+  std::vector<std::string> host_names_;
+  std::vector<Rank> ranks_;
+  Moment start_;
+  std::uint64_t steps_ = 0, decisions_ = 0;
+  double steps_a_second_ = 0;               ///< between the last two messages
+  std::optional<Moment> arrivals_at_ = {};  ///< of the last message
+  const Rank* most_often_last_ = nullptr;   ///< of them
 };
 
 struct LauncherOptions {
@@ -72,7 +104,7 @@ struct LauncherOptions {
   /// command for it.
   std::vector<Connection> agents;
   RankOutputOptions output;
-  std::optional<LiveOptions> live;  ///< --watch
+  std::optional<Moment> watch_interval;  ///< --watch: between two tables on standard error
   bool verbose = false;
 };
 

@@ -17,21 +17,11 @@
 namespace hora::launch {
 namespace {
 
-using internal::ProcessState;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::Field;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-TEST(DescendantsOf, AreFoundThroughEndedParents) {
-  const std::vector<ProcessStat> all{
-      {1, 0, ProcessState::sleeping, "init"},  {5, 1, ProcessState::sleeping, "other"},
-      {2, 2, ProcessState::sleeping, "agent"}, {3, 2, ProcessState::gone, "ended"},
-      {4, 3, ProcessState::running, "rank"},   {6, 4, ProcessState::stopped, "child"}};
-  EXPECT_THAT(descendants_of(2, all),
-              ElementsAre(Field(&ProcessStat::pid, 4), Field(&ProcessStat::pid, 6)));
-}
 
 TEST(KillDescendants, EndsThoseThatAreStoppedAndTheirChildren) {
   ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0);

@@ -2,17 +2,14 @@
 /// names of this machine's loopback; the remote shell is a script that runs the daemon here.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <spdlog/fmt/fmt.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iomanip>
 #include <optional>
 
-#include "core/launch/command/environment.h"
+#include "core/launch/command/command.h"
 #include "core/launch/command/mpi.h"
 #include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"
@@ -21,12 +18,7 @@ namespace hora::launch {
 namespace {
 
 using internal::test::TemporaryFolder;
-using testing::AllOf;
 using testing::ElementsAre;
-using testing::EndsWith;
-using testing::HasSubstr;
-using testing::Ne;
-using testing::Not;
 
 std::string mpirun_path() {
   const char* const other = std::getenv("TEST_MPIRUN");
@@ -43,7 +35,7 @@ std::vector<std::string> lines_of(const std::string& path) {
 class Mpirun : public testing::Test {
  protected:
   void SetUp() override {
-    auto found = find_mpi({mpirun_path(), {}, {}});
+    auto found = find_mpi(mpirun_path(), {}, {});
     if (!found) GTEST_SKIP() << found.error();
     input_.mpi = *found;
     input_.remote_shell = {folder_.file("shell"), "--remote-shell"};
@@ -129,56 +121,6 @@ TEST_F(Mpirun, TellsEachRankItsPlace) {
   EXPECT_EQ(place(1), (RankPlace{1, 4, 1, 2}));
   EXPECT_EQ(place(2), (RankPlace{2, 4, 0, 2}));
   EXPECT_EQ(place(3), (RankPlace{3, 4, 1, 2}));
-}
-
-TEST_F(Mpirun, AsksItsRemoteShellForADaemonBehindSettings) {
-  input_.hosts = {{"127.0.0.2", 1, false}};
-  EXPECT_EQ(run(), 0) << output_;
-  const std::vector<std::string> words = lines_of(folder_.file("call"));
-  EXPECT_THAT(words, AllOf(testing::Contains("127.0.0.2"), Not(testing::Contains("--daemonize"))));
-  ASSERT_EQ(words.front(), "--remote-shell");
-  const auto host = std::ranges::find(words, "127.0.0.2");
-  const std::string text =
-      shell_command(fmt::format("{}", fmt::join(host + 1, words.end(), " "))).back();
-  std::istringstream daemon(text.substr(text.find("exec ") + 5));
-  std::string path;
-  daemon >> std::quoted(path);
-  EXPECT_EQ(::access(path.c_str(), X_OK), 0) << text;
-}
-
-TEST_F(Mpirun, PassesOnEncodedArgumentsAsTheyAre) {
-  const std::vector<std::string> words = {"./train",   "a b", "",         "$HOME", "\"q\"", ":",
-                                          "--bind-to", "x",   "--map-by", "node",  "--mca", "-np"};
-  script("rank", "printf '<%s>' \"$@\" > DIR/arguments\n");
-  input_.rank_command = {folder_.file("rank"), encode_words(words)};
-  input_.hosts = {{"127.0.0.2", 1, false}};
-  EXPECT_EQ(run(), 0) << output_;
-  EXPECT_THAT(lines_of(folder_.file("arguments")), ElementsAre("<" + encode_words(words) + ">"));
-}
-
-TEST_F(Mpirun, BindsNoRank) {
-  script("rank", "grep Cpus_allowed_list /proc/self/status > DIR/cores\n");
-  input_.hosts = {{"127.0.0.2", 1, false}};
-  EXPECT_EQ(run(), 0) << output_;
-  std::string own;
-  for (const std::string& line : lines_of("/proc/self/status")) {
-    if (line.starts_with("Cpus_allowed_list")) own = line;
-  }
-  EXPECT_THAT(lines_of(folder_.file("cores")), ElementsAre(own));
-}
-
-TEST_F(Mpirun, EndsWhereTheRemoteShellFails) {
-  if (input_.mpi.flavour == MpiFlavour::hydra) GTEST_SKIP() << "hydra waits for ever";
-  script("shell", "exit 7\n");
-  input_.hosts = {{"127.0.0.2", 2, false}};
-  EXPECT_THAT(run(), AllOf(Ne(0), Ne(124))) << "it has not ended by itself";
-}
-
-TEST_F(Mpirun, TakesMoreRanksThanCores) {
-  const int many = static_cast<int>(sysconf(_SC_NPROCESSORS_CONF)) + 3;
-  input_.hosts = {{"localhost", many, true}};
-  EXPECT_EQ(run(), 0) << output_;
-  EXPECT_EQ(ranks(many).size(), static_cast<std::size_t>(many));
 }
 
 }  // namespace

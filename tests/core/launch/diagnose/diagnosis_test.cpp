@@ -233,15 +233,16 @@ TEST(Diagnosis, BeginsWithTheFirstCause) {
          }
          job.horarun_ends_the_rest(1039.0);
        },
-       "node 2 (host c, ranks 4, 5) never learned that allreduce \"a\" was decided, and waited "
-       "35.0 s: cut off from the others"},
+       "all ranks came to allreduce \"a\", but on node 2 (host c, ranks 4, 5) it was not done "
+       "within "
+       "35.0 s: are the nodes cut off from each other?"},
       {{2, 2},
        [](auto& job) {
          job.all_submit("a", 1004.0);
          job.horarun_ends_the_rest(1039.0);
        },
-       "all ranks came to allreduce \"a\", but they could not agree on it for 35.0 s: the nodes "
-       "are cut off from each other, or a leader of a node hangs"},
+       "all ranks came to allreduce \"a\", but on node 0 (host a, ranks 0, 1) and node 1 (host b, "
+       "ranks 2, 3) it was not done within 35.0 s: are the nodes cut off"},
       {{2, 2},
        [](auto& job) {
          for (const int rank : {0, 1}) job.submits(rank, "a", 1004.0);
@@ -260,8 +261,8 @@ TEST(Diagnosis, BeginsWithTheFirstCause) {
          job.rank(2).stopped = true;
          job.horarun_ends_the_rest(1064.0);
        },
-       "allreduce \"a\" was decided, but its data did not arrive on ranks 1, 2 within 60.0 s: rank "
-       "2 (host a, pid 102) was stopped"},
+       "all ranks came to allreduce \"a\", but on ranks 1, 2 it was not done within 60.0 s: rank 2 "
+       "(host a, pid 102) was stopped"},
       {{2},
        [](auto& job) {
          job.submits(0, "a", 1004.0);

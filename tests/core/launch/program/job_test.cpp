@@ -98,7 +98,6 @@ TEST_F(MakeJob, MpirunRunsHereEvenWithoutRanks) {
   const Job made = job({"-H", "b:2"});
   EXPECT_THAT(plan_of(made).hosts, ElementsAre(HostIs("b", 2), HostIs("localhost", 0)));
   EXPECT_EQ(plan_of(made).launcher_host, 1U);
-  EXPECT_EQ(cores_of_this_host(made), "");
 }
 
 TEST_F(MakeJob, RanksPerHostAreSlots) {
@@ -190,8 +189,6 @@ TEST_F(MakeJob, RanksAreBoundByTheirGuards) {
               IsSupersetOf({kSelf, std::string("--guard"), std::string("numa")}));
   EXPECT_EQ(plan_of(made).preparation.binding, "numa");
   EXPECT_EQ(plan_of(made).preparation.threads, "");
-  EXPECT_THAT(cores_of_this_host(made), StartsWith("cores of this host: 2 ranks on "));
-  EXPECT_EQ(cores_of_this_host(job({"-np", "1"})), "") << "one rank alone";
 }
 
 TEST_F(MakeJob, ThreadsAreTheUsersWhereSet) {

@@ -49,7 +49,7 @@ class MeetingNode {
     outcome_ =
         std::async(std::launch::async, [options, token]() -> tl::expected<NodesMet, std::string> {
           try {
-            return meet(options, token);
+            return meet(options, *token_from_text(token));
           } catch (const Error& error) {
             return tl::unexpected(std::string(name_of(error.code())) + ": " + error.what());
           }
@@ -97,14 +97,14 @@ struct TestSocket {
 };
 
 /// Bound to any port, or connected to that one.
-TestSocket test_socket(std::uint16_t to = 0, const std::string& address = "127.0.0.1") {
-  SocketAddress place(*parse_address(address), to);
-  TestSocket socket{UniqueFd(::socket(place.get()->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0))};
+TestSocket test_socket(std::uint16_t to = 0) {
+  SocketAddress place(*parse_address("127.0.0.1"), to);
+  TestSocket socket{UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))};
   const int error = to == 0 ? ::bind(socket.descriptor.get(), place.get(), place.length)
                             : ::connect(socket.descriptor.get(), place.get(), place.length);
   if (error != 0) return {};
   ::getsockname(socket.descriptor.get(), place.get(), &place.length);
-  socket.port = place.port();
+  socket.port = place.endpoint().port;
   return socket;
 }
 
@@ -129,7 +129,6 @@ RendezvousOptions node_options(const std::string& place, std::optional<int> rank
   options.nodes = nodes;
   options.ranks = 2;
   options.host = rank ? "host" + std::to_string(*rank) : "unranked";
-  options.version = "0.1.0";
   options.timeout = std::chrono::seconds(20);
   options.report_every = std::chrono::milliseconds(100);
   return options;
@@ -188,8 +187,7 @@ void expect_all_connected(std::list<MeetingNode>& nodes) {
 }
 
 TEST(Rendezvous, JoinsAllNodesToNode0InAnyOrder) {
-  for (const std::string host : {"127.0.0.1", "[::1]", "localhost"}) {
-    if (host == "[::1]" && !test_socket(0, "::1").descriptor) continue;
+  for (const std::string host : {"127.0.0.1", "localhost"}) {
     const std::string place = "tcp://" + host + ":" + std::to_string(free_port());
     std::list<MeetingNode> nodes;
     for (const int rank : {3, 1, 0, 2}) nodes.emplace_back(node_options(place, rank, 4));
@@ -216,7 +214,7 @@ TEST(Rendezvous, WhoWaitsSaysForWhom) {
   EXPECT_TRUE(node1.comes_to_say("node 1 (host host1) waits for node 0 at " + place +
                                  ": Connection refused"));
   MeetingNode node0(node_options(place, 0, 3));
-  EXPECT_TRUE(node0.comes_to_say("node 0 (host host0) waits for node 2 of 3 at 127.0.0.1:"));
+  EXPECT_TRUE(node0.comes_to_say("node 0 (host host0) waits for node 2 of 3 at " + place));
   EXPECT_TRUE(node1.comes_to_say(
       "node 1 (host host1) waits for node 2 of 3, with node 0 (host host0, 127.0.0.1:"));
   MeetingNode node2(node_options(place, 2, 3));
@@ -258,11 +256,11 @@ TEST(Rendezvous, TwoNodesOfOneRankEndAllNodesWithOneText) {
 TEST(Rendezvous, WhatDiffersBetweenNodesIsNamed) {
   const std::vector<std::pair<std::function<void(RendezvousOptions&)>, std::string>> cases{
       {[](auto& other) { other.nodes = 4; },
-       "host other (127.0.0.1) was started with --nnodes 4, host host0 with --nnodes 3"},
-      {[](auto& other) { other.version = "9.9"; }, "has hora 9.9, host host0 has 0.1.0"},
-      {[](auto& other) { other.job = "second"; }, "for the job second, host host0 for job"},
+       "host other (127.0.0.1) has --nnodes 4, host host0 has --nnodes 3"},
+      {[](auto& other) { other.job = "second"; },
+       "has --rendezvous-id second, host host0 has --rendezvous-id job"},
       {[](auto& other) { other.node_rank.reset(); },
-       "host host0 was started with --node-rank, host other (127.0.0.1) without"},
+       "has no --node-rank, host host0 has a --node-rank"},
       {[](auto& other) { other.host = "evil\x1b[2J\nhost", other.nodes = 4; },
        "host evil\\x1b[2J\\nhost (127.0.0.1)"}};
   for (const auto& [change, expected] : cases) {
@@ -315,12 +313,12 @@ TEST(Rendezvous, WhatKeepsANodeFromMeetingIsNamed) {
   RendezvousOptions unranked = node_options(used, {}, 2);
   unranked.handshake_limit = 100ms;
   unranked.timeout = 1s;
-  for (const auto& [options, token, expected] :
-       {std::tuple(node_options(loopback_place(), 0, 2), false, "HORARUN_TOKEN"),
-        std::tuple(node_options(used, 0, 2), true, "in use on this host"),
-        std::tuple(unranked, true, "does not answer as a horarun does"),
-        std::tuple(unknown, true, "no-such-host.invalid cannot be resolved")}) {
-    MeetingNode node(options, token ? kToken : nullptr);
+  for (const auto& [options, expected] :
+       {std::pair(node_options(used, 0, 2), "in use on this host"),
+        std::pair(unranked, "does not answer as a horarun does"),
+        std::pair(unknown, "no-such-host.invalid cannot be resolved"),
+        std::pair(node_options("file:///tmp", {}, 2), "give each its --node-rank")}) {
+    MeetingNode node(options);
     EXPECT_THAT(node.error(), HasSubstr(expected));
   }
 }
@@ -328,11 +326,8 @@ TEST(Rendezvous, WhatKeepsANodeFromMeetingIsNamed) {
 TEST(Rendezvous, Node0NeedNotHaveTheNameThatOthersUse) {
   const std::uint16_t port = free_port();
   MeetingNode node0(node_options("tcp://no-such-host.invalid:" + std::to_string(port), 0, 2));
-  const std::string listens = "node 0 listens at ";
-  ASSERT_TRUE(node0.comes_to_say(listens));
-  const std::string text = node0.text();
-  const auto at = text.find(listens) + listens.size();
-  MeetingNode node1(node_options("tcp://" + text.substr(at, text.find('\n', at) - at), 1, 2));
+  ASSERT_TRUE(node0.comes_to_say("node 0 listens at all of them, port " + std::to_string(port)));
+  MeetingNode node1(node_options("tcp://127.0.0.1:" + std::to_string(port), 1, 2));
   node0.met(), node1.met();
 }
 
@@ -360,7 +355,7 @@ class SilentNode0 {
     UniqueFd accepted(::accept(listener_.descriptor.get(), nullptr, nullptr));
     ASSERT_TRUE(accepted);
     channel_ = std::make_unique<Channel>(
-        loop_, connection_of(std::move(accepted)), key_, false, kMostMessageBytes,
+        loop_, connection_of(std::move(accepted)), key_, false,
         [this](Message&& message) {
           if (std::holds_alternative<Join>(message)) loop_.stop();
         },
@@ -369,10 +364,7 @@ class SilentNode0 {
           loop_.stop();
         });
     loop_.run();
-    JoinWait wait;
-    wait.missing = "node 2 of 3";
-    wait.host = "host0";
-    channel_->send(wait);
+    channel_->send(JoinWait{{}, "node 2 of 3", "host0"});
     ASSERT_TRUE(channel_->flush(5s));
   }
   void close() { channel_.reset(); }
@@ -384,8 +376,8 @@ class SilentNode0 {
   std::unique_ptr<Channel> channel_;
 };
 
-TEST(Rendezvous, ANode0ThatIsLostOrHangsIsNamed) {
-  SilentNode0 lost, hanging;
+TEST(Rendezvous, ANode0ThatIsLostIsNamed) {
+  SilentNode0 lost;
   MeetingNode node1(node_options(lost.place(), 1, 3));
   lost.admit();
   ASSERT_TRUE(node1.comes_to_say("waits for node 2 of 3"));
@@ -394,12 +386,6 @@ TEST(Rendezvous, ANode0ThatIsLostOrHangsIsNamed) {
   EXPECT_THAT(node1.error(), AllOf(HasSubstr("transport: node 0 (host host0, 127.0.0.1:"),
                                    HasSubstr("has gone while node 1 (host host1) waited")));
   EXPECT_LT(Clock::now() - start, 2s);
-  RendezvousOptions options = node_options(hanging.place(), 1, 3);
-  options.silence_limit = 300ms;
-  MeetingNode another(options);
-  hanging.admit();
-  EXPECT_THAT(another.error(), AllOf(HasSubstr("has heard nothing from node 0 (host host0"),
-                                     HasSubstr("it hangs, or the network between them is cut")));
 }
 
 TEST(Rendezvous, ANodeThatIsStoppedMayComeAgain) {
@@ -417,8 +403,8 @@ TEST(Rendezvous, ANodeThatIsStoppedMayComeAgain) {
   ASSERT_TRUE(leaving.comes_to_say("waits for node 2 of 3"));
   late.now();
   leaving.error();
-  EXPECT_TRUE(node0.comes_to_say(
-      "node 1 (host host1, 127.0.0.1) has left; node 0 waits for nodes 1, 2 of 3"))
+  EXPECT_TRUE(
+      node0.comes_to_say("host host1 (127.0.0.1) has left; node 0 waits for nodes 1, 2 of 3"))
       << node0.text();
   MeetingNode again(node_options(place, 1, 3)), node2(node_options(place, 2, 3));
   node0.met(), again.met(), node2.met();
@@ -445,72 +431,23 @@ TEST(Rendezvous, StrangersDoNotDisturb) {
   MeetingNode node2(node_options(to_url(options.place), 2, 3));
   node0.met(), node1.met(), node2.met();
   EXPECT_LT(Clock::now() - start, 5s);
-  EXPECT_TRUE(node0.has_said("too many connections at once")) << node0.text();
 }
 
 std::string place_of(const TemporaryFolder& folder) {
   return "file://" + folder.path().string();
 }
 
-TEST(RendezvousInAFolder, NeedsNoTokenWhereTheFolderIsTheUsersAlone) {
-  for (const bool ranked : {true, false}) {
-    const TemporaryFolder folder;
-    std::list<MeetingNode> nodes;
-    for (int rank = 2; rank >= 0; --rank) {
-      const auto node_rank = ranked ? std::optional(rank) : std::nullopt;
-      nodes.emplace_back(node_options(place_of(folder), node_rank, 3), nullptr);
-    }
-    std::set<int> ranks;
-    for (MeetingNode& node : nodes) ranks.insert(node.met().node_rank);
-    EXPECT_THAT(ranks, testing::ElementsAre(0, 1, 2));
-    EXPECT_TRUE(fs::is_empty(folder.path()));
-  }
-}
-
-TEST(RendezvousInAFolder, OthersMayEnterItOnlyWithAToken) {
+/// The file that node 0 has written replaces that of a killed one, and is of one user.
+TEST(RendezvousInAFolder, NodesFindNode0ByItsFile) {
   const TemporaryFolder folder;
-  fs::permissions(folder.path(), fs::perms::group_exec | fs::perms::group_read,
-                  fs::perm_options::add);
-  MeetingNode alone(node_options(place_of(folder), 0, 2), nullptr);
-  EXPECT_THAT(alone.error(), AllOf(HasSubstr("chmod 700"), HasSubstr("HORARUN_TOKEN")));
-  MeetingNode node0(node_options(place_of(folder), 0, 2)),
-      node1(node_options(place_of(folder), 1, 2));
-  node0.met(), node1.met();
-  EXPECT_TRUE(fs::is_empty(folder.path()));
-}
-
-TEST(RendezvousInAFolder, TwoNodes0AreNamed) {
-  const TemporaryFolder folder;
-  MeetingNode node0(node_options(place_of(folder), 0, 2));
-  ASSERT_TRUE(node0.comes_to_say("waits for"));
-  RendezvousOptions options = node_options(place_of(folder), 0, 2);
-  options.host = "other";
-  MeetingNode second(options);
-  EXPECT_THAT(second.error(), AllOf(HasSubstr("host host0"), HasSubstr("host other"),
-                                    HasSubstr("both meet as node 0")));
-  MeetingNode node1(node_options(place_of(folder), 1, 2));
-  node0.met(), node1.met();
-}
-
-/// Files that node 0 has written while it waits, and that a killed one has left.
-TEST(RendezvousInAFolder, FilesAreOfOneUserAndReplaceThoseOfAKilledNode0) {
-  const TemporaryFolder folder;
-  std::ofstream(folder.file("job.rendezvous")) << "127.0.0.1 " << free_port() << " old";
-  for (const char* name : {"job.token", "job.lock"}) {
-    std::ofstream(folder.file(name)) << "an old token of that job";
-    fs::permissions(folder.file(name), fs::perms::owner_read | fs::perms::owner_write);
-  }
-  MeetingNode node1(node_options(place_of(folder), 1, 3), nullptr);
+  const std::string path = folder.file("job.rendezvous");
+  std::ofstream(path) << free_port() << " 127.0.0.1";
+  MeetingNode node1(node_options(place_of(folder), 1, 3));
   ASSERT_TRUE(node1.comes_to_say("Connection refused"));
-  MeetingNode node0(node_options(place_of(folder), 0, 3), nullptr);
+  MeetingNode node0(node_options(place_of(folder), 0, 3));
   ASSERT_TRUE(node0.comes_to_say("waits for"));
-  int files = 0;
-  for (const auto& entry : fs::directory_iterator(folder.path())) {
-    EXPECT_EQ(entry.status().permissions(), fs::perms::owner_read | fs::perms::owner_write);
-    ++files;
-  }
-  EXPECT_EQ(files, 3);
-  MeetingNode node2(node_options(place_of(folder), 2, 3), nullptr);
+  EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  MeetingNode node2(node_options(place_of(folder), 2, 3));
   node0.met(), node1.met(), node2.met();
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
@@ -521,18 +458,15 @@ TEST(RendezvousInAFolder, WrongFilesAreNamed) {
   options.timeout = 200ms;
   const std::string path = folder.file("job.rendezvous");
   for (const char* text :
-       {"", "{}", "a 1 h", "10.0.0.1 0 h", "10.0.0.1 65536 h", "10.0.0.1 -1 h", "10.0.0.1 1"}) {
+       {"", "{}", "a 10.0.0.1", "0 10.0.0.1", "65536 10.0.0.1", "-1 10.0.0.1", "1", "1 host"}) {
     std::ofstream(path) << text;
     MeetingNode node1(options);
     EXPECT_THAT(node1.error(), HasSubstr(path + " is no file of a horarun")) << text;
   }
   fs::remove(path);
-  fs::create_symlink("/etc/passwd", path);
-  MeetingNode node1(options);
-  EXPECT_THAT(node1.error(), HasSubstr("symbolic links"));
-  fs::create_symlink(folder.file("elsewhere"), folder.file("job.lock"));
+  fs::create_symlink(folder.file("elsewhere"), path);
   MeetingNode node0(node_options(place_of(folder), 0, 2));
-  EXPECT_THAT(node0.error(), HasSubstr("cannot meet in the folder"));
+  EXPECT_THAT(node0.error(), HasSubstr(path));
   EXPECT_FALSE(fs::exists(folder.file("elsewhere")));
   for (const int rank : {0, 1}) {
     options = node_options("file:///no/such/folder", rank, 2);

@@ -100,21 +100,7 @@ TEST(ClockWarning, NamesTheHostsAndTheDifferences) {
             Not(HasSubstr("host d")), HasSubstr("NTP")));
   std::vector<PreparedHost> hosts{at("a", 0, 0, 2)};
   for (int i = 0; i < 100; ++i) hosts.push_back(at("b" + std::to_string(i), 5 + i, 0, 2));
-  EXPECT_THAT(clock_warning(hosts).value_or(""), HasSubstr(", 92 more;"));
-}
-
-/// A clock is read at some time between the question and the answer.
-TEST(ClockWarning, AllowsASecondAndTheRoundTrip) {
-  EXPECT_FALSE(clock_warning({}));
-  for (const auto& [a, b, is_warned] :
-       {std::tuple(at("a", 0, 0, 2), at("b", 1.0, 0, 2), false),
-        std::tuple(at("a", 0, 0, 2), at("b", 1.1, 0, 2), true),
-        std::tuple(at("a", 0, 0, 2), at("b", -1.1, 0, 2), true),
-        std::tuple(at("a", 0, 0, 2), at("b", 1.5, 0, 1200), false),
-        std::tuple(at("a", 0, 0, 2), at("b", 1.5, 0, 800), true),
-        std::tuple(at("a", 0, 0, 800), at("b", 1.5, 0, 800), false)}) {
-    EXPECT_EQ(clock_warning(std::vector{a, b}).has_value(), is_warned);
-  }
+  EXPECT_THAT(clock_warning(hosts).value_or(""), HasSubstr(" and 92 more;"));
 }
 
 TEST(CoresLine, SaysTheSameOnce) {
@@ -140,7 +126,6 @@ TEST(MissingAgent, WhatWasTriedCanBeTypedAndWhatToDoFollows) {
   EXPECT_EQ(
       start_advice({.how = {}, .status = 127 << 8}, std::vector<std::string>{"horarun", "--agent"}),
       "; tried: horarun --agent");
-  const std::string by_hand = "with --version in place of --agent";
   const std::string install = "install hora on that host";
   for (const auto& [command, status, expected] :
        {std::tuple(kSsh, std::optional(255 << 8), std::string("ssh must log in there without")),
@@ -148,15 +133,12 @@ TEST(MissingAgent, WhatWasTriedCanBeTypedAndWhatToDoFollows) {
         std::tuple(kSsh, std::optional(127 << 8), install),
         std::tuple(kSrun, std::optional(127 << 8), install),
         std::tuple(kSrun, std::optional(1 << 8), std::string("sinfo")),
-        std::tuple(kSsh, std::optional(1 << 8), by_hand),
-        std::tuple(kSsh, std::optional(SIGKILL), by_hand),
+        std::tuple(kSsh, std::optional(SIGKILL), std::string("ssh must log in there without")),
         std::tuple(kSsh, std::optional<int>(), std::string("install ssh on this host"))}) {
     const std::string advice = start_advice({.how = {}, .status = status}, command);
     EXPECT_THAT(advice, StartsWith(tried_text(command) + "; "));
     EXPECT_THAT(advice, HasSubstr(expected));
-    for (const std::string& no : {by_hand, install}) {
-      EXPECT_EQ(advice.find(no) != advice.npos, no == expected) << advice;
-    }
+    EXPECT_EQ(advice.find(install) != advice.npos, install == expected) << advice;
   }
 }
 

@@ -19,7 +19,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::StartsWith;
 
 /// Two hosts, a and b, with two ranks each.
 class SupervisorTest : public testing::Test {
@@ -75,26 +74,14 @@ class SupervisorTest : public testing::Test {
   }
 
   void greet(std::size_t host, const std::string& version = HORA_VERSION) {
-    Hello hello;
-    hello.version = version;
-    message(host, hello);
+    message(host, Hello{{}, version});
   }
   /// Until the networks are to be tried.
   void prepare(const Prepared& prepared = {}) {
     for (std::size_t host = 0; host < 2; ++host) greet(host);
     for (std::size_t host = 0; host < 2; ++host) message(host, prepared);
   }
-  void print_by_mpirun(const std::string& text) {
-    ProcessOutput output;
-    output.bytes.assign(text.begin(), text.end());
-    message(0, output);
-  }
-  void stop(int rank, bool is_stopped = true) {
-    RankStopped stopped;
-    stopped.rank = rank;
-    stopped.stopped = is_stopped;
-    message(static_cast<std::size_t>(rank) / 2, stopped);
-  }
+  void stop(int rank) { message(static_cast<std::size_t>(rank) / 2, RankStopped{{}, rank, true}); }
   /// Both agents end, and so does horarun.
   void expect_finish(int status) {
     for (std::size_t host = 0; host < 2; ++host) lost(host);
@@ -104,10 +91,7 @@ class SupervisorTest : public testing::Test {
     prepare();
     try_networks();
     for (int rank = 0; rank < 4; ++rank) {
-      RankStarted started;
-      started.rank = rank;
-      started.pid = 100 + rank;
-      message(static_cast<std::size_t>(rank / 2), started);
+      message(static_cast<std::size_t>(rank / 2), RankStarted{{}, rank, 100 + rank});
     }
   }
   void tell_networks(bool have_any = true) {
@@ -115,22 +99,17 @@ class SupervisorTest : public testing::Test {
         test::host("a", {test::docker0(), test::interface("eth0", "10.77.0.1/24")}),
         test::host("b", {test::docker0(), test::interface("ens3", "10.77.0.2/24")})};
     for (HostNetwork& each : networks) {
-      if (!have_any) each.interfaces.clear();
+      for (HostAddress& address : each.addresses) address.port = 1000;
+      if (!have_any) each.addresses.clear();
     }
     for (std::size_t host = 0; host < 2; ++host) {
-      std::vector<Endpoint> endpoints;
-      for (const Candidate& candidate : candidates_of(networks[host])) {
-        endpoints.push_back({candidate.address, 1000});
-      }
-      message(host, to_message(networks[host], endpoints));
+      message(host, to_message(networks[host]));
     }
   }
   void try_networks() {
     tell_networks();
     for (std::uint32_t host = 0; host < 2; ++host) {
-      NetworkTried tried;
-      tried.pairs = {ProbePair(1, 1 - host, 1)};
-      message(host, tried);
+      message(host, NetworkTried{{}, {ProbePair(2, 1 - host, 2)}});
     }
   }
   void end(int rank, int status, bool asked = false, bool shut_down = false) {
@@ -143,11 +122,7 @@ class SupervisorTest : public testing::Test {
     ended.initialized = ended.shut_down = shut_down;
     message(static_cast<std::size_t>(rank / 2), ended);
   }
-  void end_mpirun(int status) {
-    ProcessEnded ended;
-    ended.status = status;
-    message(0, ended);
-  }
+  void end_mpirun(int status) { message(0, ProcessEnded{{}, 0, status}); }
   template <class Body>
   std::vector<std::size_t> hosts_sent() const {
     std::vector<std::size_t> hosts;
@@ -261,27 +236,6 @@ TEST_F(SupervisorTest, AllProblemsOfAllHostsAreSaidBeforeTheStart) {
   expect_finish(69);
 }
 
-TEST_F(SupervisorTest, AnMpirunThatStartsNothingIsShown) {
-  prepare();
-  try_networks();
-  const std::string text = "There are not enough slots";
-  print_by_mpirun(text);
-  end_mpirun(exited(1));
-  pass(Moment(1000));
-  EXPECT_THAT(said_,
-              ElementsAre("mpirun ended with exit status 1 before it started any rank:\n" + text));
-}
-
-TEST_F(SupervisorTest, AHostThatCannotBeReachedIsNamedWithWhatWasTriedAndWhatToDo) {
-  lost(1, {.how = "ssh ended with exit status 255: No route", .status = exited(255)});
-  ASSERT_EQ(said_.size(), 1U);
-  EXPECT_THAT(
-      said_[0],
-      StartsWith("host b: no agent could be started there (ssh ended with exit status 255: "
-                 "No route); its ranks: 2, 3; tried: ssh b -- horarun --agent; ssh must log "
-                 "in there without a question"));
-}
-
 TEST_F(SupervisorTest, WhatDoesNotStartInTimeIsNamed) {
   greet(0);
   message(0, Prepared{});
@@ -386,38 +340,6 @@ TEST_F(SupervisorTest, TheCulpritIsNamedOnceAndItsStatusReturned) {
   EXPECT_EQ(finished_, 137);
 }
 
-TEST_F(SupervisorTest, AKilledDaemonIsTheCause) {
-  start();
-  ProcessEnded daemon;
-  daemon.process = 1;
-  daemon.status = SIGKILL;
-  message(1, daemon);
-  pass(Moment(1000));
-  EXPECT_THAT(said_, ElementsAre("host b: MPI's daemon there was killed by signal 9 (SIGKILL); its "
-                                 "ranks: 2, 3"));
-}
-
-TEST_F(SupervisorTest, WhoLeftBeforeInitIsTheCauseOfWhatMpiEnds) {
-  start();
-  end(2, exited(0));
-  print_by_mpirun(
-      "mpiexec has exited due to process rank 2 with PID 0 on\nnode b exiting improperly.");
-  for (const int rank : {0, 1, 3}) end(rank, SIGTERM, true);
-  end_mpirun(exited(1));
-  pass(Moment(3000));
-  EXPECT_THAT(said_, ElementsAre(HasSubstr("rank 2 (host b, pid 102) ended with exit status 0")));
-  EXPECT_THAT(said_, ElementsAre(HasSubstr("before it called hora::init")));
-}
-
-TEST_F(SupervisorTest, ALostHostIsNamedWithItsRanks) {
-  start();
-  lost(1, {.how = "ssh ended with exit status 255: Connection reset"});
-  EXPECT_THAT(said_, ElementsAre("host b: its agent has ended (ssh ended with exit status 255: "
-                                 "Connection reset); its ranks: 2, 3"));
-  lost(0);
-  EXPECT_EQ(finished_, 69);
-}
-
 TEST_F(SupervisorTest, ASilentHostIsNamed) {
   start();
   heartbeats(Moment(60000));
@@ -432,19 +354,6 @@ TEST_F(SupervisorTest, ASilentHostIsNamed) {
   EXPECT_FALSE(finished_);
   lost(0);
   EXPECT_EQ(finished_, 69) << "a silent host is not waited for";
-}
-
-TEST_F(SupervisorTest, AnInterruptIsPassedOnAndASecondOneKills) {
-  start();
-  signal(SIGINT);
-  EXPECT_EQ(last_end().signal, SIGINT);
-  EXPECT_GT(last_end().grace_ms, 0U);
-  end(0, SIGINT);
-  pass(Moment(600));
-  EXPECT_EQ(said_.size(), 1U);
-  signal(SIGINT);
-  EXPECT_EQ(last_end().grace_ms, 0U);
-  expect_finish(128 + SIGINT);
 }
 
 TEST_F(SupervisorTest, AgentsThatDoNotEndAreGivenUp) {
@@ -482,40 +391,11 @@ TEST_F(SupervisorTest, TheStatusOnWhichRanksAgreeAfterATerminationIsTheJobs) {
   }
 }
 
-TEST_F(SupervisorTest, UserSignalsReachAllRanksOnce) {
-  start();
-  sent_.clear();
-  signal(SIGUSR1);
-  ASSERT_THAT(hosts_sent<SignalRanks>(), ElementsAre(0, 1));
-  EXPECT_EQ(std::get<SignalRanks>(sent_[0].message).except, -1);
-  sent_.clear();
-  RankSignalled signalled;
-  signalled.rank = 3;
-  signalled.number = SIGUSR2;
-  message(1, signalled);
-  ASSERT_THAT(hosts_sent<SignalRanks>(), ElementsAre(0, 1));
-  EXPECT_EQ(std::get<SignalRanks>(sent_[0].message).except, 3);
-  EXPECT_EQ(std::get<SignalRanks>(sent_[0].message).number, SIGUSR2);
-}
-
-TEST_F(SupervisorTest, AStoppedRankIsNamedOnce) {
-  start();
-  stop(1);
-  pass(Moment(5000));
-  EXPECT_THAT(said_, ElementsAre(HasSubstr("rank 1 (host a) is stopped")));
-  stop(1, false);
-  EXPECT_THAT(said_.back(), HasSubstr("rank 1 runs again"));
-}
-
 TEST_F(SupervisorTest, RanksOutOfRangeAreIgnored) {
   start();
   for (const int rank : {-1, 4, 1 << 30}) {
-    RankStarted started;
-    started.rank = rank;
-    message(0, started);
-    RankStopped stopped;
-    stopped.rank = rank;
-    message(0, stopped);
+    message(0, RankStarted{{}, rank});
+    message(0, RankStopped{{}, rank});
     RankEnded ended;
     ended.rank = rank;
     message(0, ended);

@@ -1,5 +1,4 @@
-#include "core/launch/watch/ending.h"
-
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -9,6 +8,8 @@
 #include <vector>
 
 #include "core/flight/record_reader.h"
+#include "core/launch/guard/guard.h"
+#include "core/launch/supervisor/supervisor.h"
 
 namespace hora::launch {
 namespace {
@@ -104,49 +105,64 @@ TEST(EndedWell, NeedsAShutdownWhereThereWasAnInit) {
   EXPECT_FALSE(ended_well(ended(1, SIGSEGV)));
 }
 
-TEST(FirstCause, IsTheEarliestOfThoseThatFailed) {
-  const std::vector<RankEnded> all{ended(0, exited(0), 1), ended(1, exited(1), 30),
-                                   ended(2, exited(1), 20)};
-  EXPECT_EQ(first_cause(all), 2U);
-  EXPECT_EQ(first_cause(std::span(all).first(1)), std::nullopt);
+/// ended() with a time and changes.
+template <class Change>
+RankEnded at(std::int64_t time, RankEnded result, const Change& change) {
+  result.ended_ns = time;
+  change(result);
+  return result;
 }
 
-TEST(FirstCause, WhatWasAskedToEndIsAConsequence) {
-  std::vector<RankEnded> all{ended(0, SIGTERM, 1), ended(1, exited(143), 2),
-                             ended(2, exited(3), 30)};
-  all[0].asked_ns = all[1].asked_ns = 1;
-  EXPECT_EQ(first_cause(all), 2U);
-  EXPECT_TRUE(is_likely_consequence(all[0]));
-  EXPECT_FALSE(is_likely_consequence(all[2]));
-}
-
-TEST(FirstCause, WhatEndsWithItsParentIsAConsequence) {
-  std::vector<RankEnded> all{ended(0, SIGKILL, 1), ended(1, SIGPIPE, 2), ended(2, exited(3), 30)};
-  all[0].failure = "MPI's process that started it has ended";
-  EXPECT_TRUE(is_likely_consequence(all[0]));
-  EXPECT_TRUE(is_likely_consequence(all[1]));
-  EXPECT_EQ(first_cause(all), 2U);
-}
-
-// All end by the exception of one, which may outlive those that it has told.
-TEST(FirstCause, WhoseExceptionItWasComesBeforeThoseThatWereTold) {
-  std::vector<RankEnded> all{ended(0, SIGABRT, 1), ended(1, exited(1), 300), ended(2, SIGABRT, 2)};
-  all[0].peer_failed = all[2].peer_failed = true;
-  EXPECT_TRUE(is_likely_consequence(all[0]));
-  EXPECT_EQ(first_cause(all), 1U);
-}
-
-// MPI ends the others as soon as the first of them has ended.
-TEST(FirstCause, WhoFailedBeforeItWasAskedToEndComesBeforeThoseThatWereTold) {
-  std::vector<RankEnded> all{ended(0, exited(10), 3), ended(1, SIGTERM, 4), ended(2, SIGTERM, 5)};
-  for (RankEnded& each : all) each.cause = "no data on rank 2";
-  all[0].peer_failed = all[1].peer_failed = true;
-  all[2].cause_ns = 2;
-  all[1].asked_ns = all[2].asked_ns = 4;
-  EXPECT_EQ(first_cause(all), 2U);
-  EXPECT_FALSE(is_likely_consequence(all[2]));
-  all[2].cause_ns = 5;
-  EXPECT_EQ(first_cause(all), 0U) << "the error of one that lacks its peers";
+TEST(FirstCause, IsTheEarliestThatFollowsFromNoOther) {
+  const auto told = [](RankEnded& each) { each.peer_failed = true; };
+  const auto asked = [](RankEnded& each) { each.asked_ns = 4; };
+  const auto by_parent = [](RankEnded& each) { each.failure = "MPI's process has ended"; };
+  const auto by_guard = [](RankEnded& each) {
+    each.failure = "its guard was killed";
+    each.guard_killed = true;
+  };
+  const auto error_at = [](std::int64_t time, std::int64_t asked_at = 0) {
+    return [=](RankEnded& each) {
+      each.cause = "no data on rank 2";
+      each.cause_ns = time;
+      each.asked_ns = asked_at;
+    };
+  };
+  struct Case {
+    std::vector<RankEnded> ended;
+    std::optional<std::size_t> first;
+    bool is_consequence = false;  ///< the first
+  };
+  const std::vector<Case> cases{
+      {{ended(0, exited(0), 1), ended(1, exited(1), 30), ended(2, exited(1), 20)}, 2},
+      {{ended(0, exited(0), 1)}, std::nullopt},
+      {{at(1, ended(0, SIGTERM), asked), at(2, ended(1, exited(143)), asked),
+        ended(2, exited(3), 30)},
+       2},
+      {{at(1, ended(0, SIGTERM), asked)}, 0, true},
+      {{at(1, ended(0, SIGKILL), by_parent), ended(1, SIGPIPE, 2), ended(2, exited(3), 30)}, 2},
+      {{ended(1, SIGPIPE, 2)}, 0, true},
+      // All end by the exception of one, which may outlive those that it has told.
+      {{at(1, ended(0, SIGABRT), told), ended(1, exited(1), 300), at(2, ended(2, SIGABRT), told)},
+       1},
+      // MPI ends the others as soon as the first of them has ended.
+      {{at(3, ended(0, exited(10)), told), at(5, ended(2, SIGTERM), error_at(2, 4))}, 1},
+      {{at(3, ended(0, exited(10)), told), at(5, ended(2, SIGTERM), error_at(5, 4))}, 0, true},
+      {{at(1, ended(0, exited(1)), told), at(2, ended(1, SIGKILL), by_guard),
+        at(1, ended(2, SIGKILL), by_parent), ended(3, SIGABRT, 3)},
+       1},
+      // An error is as old as its record; a signal comes before errors.
+      {{at(10, ended(0, exited(1)), error_at(9)), at(20, ended(1, exited(1)), error_at(5))}, 1},
+      {{at(10, ended(0, exited(1)), error_at(9)), at(20, ended(1, exited(1)), error_at(10))}, 0},
+      {{at(10, ended(0, exited(1)), error_at(9)), at(20, ended(1, SIGSEGV), error_at(10))}, 1},
+      {{at(10, ended(0, exited(1)), error_at(9)), at(20, ended(1, SIGPIPE), error_at(10))}, 0}};
+  for (const Case& each : cases) {
+    const std::string name = fmt::format("case {}", &each - cases.data());
+    EXPECT_EQ(first_cause(each.ended), each.first) << name;
+    if (each.first) {
+      EXPECT_EQ(is_likely_consequence(each.ended[*each.first]), each.is_consequence) << name;
+    }
+  }
 }
 
 TEST(FirstCauseText, BeginsWithTheRankThatOthersHaveWaitedFor) {
@@ -162,46 +178,6 @@ TEST(FirstCauseText, BeginsWithTheRankThatOthersHaveWaitedFor) {
             "rank 0 (host a, pid 4) did not come to tensor \"x\" within 60 s; ranks 1-3 ended the "
             "job, 12.3 s after its start, in epoch 2");
   EXPECT_EQ(first_cause_text(all, ended(2, exited(3)), "a"), ending_text(ended(2, exited(3)), "a"));
-}
-
-TEST(FirstCause, AKilledGuardComesBeforeThoseThatMissItsRank) {
-  std::vector<RankEnded> all{ended(0, exited(1), 1), ended(1, SIGKILL, 2), ended(2, SIGKILL, 1),
-                             ended(3, SIGABRT, 3)};
-  all[0].peer_failed = all[1].guard_killed = true;
-  all[1].failure = "its guard was killed";
-  all[2].failure = "MPI's process that started it has ended";
-  EXPECT_FALSE(is_likely_consequence(all[1]));
-  EXPECT_EQ(first_cause(all), 1U);
-}
-
-TEST(FirstCause, IsTheOldestErrorButASignalComesBeforeErrors) {
-  std::vector<RankEnded> all{ended(0, exited(1), 10), ended(1, exited(1), 20)};
-  all[0].cause_ns = 9;
-  all[1].cause_ns = 5;
-  EXPECT_EQ(first_cause(all), 1U) << "an error is as old as its record";
-  all[1].cause_ns = 10;
-  EXPECT_EQ(first_cause(all), 0U);
-  all[1].status = SIGSEGV;
-  EXPECT_EQ(first_cause(all), 1U);
-  all[1].status = SIGPIPE;
-  EXPECT_EQ(first_cause(all), 0U) << "it wrote to a peer that is gone";
-}
-
-TEST(FailedMpiInit, NamesTheComponentThatIsMissing) {
-  const std::string failed = "It looks like MPI_INIT failed for some reason;\n";
-  EXPECT_EQ(failed_mpi_init("Host:      vm\nFramework: pml\nComponent: nonexistent\n-\n" + failed),
-            "; MPI did not start: it has no component \"nonexistent\" (--mca pml)");
-  EXPECT_EQ(failed_mpi_init(failed), "; MPI did not start: --verbose shows why");
-  EXPECT_EQ(failed_mpi_init("Framework: pml\nComponent: x\n"), "");
-}
-
-TEST(RankThatLeftBeforeInit, IsInOpenMpisParagraph) {
-  const std::string text =
-      "mpiexec has exited due to process rank 12 with PID 0 on\nnode b exiting improperly.";
-  EXPECT_EQ(rank_that_left_before_init(text), 12);
-  EXPECT_EQ(rank_that_left_before_init(text.substr(0, text.find("exiting"))), -1);
-  EXPECT_EQ(rank_that_left_before_init("exiting improperly due to process rank x"), -1);
-  EXPECT_EQ(rank_that_left_before_init(""), -1);
 }
 
 RankSeen seen(int rank, internal::RecordState state) {
@@ -224,10 +200,7 @@ class JobEndingTest : public testing::Test {
  protected:
   JobEndingTest() {
     for (int rank = 0; rank < 2; ++rank) {
-      RankStarted started;
-      started.rank = rank;
-      started.pid = 100 + rank;
-      ending_.on_rank_started(started, rank == 0 ? "a" : "b");
+      ending_.on_rank_started(RankStarted{{}, rank, 100 + rank}, rank == 0 ? "a" : "b");
     }
   }
   void end(int rank, int status, Moment now, bool asked = false, const std::string& words = {}) {
@@ -380,6 +353,16 @@ TEST_F(JobEndingTest, WhoLeftBeforeInitIsNamedWhereOthersStayInside) {
   EXPECT_FALSE(ending_.cause(Moment(60000)));
 }
 
+TEST_F(JobEndingTest, WhoLeftBeforeInitIsTheCauseOfWhatMpiEnds) {
+  end(1, exited(0), Moment(100));
+  ending_.on_output(
+      "mpirun has exited due to process rank 1 with PID 0 on\nnode b exiting improperly.");
+  end(0, SIGTERM, Moment(200), true);
+  const EndCause cause = cause_at(Moment(200) + limits_.gather_consequences);
+  EXPECT_THAT(cause.text, HasSubstr("rank 1 (host b, pid 101) ended with exit status 0"));
+  EXPECT_THAT(cause.text, HasSubstr("before it called hora::init"));
+}
+
 TEST_F(JobEndingTest, WhoIsLateForInitIsNamedAndEndsTheJobAtLast) {
   ending_.on_rank_seen(in_init(0), Moment(100));
   EXPECT_FALSE(ending_.late_for_init(Moment(99) + limits_.waits.init_warning));
@@ -394,8 +377,7 @@ TEST_F(JobEndingTest, WhoHasEndedIsNotLateForInit) {
   EndingLimits limits;
   limits.waits.init = Moment(1000);
   JobEnding ending(2, limits);
-  RankStarted started;
-  ending.on_rank_started(started, "a");
+  ending.on_rank_started(RankStarted{}, "a");
   ending.on_rank_seen(in_init(0), Moment(100));
   RankEnded ended;
   ended.rank = 1;
@@ -417,8 +399,7 @@ TEST_F(JobEndingTest, WithoutLimitsInitAndShutdownMayTakeAnyTime) {
   EndingLimits limits;
   limits.waits = {.init_warning = Moment(0), .init = Moment(0), .stopped = Moment(0)};
   JobEnding ending(1, limits);
-  RankStarted started;
-  ending.on_rank_started(started, "a");
+  ending.on_rank_started(RankStarted{}, "a");
   ending.on_rank_seen(in_init(0), Moment(100));
   EXPECT_FALSE(ending.late_for_init(Moment(10000000)));
   EXPECT_FALSE(ending.cause(Moment(10000000)));
@@ -470,24 +451,6 @@ TEST_F(JobEndingTest, OnlyTheEndOfALongOutputIsKept) {
   ending_.on_output(std::string(20000, 'x') + "end");
   EXPECT_THAT(ending_.output(), Not(HasSubstr("beginning")));
   EXPECT_TRUE(ending_.output().ends_with("end"));
-}
-
-using Assignments = std::vector<SettingAssignment>;
-
-TEST(WaitLimits, AreTheSettingsOfFlagsBeforeTheEnvironments) {
-  const WaitLimits defaults = wait_limits({}, {});
-  EXPECT_EQ(defaults.init_warning, Settings().stall_warning);
-  EXPECT_EQ(defaults.init, Settings().init_timeout);
-  EXPECT_EQ(defaults.stopped, Settings().timeout);
-  const Assignments flags{{"HORA_INIT_TIMEOUT", "7s"}, {"HORA_SPIN", "1us"}, {"HORA_TIMEOUT", "0"}};
-  const Assignments environment{{"HORA_INIT_TIMEOUT", "9s"}, {"HORA_STALL_WARNING", "300ms"}};
-  const WaitLimits limits = wait_limits(flags, environment);
-  EXPECT_EQ(limits.init_warning, Moment(300));
-  EXPECT_EQ(limits.init, Moment(7000));
-  EXPECT_EQ(limits.stopped, Moment(0));
-  // What is wrong is the ranks' error.
-  EXPECT_EQ(wait_limits({}, Assignments{{"HORA_INIT_TIMEOUT", "soon"}}).init,
-            Settings().init_timeout);
 }
 
 }  // namespace
