@@ -5,8 +5,8 @@
 # Usage: tests/run.sh [--sanitize | --cuda | --arm64 | --nightly] [--mpi mpich | --mpi PREFIX]
 #                     [option of ctest...]
 #   (nothing)    preset release: everything but the label nightly
-#   --sanitize   presets asan (value and thread tiers, MPI tests on 2 ranks) and tsan (thread tier),
-#                both without LibTorch
+#   --sanitize   presets asan (value and thread tiers, MPI tests on nodes of 2 ranks and of 1) and tsan
+#                (thread tier), both without LibTorch
 #   --cuda       preset cuda: the GPU data path on a fake GPU (label fake_gpu); what uses LibTorch
 #                (label torch), against its CUDA build but on the CPU, with 2 ranks, without
 #                trainings of half a minute and more (label long); and the installed package. Needs
@@ -154,8 +154,8 @@ case $kind in
     run_preset fuzz -L '^fuzz$' "${ctest_options[@]}"
     ;;
   sanitize)
-    run_preset asan -L '^(values|threads|mpi)$' -LE '^nightly$' -E '_np(1|[3-9])(_|$)' \
-      "${ctest_options[@]}"
+    run_preset asan -L '^(values|threads|mpi)$' -LE '^nightly$' \
+      -E '_np[0-9]$|_np(4_rpn2|5_rpn2|3_rpn1)$|_pauses_' "${ctest_options[@]}"
     targets=(tests_threads)
     run_preset tsan -L '^threads$' "${ctest_options[@]}"
     ;;
