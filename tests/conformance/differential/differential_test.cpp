@@ -8,6 +8,7 @@
 #include "tests/conformance/differential/runner.h"
 #include "tests/conformance/ranks.h"
 #include "tests/support/random_draws.h"
+#include "tests/support/reference/elements.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal::test {
@@ -28,6 +29,12 @@ TEST(Differential, ProgramsDoWhatTheModelSays) {
     const Program program = draw_program(seed, ranks);
     const std::string wrong = run_program(program);
     EXPECT_EQ(wrong, "") << "Repeat with " << again;
+  }
+}
+
+TEST(Differential, EveryOperationOfEveryTypeAndShapeDoesWhatTheModelSays) {
+  for (const DataType type : kAllTypes) {
+    EXPECT_EQ(run_program(every_operation(type, Ranks::place().second)), "") << name_of(type);
   }
 }
 
