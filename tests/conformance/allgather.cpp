@@ -25,28 +25,6 @@ TEST_F(Allgather, OutOfABuffer) {
   }
 }
 
-TEST_F(Allgather, DisagreementsAreTheSameErrorOnEveryRank) {
-  std::vector<float> floats(30, 1.0F);
-  std::vector<std::int16_t> shorts(30, 1);
-  const auto right = [&](const std::string& name) {
-    const Result all = allgather(world(), placed(floats.data(), Shape{5, 6}), {.name = name});
-    EXPECT_EQ(all.shape(), (Shape{5 * size(), 6}));
-  };
-  const auto expect = [&](std::vector<std::string> words, TensorView of_odd) {
-    expect_disagreement({std::move(words),
-                         [&](const std::string& name, bool odd) {
-                           const Placed usual = placed(floats.data(), Shape{5, 6});
-                           (void)allgather(world(), odd ? of_odd : TensorView(usual),
-                                           {.name = name});
-                         }},
-                        right);
-  };
-  expect({"type", "float32 [*, 6]", "int16 [*, 6]"}, placed(shorts.data(), Shape{5, 6}));
-  expect({"shape", "[*, 6]", "[*, 3]"}, placed(floats.data(), Shape{10, 3}));
-  expect({"number of dimensions", "[*, 6]", "[*, 2, 3]"}, placed(floats.data(), Shape{5, 2, 3}));
-  expect({"number of dimensions", "[*, 6]", "[*]"}, placed(floats.data(), 30));
-}
-
 // A rank that shares its node finds this where it submits, one alone when all sizes are known.
 TEST_F(Allgather, MoreThanThereIsMemoryFailsAlone) {
   if (on_device()) GTEST_SKIP() << "a fake device has no less memory than is asked for";

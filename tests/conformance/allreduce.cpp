@@ -111,51 +111,31 @@ TEST_F(Allreduce, InPlaceInABuffer) {
   });
 }
 
-TEST_F(Allreduce, DisagreementsAreTheSameErrorOnEveryRank) {
+TEST_F(Allreduce, ReductionsAndLengthsThatDifferAreTheSameErrorOnEveryRank) {
   std::vector<float> floats(12, 1.0F);
-  std::vector<double> doubles(12, 1.0);
-  const auto right = [&](const std::string& name) {
-    floats.assign(12, 1.0F);
-    allreduce(world(), placed(floats.data(), 12), {.name = name, .op = ReduceOp::sum});
-    EXPECT_EQ(floats, std::vector<float>(12, static_cast<float>(size())));
+  const auto reduce = [&](const std::string& name, AllreduceOptions options, std::int64_t count) {
+    options.name = name;
+    allreduce(world(), placed(floats.data(), count), options);
   };
-  const auto expect = [&](std::vector<std::string> words, auto&& tensor, auto&& options) {
+  const auto expect = [&](std::vector<std::string> words, const AllreduceOptions& usual,
+                          const AllreduceOptions& of_odd, std::int64_t count_of_odd = 12) {
     expect_disagreement({std::move(words),
                          [&](const std::string& name, bool odd) {
-                           AllreduceOptions chosen = options(odd);
-                           chosen.name = name;
-                           allreduce(world(), tensor(odd), chosen);
+                           reduce(name, odd ? of_odd : usual, odd ? count_of_odd : 12);
                          }},
-                        right);
+                        [&](const std::string& name) {
+                          floats.assign(12, 1.0F);
+                          reduce(name, {.op = ReduceOp::sum}, 12);
+                          EXPECT_EQ(floats, std::vector<float>(12, static_cast<float>(size())));
+                        });
   };
-  const auto same = [](bool) { return AllreduceOptions{.op = ReduceOp::sum}; };
-  const auto twelve = [&](bool) { return placed(floats); };
-  expect(
-      {"type", "float32 [12]", "float64 [12]"},
-      [&](bool odd) { return odd ? placed(doubles.data(), 12) : placed(floats.data(), 12); }, same);
-  expect(
-      {"shape", "[12]", "[11]"}, [&](bool odd) { return placed(floats.data(), odd ? 11 : 12); },
-      same);
-  expect(
-      {"number of dimensions", "[3, 4]", "[12]"},
-      [&](bool odd) {
-        return placed(floats.data(), odd ? Shape{3, 4} : Shape{12});
-      },
-      same);
-  expect(
-      {"shape", "[3, 4]", "[4, 3]"},
-      [&](bool odd) {
-        return placed(floats.data(), odd ? Shape{3, 4} : Shape{4, 3});
-      },
-      same);
-  expect({"reduction", "sum", "max"}, twelve,
-         [](bool odd) { return AllreduceOptions{.op = odd ? ReduceOp::max : ReduceOp::sum}; });
-  expect({"prescale", "prescale 0.5"}, twelve, [](bool odd) {
-    return AllreduceOptions{.op = ReduceOp::sum, .prescale = odd ? 0.5 : 1.0};
-  });
-  expect({"postscale", "postscale 0.1", "postscale 0.10000000000000002"}, twelve, [](bool odd) {
-    return AllreduceOptions{.op = ReduceOp::sum, .postscale = odd ? std::nextafter(0.1, 1.0) : 0.1};
-  });
+  const AllreduceOptions sum{.op = ReduceOp::sum};
+  expect({"shape", "[12]", "[11]"}, sum, sum, 11);
+  expect({"reduction", "sum", "max"}, sum, {.op = ReduceOp::max});
+  expect({"prescale", "prescale 0.5"}, sum, {.op = ReduceOp::sum, .prescale = 0.5});
+  expect({"postscale", "postscale 0.1", "postscale 0.10000000000000002"},
+         {.op = ReduceOp::sum, .postscale = 0.1},
+         {.op = ReduceOp::sum, .postscale = std::nextafter(0.1, 1.0)});
 }
 
 TEST_F(Allreduce, AMismatchAmongManyInFlightFailsAlone) {

@@ -7,28 +7,6 @@ namespace {
 
 using Alltoall = Conformance;
 
-TEST_F(Alltoall, DisagreementsAreTheSameErrorOnEveryRank) {
-  std::vector<float> floats(288, 1.0F);
-  std::vector<std::uint8_t> bytes(288, 1);
-  const auto right = [&](const std::string& name) {
-    const Result result = alltoall(world(), placed(floats.data(), Shape{12, 24}), {.name = name});
-    EXPECT_EQ(result.shape(), (Shape{12, 24}));
-  };
-  const auto expect = [&](std::vector<std::string> words, TensorView of_odd) {
-    expect_disagreement({std::move(words),
-                         [&](const std::string& name, bool odd) {
-                           const Placed usual = placed(floats.data(), Shape{12, 24});
-                           (void)alltoall(world(), odd ? of_odd : TensorView(usual),
-                                          {.name = name});
-                         }},
-                        right);
-  };
-  expect({"type", "float32", "uint8"}, placed(bytes.data(), Shape{12, 24}));
-  expect({"shape", "[*, 24]", "[*, 12]"}, placed(floats.data(), Shape{24, 12}));
-  expect({"number of dimensions", "[*, 24]", "[*, 2, 12]"},
-         placed(floats.data(), Shape{12, 2, 12}));
-}
-
 TEST_F(Alltoall, SplitsThatDoNotFitAreRefusedAtOnce) {
   std::vector<float> values(static_cast<std::size_t>(3 * size()), 1.0F);
   const auto refused = [&](Shape shape, std::vector<std::int64_t> splits,
