@@ -155,7 +155,7 @@ case $kind in
     ;;
   sanitize)
     run_preset asan -L '^(values|threads|mpi)$' -LE '^nightly$' \
-      -E '_np[0-9]$|_np(4_rpn2|5_rpn2|3_rpn1)$|_pauses_' "${ctest_options[@]}"
+      -E '^harness_mpi$|_np[0-9]$|_np(4_rpn2|5_rpn2|3_rpn1)$|_pauses_' "${ctest_options[@]}"
     targets=(tests_threads)
     run_preset tsan -L '^threads$' "${ctest_options[@]}"
     ;;
@@ -164,7 +164,7 @@ case $kind in
     configuration=(-DCMAKE_PREFIX_PATH="$prefix")
     # Without the programs of tests that the preset release runs.
     targets=(horarun_documents {core,ops,frameworks/torch,bench,examples}/all
-      tests/{support,ops/{cuda,nccl,context/gpu},conformance,frameworks,examples,bench,gpu,package}/all)
+      tests/{support,ops/cuda,conformance,frameworks,examples,bench,gpu,package}/all)
     run_preset cuda -L '^(fake_gpu|torch|package)$' -LE '^(long|nightly)$' \
       -E '^(conformance_)?torch_.*_np(1|[3-9])(_|$)' "${ctest_options[@]}"
     ;;
