@@ -170,15 +170,18 @@ TEST_F(DefaultLimits, AStoppedRankIsNamedAfter10SecondsAndEndsTheJobAfter60) {
   EXPECT_THAT(job.error(), HasSubstr(" did not come to tensor \"step5\" within 60 s"));
 }
 
-/// Promise 3: where one side is not heard from any more, everything ends within 35 s.
-class Silence : public TwoHosts {
- protected:
-  /// The limit of promise 3, and a second for a busy machine.
-  static constexpr Seconds kLimit{36};
-};
-
-TEST_F(Silence, AHostThatHangsIsNamed) {
+/// Promise 3: where one side is not heard from any more, everything ends within 35 s. Of one job a
+/// host hangs, meanwhile of another one the launcher.
+TEST_F(TwoHosts, AHostThatHangsIsNamedAndWithoutItsLauncherAJobEnds) {
+  constexpr Seconds kLimit{36};  // and a second for a busy machine
   LaunchedJob& job = running();
+  std::vector<std::string> arguments = two_hosts().arguments;
+  arguments.insert(arguments.end(), {FAULT_RANK, "none", "-", "-", "0"});
+  LaunchedJob other({arguments});
+  ASSERT_TRUE(other.wait_for(": ready", 4)) << transcript(other);
+
+  const auto begin = Clock::now();
+  ::kill(other.launcher(), SIGSTOP);
   std::vector<pid_t> stopped;
   for (const JobProcess& process : job.processes()) {
     if (process.host != "127.0.0.2") continue;
@@ -195,21 +198,18 @@ TEST_F(Silence, AHostThatHangsIsNamed) {
   // When it goes on, it ends what it runs.
   for (const pid_t process : stopped) ::kill(process, SIGCONT);
   EXPECT_TRUE(job.wait_for_no_process(Seconds(5))) << transcript(job);
-}
 
-TEST_F(Silence, WithoutItsLauncherAJobEnds) {
-  LaunchedJob& job = running();
-  ::kill(job.launcher(), SIGSTOP);
   const auto only_launcher = [&] {
-    const auto left = job.processes();
+    const auto left = other.processes();
     return std::ranges::all_of(left, [](const auto& each) { return each.kind == Kind::launcher; });
   };
-  for (const auto end = Clock::now() + kLimit; Clock::now() < end && !only_launcher();) {
+  while (Clock::now() < begin + kLimit && !only_launcher()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
-  EXPECT_TRUE(only_launcher()) << transcript(job);
-  ::kill(job.launcher(), SIGCONT);
-  EXPECT_EQ(job.wait(Seconds(10)), 69) << transcript(job);
+  EXPECT_TRUE(only_launcher()) << transcript(other);
+  ::kill(other.launcher(), SIGCONT);
+  EXPECT_EQ(other.wait(Seconds(10)), 69) << transcript(other);
+  EXPECT_EQ(other.leftovers(), "") << transcript(other);
 }
 
 }  // namespace
