@@ -4,7 +4,9 @@
 # is its headers. So names in unnamed namespaces differ between the sources of a target.
 #
 #   hora_precompile(target HEADERS...)   as target_precompile_headers
-#   hora_compile_together(target)        several sources as one, unless HORA_UNITY is OFF
+#   hora_compile_together(target [SOURCES...])
+#     Several of its sources as one, unless HORA_UNITY is OFF; `|` between SOURCES ends such a one,
+#     as where names in unnamed namespaces are the same.
 #   hora_precompile_as(target other)     what `other`, an earlier target of the same kind with the
 #                                        same definitions, has precompiled
 
@@ -45,25 +47,31 @@ function(hora_compile_together target)
   if(NOT HORA_UNITY)
     return()
   endif()
-  get_target_property(sources ${target} SOURCES)
-  set(includes "")
-  foreach(source IN LISTS sources)
+  set(sources ${ARGN})
+  if(NOT sources)
+    get_target_property(sources ${target} SOURCES)
+  endif()
+  set(text "")
+  set(count 0)  # of sources in `text`
+  set(all 0)
+  foreach(source IN LISTS sources ITEMS "|")
+    if(count GREATER 0 AND (count EQUAL 7 OR source STREQUAL "|"))
+      math(EXPR first "${all} - ${count}")
+      set(together ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/together_${first}.cpp)
+      file(CONFIGURE OUTPUT ${together} CONTENT "${text}" @ONLY)
+      target_sources(${target} PRIVATE ${together})
+      set(text "")
+      set(count 0)
+    endif()
     get_source_file_property(definitions ${source} COMPILE_DEFINITIONS)
     if(source MATCHES "^[^$].*\\.cpp$" AND NOT definitions)
       set_source_files_properties(${source} PROPERTIES HEADER_FILE_ONLY ON)
       cmake_path(ABSOLUTE_PATH source NORMALIZE)
       cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
-      list(APPEND includes "#include \"${source}\"\n")
+      string(APPEND text "#include \"${source}\"\n")
+      math(EXPR count "${count} + 1")
+      math(EXPR all "${all} + 1")
     endif()
-  endforeach()
-  list(LENGTH includes count)
-  math(EXPR last "${count} - 1")
-  foreach(first RANGE 0 ${last} 7)
-    list(SUBLIST includes ${first} 7 batch)
-    list(JOIN batch "" text)
-    set(together ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/together_${first}.cpp)
-    file(CONFIGURE OUTPUT ${together} CONTENT "${text}" @ONLY)
-    target_sources(${target} PRIVATE ${together})
   endforeach()
   # GCC takes what a source includes for headers, where unnamed namespaces are mistakes.
   target_compile_options(${target} PRIVATE

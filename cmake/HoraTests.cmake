@@ -1,19 +1,22 @@
 # How tests are registered. Every source passed here is remembered, so that the test
 # `test_files_are_listed` finds files that no build lists.
 #
-#   hora_add_test(name SOURCES a_test.cpp... | PROGRAM other [LIBRARIES ...] [LABELS ...]
-#                 [ENVIRONMENT A=1...] [TIMEOUT seconds] [OWN_MAIN])
+#   hora_add_test(name SOURCES a_test.cpp... | PROGRAM other [APART other=Suite.*:Suite2.*...]
+#                 [LIBRARIES ...] [LABELS ...] [ENVIRONMENT A=1...] [TIMEOUT seconds] [OWN_MAIN])
 #     One GoogleTest executable (PROGRAM: the one of the test `other`, run in another way), one
-#     ctest: of all sources of a folder that share tier and libraries.
+#     ctest: of all sources that share tier and libraries.
 #     LABELS names the tier: values (the default) or threads.
 #     LIBRARIES defaults to hora::hora; a test of internals names the object libraries it needs.
+#     APART: cases, by a filter of GoogleTest, that are a ctest of that name in a process of their
+#     own; `name` runs the others.
+#     SOURCES: `|` between two begins another source of those that are compiled as one.
 #
 #   hora_add_mpi_test(name SOURCES ... | PROGRAM other [LAYOUTS 2 3/2...] [LIBRARIES ...]
 #                     [LABELS ...] [ENVIRONMENT A=1...] [ARGUMENTS ...] [TIMEOUT seconds] [OWN_MAIN])
 #     One executable (PROGRAM: the one of the test `other`, run in another way) under mpirun, one
 #     ctest for each of LAYOUTS: a number of ranks, or ranks/ranks of a virtual node. The default is
-#     2 3/2, one node and two unequal ones; conformance tests have 1 2 2/1 3 3/2 4/2. The ctest of
-#     2 is `<name>_np2`, that of 3/2 `<name>_np3_rpn2`. Label: mpi.
+#     2 3/2, one node and two unequal ones; conformance tests have one rank and two equal nodes, 1
+#     and 4/2, as well. The ctest of 2 is `<name>_np2`, that of 3/2 `<name>_np3_rpn2`. Label: mpi.
 #
 #   hora_add_gpu_test(name SOURCES ... [LIBRARIES ...] [MPI] [OWN_MAIN])
 #     A program for a machine with a GPU: built, not registered. tests/gpu.sh runs it.
@@ -71,14 +74,16 @@ function(_hora_test_executable name own_main main_library)
   if(NOT TEST_LIBRARIES)
     set(TEST_LIBRARIES hora::hora)
   endif()
-  hora_list_test_sources(${TEST_SOURCES})
-  add_executable(${name} ${TEST_SOURCES})
+  set(sources ${TEST_SOURCES})
+  list(REMOVE_ITEM sources "|")
+  hora_list_test_sources(${sources})
+  add_executable(${name} ${sources})
   target_link_libraries(${name} PRIVATE
     ${TEST_LIBRARIES} hora_build_options hora_test_support GTest::gmock GTest::gtest)
   if(NOT own_main)
     target_link_libraries(${name} PRIVATE ${main_library})
   endif()
-  hora_compile_together(${name})
+  hora_compile_together(${name} ${TEST_SOURCES})
   if("hora::torch" IN_LIST TEST_LIBRARIES)
     hora_precompile_as(${name} hora_test_torch_headers)
   endif()
@@ -89,7 +94,7 @@ add_custom_target(tests_threads)
 
 function(hora_add_test name)
   cmake_parse_arguments(PARSE_ARGV 1 TEST "OWN_MAIN" "TIMEOUT;PROGRAM"
-    "SOURCES;LIBRARIES;LABELS;ENVIRONMENT")
+    "SOURCES;APART;LIBRARIES;LABELS;ENVIRONMENT")
   if(TEST_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "hora_add_test(${name}): unknown arguments ${TEST_UNPARSED_ARGUMENTS}")
   endif()
@@ -108,10 +113,23 @@ function(hora_add_test name)
     add_dependencies(tests_threads ${TEST_PROGRAM})
   endif()
   set(environment ${HORA_TEST_ENVIRONMENT} ${TEST_ENVIRONMENT})
-  add_test(NAME ${name} COMMAND ${TEST_PROGRAM})
-  set_tests_properties(${name} PROPERTIES
-    LABELS "${TEST_LABELS}" TIMEOUT ${TEST_TIMEOUT} SKIP_RETURN_CODE 77
-    ENVIRONMENT "${environment}")
+  set(rest "")
+  set(tests ${name})
+  foreach(part IN LISTS TEST_APART)
+    if(NOT part MATCHES "^([a-z0-9_]+)=(.+)$")
+      message(FATAL_ERROR "hora_add_test(${name}): ${part} is no test=filter")
+    endif()
+    list(APPEND tests ${CMAKE_MATCH_1})
+    set(filter_of_${CMAKE_MATCH_1} GTEST_FILTER=${CMAKE_MATCH_2})
+    string(APPEND rest ":${CMAKE_MATCH_2}")
+  endforeach()
+  string(REGEX REPLACE "^:" "GTEST_FILTER=-" filter_of_${name} "${rest}")
+  foreach(test IN LISTS tests)
+    add_test(NAME ${test} COMMAND ${TEST_PROGRAM})
+    set(own ${environment} ${filter_of_${test}})
+    set_tests_properties(${test} PROPERTIES
+      LABELS "${TEST_LABELS}" TIMEOUT ${TEST_TIMEOUT} SKIP_RETURN_CODE 77 ENVIRONMENT "${own}")
+  endforeach()
 endfunction()
 
 function(hora_add_gpu_test name)

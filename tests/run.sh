@@ -5,8 +5,8 @@
 # Usage: tests/run.sh [--sanitize | --cuda | --arm64 | --nightly] [--mpi mpich | --mpi PREFIX]
 #                     [option of ctest...]
 #   (nothing)    preset release: everything but the label nightly
-#   --sanitize   presets asan (value and thread tiers, MPI tests on 2 ranks) and tsan (thread tier),
-#                both without LibTorch
+#   --sanitize   presets asan (value and thread tiers, MPI tests on nodes of 2 ranks and of 1) and tsan
+#                (thread tier), both without LibTorch
 #   --cuda       preset cuda: the GPU data path on a fake GPU (label fake_gpu); what uses LibTorch
 #                (label torch), against its CUDA build but on the CPU, with 2 ranks, without
 #                trainings of half a minute and more (label long); and the installed package. Needs
@@ -154,8 +154,8 @@ case $kind in
     run_preset fuzz -L '^fuzz$' "${ctest_options[@]}"
     ;;
   sanitize)
-    run_preset asan -L '^(values|threads|mpi)$' -LE '^nightly$' -E '_np(1|[3-9])(_|$)' \
-      "${ctest_options[@]}"
+    run_preset asan -L '^(values|threads|mpi)$' -LE '^nightly$' \
+      -E '^harness_mpi$|_np[0-9]$|_np(4_rpn2|5_rpn2|3_rpn1)$|_pauses_' "${ctest_options[@]}"
     targets=(tests_threads)
     run_preset tsan -L '^threads$' "${ctest_options[@]}"
     ;;
@@ -164,7 +164,7 @@ case $kind in
     configuration=(-DCMAKE_PREFIX_PATH="$prefix")
     # Without the programs of tests that the preset release runs.
     targets=(horarun_documents {core,ops,frameworks/torch,bench,examples}/all
-      tests/{support,ops/{cuda,nccl,context/gpu},conformance,frameworks,examples,bench,gpu,package}/all)
+      tests/{support,ops/cuda,conformance,frameworks,examples,bench,gpu,package}/all)
     run_preset cuda -L '^(fake_gpu|torch|package)$' -LE '^(long|nightly)$' \
       -E '^(conformance_)?torch_.*_np(1|[3-9])(_|$)' "${ctest_options[@]}"
     ;;

@@ -416,10 +416,10 @@ Measurement measurement_of(const RecordCost& cost, const std::vector<double>& ti
 
 void add_record(Program& program, hora::Context& world, const Ranks& ranks) {
   const int iterations = std::max(2000, static_cast<int>(program.min_time() * 20000.0));
+  const int rounds = std::clamp(static_cast<int>(program.min_time() * 40.0), 2, 20);
   program.add_whole({"negotiation/flight_record", "negotiation/flight_record_watched"},
-                    benchmark::kMicrosecond, [&world, &ranks, iterations] {
-                      constexpr int kRounds = 20;
-                      const RecordCost cost = flight_record(world, ranks, iterations, kRounds);
+                    benchmark::kMicrosecond, [&world, &ranks, iterations, rounds] {
+                      const RecordCost cost = flight_record(world, ranks, iterations, rounds);
                       return std::vector{measurement_of(cost, cost.on, 300.0),
                                          measurement_of(cost, cost.watched, 1000.0)};
                     });

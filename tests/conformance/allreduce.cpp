@@ -111,127 +111,31 @@ TEST_F(Allreduce, InPlaceInABuffer) {
   });
 }
 
-TEST_F(Allreduce, ManyInFlightInEveryOrder) {
-  constexpr std::size_t kTensors = 60;
-  std::vector<std::size_t> order(kTensors);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  for (int round = 0; round < 4; ++round) {
-    std::vector<std::vector<Elements<std::int32_t>>> ints(kTensors);
-    std::vector<std::vector<Elements<float>>> floats(kTensors);
-    std::vector<Elements<std::int32_t>> own_ints(kTensors);
-    std::vector<Elements<float>> own_floats(kTensors);
-    std::vector<Placed> tensors(kTensors);
-    std::vector<Handle> handles(kTensors);
-    std::shuffle(order.begin(), order.end(), own_random());
-    for (const std::size_t t : order) {
-      const auto count = static_cast<std::int64_t>(t * t * 7 % 1000);
-      const std::string name = "tensor" + std::to_string(t);
-      if (t % 2 == 0) {
-        ints[t] = inputs<std::int32_t>(count, t);
-        own_ints[t] = ints[t][static_cast<std::size_t>(rank())];
-        tensors[t] = view_of<std::int32_t>(own_ints[t], {count});
-      } else {
-        floats[t] = inputs<float>(count, t);
-        own_floats[t] = floats[t][static_cast<std::size_t>(rank())];
-        tensors[t] = view_of<float>(own_floats[t], {count});
-      }
-      handles[t] = allreduce_async(world(), tensors[t], {.name = name, .op = ReduceOp::sum});
-    }
-    std::shuffle(order.begin(), order.end(), own_random());
-    for (const std::size_t t : order) {
-      handles[t].wait();
-      tensors[t].take_back();
-      if (t % 2 == 0) {
-        expect_reduced<std::int32_t>({}, ints[t], own_ints[t].data(), 0, own_ints[t].size());
-      } else {
-        expect_reduced<float>({}, floats[t], own_floats[t].data(), 0, own_floats[t].size());
-      }
-    }
-  }
-}
-
-TEST_F(Allreduce, EmptyTensorsAndScalars) {
-  for_each_type([&]<class T>() {
-    Elements<T> none;
-    allreduce(world(), view_of<T>(none, {0}), {.name = "none", .op = ReduceOp::sum});
-    allreduce(world(), view_of<T>(none, {17, 0, 3}), {.name = "no plane", .op = ReduceOp::max});
-    const auto by_rank = inputs<T>(1, 0);
-    auto scalar = by_rank[static_cast<std::size_t>(rank())];
-    allreduce(world(), view_of<T>(scalar, {}), {.name = "scalar", .op = ReduceOp::sum});
-    expect_reduced<T>({ReduceOp::sum}, by_rank, scalar.data(), 0, 1);
-  });
-}
-
-TEST_F(Allreduce, OnEvenAndOddRanks) {
-  const ProcessSet set = add_even_and_odd();
-  for_each_type([&]<class T>() {
-    const auto of_world = inputs<T>(289, 0);
-    std::vector<Elements<T>> of_set;
-    for (const int r : ranks_of(context(), set)) {
-      of_set.push_back(of_world[static_cast<std::size_t>(r)]);
-    }
-    for (const ReduceOp op : kElementOps) {
-      auto own = of_world[static_cast<std::size_t>(rank())];
-      allreduce(world(), view_of<T>(own, {17, 17}), {.name = "x", .op = op, .process_set = set});
-      expect_reduced<T>({op}, of_set, own.data(), 0, own.size());
-    }
-    auto own = of_world[static_cast<std::size_t>(rank())];
-    allreduce(world(), view_of<T>(own, {17, 17}), {.name = "x", .op = ReduceOp::sum});
-    expect_reduced<T>({}, of_world, own.data(), 0, own.size());
-    if constexpr (is_float<T>) {
-      own = of_world[static_cast<std::size_t>(rank())];
-      allreduce(world(), view_of<T>(own, {17, 17}), {.name = "average", .process_set = set});
-      expect_reduced<T>({ReduceOp::average}, of_set, own.data(), 0, own.size());
-    }
-  });
-  barrier(world());
-}
-
-TEST_F(Allreduce, DisagreementsAreTheSameErrorOnEveryRank) {
+TEST_F(Allreduce, ReductionsAndLengthsThatDifferAreTheSameErrorOnEveryRank) {
   std::vector<float> floats(12, 1.0F);
-  std::vector<double> doubles(12, 1.0);
-  const auto right = [&](const std::string& name) {
-    floats.assign(12, 1.0F);
-    allreduce(world(), placed(floats.data(), 12), {.name = name, .op = ReduceOp::sum});
-    EXPECT_EQ(floats, std::vector<float>(12, static_cast<float>(size())));
+  const auto reduce = [&](const std::string& name, AllreduceOptions options, std::int64_t count) {
+    options.name = name;
+    allreduce(world(), placed(floats.data(), count), options);
   };
-  const auto expect = [&](std::vector<std::string> words, auto&& tensor, auto&& options) {
+  const auto expect = [&](std::vector<std::string> words, const AllreduceOptions& usual,
+                          const AllreduceOptions& of_odd, std::int64_t count_of_odd = 12) {
     expect_disagreement({std::move(words),
                          [&](const std::string& name, bool odd) {
-                           AllreduceOptions chosen = options(odd);
-                           chosen.name = name;
-                           allreduce(world(), tensor(odd), chosen);
+                           reduce(name, odd ? of_odd : usual, odd ? count_of_odd : 12);
                          }},
-                        right);
+                        [&](const std::string& name) {
+                          floats.assign(12, 1.0F);
+                          reduce(name, {.op = ReduceOp::sum}, 12);
+                          EXPECT_EQ(floats, std::vector<float>(12, static_cast<float>(size())));
+                        });
   };
-  const auto same = [](bool) { return AllreduceOptions{.op = ReduceOp::sum}; };
-  const auto twelve = [&](bool) { return placed(floats); };
-  expect(
-      {"type", "float32 [12]", "float64 [12]"},
-      [&](bool odd) { return odd ? placed(doubles.data(), 12) : placed(floats.data(), 12); }, same);
-  expect(
-      {"shape", "[12]", "[11]"}, [&](bool odd) { return placed(floats.data(), odd ? 11 : 12); },
-      same);
-  expect(
-      {"number of dimensions", "[3, 4]", "[12]"},
-      [&](bool odd) {
-        return placed(floats.data(), odd ? Shape{3, 4} : Shape{12});
-      },
-      same);
-  expect(
-      {"shape", "[3, 4]", "[4, 3]"},
-      [&](bool odd) {
-        return placed(floats.data(), odd ? Shape{3, 4} : Shape{4, 3});
-      },
-      same);
-  expect({"reduction", "sum", "max"}, twelve,
-         [](bool odd) { return AllreduceOptions{.op = odd ? ReduceOp::max : ReduceOp::sum}; });
-  expect({"prescale", "prescale 0.5"}, twelve, [](bool odd) {
-    return AllreduceOptions{.op = ReduceOp::sum, .prescale = odd ? 0.5 : 1.0};
-  });
-  expect({"postscale", "postscale 0.1", "postscale 0.10000000000000002"}, twelve, [](bool odd) {
-    return AllreduceOptions{.op = ReduceOp::sum, .postscale = odd ? std::nextafter(0.1, 1.0) : 0.1};
-  });
+  const AllreduceOptions sum{.op = ReduceOp::sum};
+  expect({"shape", "[12]", "[11]"}, sum, sum, 11);
+  expect({"reduction", "sum", "max"}, sum, {.op = ReduceOp::max});
+  expect({"prescale", "prescale 0.5"}, sum, {.op = ReduceOp::sum, .prescale = 0.5});
+  expect({"postscale", "postscale 0.1", "postscale 0.10000000000000002"},
+         {.op = ReduceOp::sum, .postscale = 0.1},
+         {.op = ReduceOp::sum, .postscale = std::nextafter(0.1, 1.0)});
 }
 
 TEST_F(Allreduce, AMismatchAmongManyInFlightFailsAlone) {

@@ -104,6 +104,25 @@ TEST_P(Misuse, DifferingOperationsAreTheSameErrorOnEveryRank) {
   }
 }
 
+TEST_P(Misuse, TensorsThatDifferAreTheSameErrorOnEveryRank) {
+  if (GetParam().name == "barrier") GTEST_SKIP() << "it has none";
+  std::vector<float> floats(24, 1.0F);
+  std::vector<std::int32_t> ints(24, 1);
+  const auto expect = [&](std::vector<std::string> words, const Placed& of_odd) {
+    const Placed usual = placed(floats.data(), Shape{12, 2});
+    expect_disagreement({std::move(words),
+                         [&](const std::string& name, bool odd) {
+                           AnyHandle handle =
+                               GetParam().start(this_member(), odd ? of_odd : usual, name, kWorld);
+                           std::visit([](auto& one) { (void)one.wait(); }, handle);
+                         }},
+                        [&](const std::string& name) { run(name); });
+  };
+  expect({"type", "float32 [", "int32 ["}, placed(ints.data(), Shape{12, 2}));
+  expect({"shape", ", 2]", ", 1]"}, placed(floats.data(), Shape{12, 1}));
+  expect({"number of dimensions", ", 2]", ", 2, 1]"}, placed(floats.data(), Shape{12, 2, 1}));
+}
+
 TEST_P(Misuse, CallsAfterShutdownAreRefused) {
   run("x");
   context().shutdown();

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -55,7 +56,13 @@ class Ranks {
   virtual std::string complaints() = 0;
 
   /// `body(index)` on a thread for each; that of index 0 is the caller's.
-  void on_each(const std::function<void(int)>& body) const;
+  void on_each(const std::function<void(int)>& body) const {
+    std::vector<std::jthread> threads;
+    for (int index = 1; index < count(); ++index) {
+      threads.emplace_back([&body, index] { body(index); });
+    }
+    body(0);
+  }
 };
 
 }  // namespace hora::internal::test

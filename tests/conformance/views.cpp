@@ -1,4 +1,5 @@
-// What collectives take: vectors, spans, scalars, constant inputs, and the bits of half types.
+// What collectives take: vectors, spans, scalars, constant inputs, and the bits of half types; and
+// a context without an engine's thread.
 #include <numeric>
 #include <span>
 
@@ -51,6 +52,19 @@ TEST_F(Views, BitsOfHalvesAreSummedAsHalves) {
   EXPECT_EQ(brain, std::vector<hora::BFloat16>(17, hora::BFloat16{kBrainFloatOfOne}));
   const Result all = allgather(world(), view(halves), {.name = "all"});
   EXPECT_EQ(all.values<hora::Float16>().back(), hora::Float16{kHalfOfOne});
+}
+
+// Handles make progress.
+TEST(HandlesWithoutAnEngineThread, WaitForMakesProgress) {
+  using namespace std::chrono_literals;
+  const Context world = init({.engine_thread = false});
+  std::int32_t sum = 1;
+  Handle handle = allreduce_async(world, view(sum), {.name = "x", .op = ReduceOp::sum});
+  while (!handle.wait_for(0s)) {
+  }
+  handle.wait();
+  EXPECT_EQ(sum, world.size());
+  barrier(world);
 }
 
 }  // namespace

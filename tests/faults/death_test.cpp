@@ -1,5 +1,7 @@
-// Promises 1 and 6: a rank that dies or leaves ends the job, which says who it was.
+// Promises 1, 6 and 11: a rank that dies or leaves ends the job, which says who it was; ranks that
+// shut hora down as they should.
 #include <map>
+#include <sstream>
 #include <tuple>
 
 #include "tests/faults/fault_test.h"
@@ -7,8 +9,8 @@
 namespace hora::launch::test {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(Death, OnLayouts,
-                         testing::Values(one_node(), virtual_nodes(), two_hosts()), name_of);
+INSTANTIATE_TEST_SUITE_P(Layouts, OnLayouts, testing::Values(virtual_nodes(), two_hosts()),
+                         name_of);
 
 TEST_P(OnLayouts, AKilledRankIsNamedAndEverythingEnds) {
   for (const auto& [number, signal, status, how] :
@@ -81,6 +83,35 @@ TEST_F(FaultTest, AJobWithoutFaultSaysNothing) {
     EXPECT_EQ(job.wait(), 0) << transcript(job);
     EXPECT_EQ(job.complaints(), "");
   }
+}
+
+TEST_P(OnLayouts, WhoWaitsForARankThatHasShutDownGetsAnErrorWithinASecond) {
+  LaunchedJob& job = launch_on(GetParam(), {"finish", "-", "3", "0"});
+  EXPECT_TRUE(job.wait_for("rank 3 has called shutdown()", 1)) << transcript(job);
+  EXPECT_LT(job.since_fault().value_or(kHang), Seconds(1)) << transcript(job);
+  ASSERT_TRUE(job.wait(Seconds(10))) << transcript(job);
+  EXPECT_NE(job.wait(), 0) << transcript(job);
+}
+
+TEST_F(FaultTest, WhoHasClosedAllDescriptorsEndsTheJobAtOnce) {
+  for (const char* phase : {"shutdown", "end"}) {
+    launch({"-np", "2"}, {"close", phase, "1"});
+    expect_cause_soon(1, {"rank 1 (", "the program has closed all descriptors"}, Seconds(5));
+  }
+}
+
+TEST_F(FaultTest, AHundredStartsInOneProcessTakeNothing) {
+  LaunchedJob& job = launch({"-np", "2"}, {"again", "-", "-"});
+  ASSERT_EQ(job.wait(Seconds(120)), 0) << transcript(job);
+  const auto lines = lines_of(job.output());
+  for (const std::string& line : lines) {
+    std::istringstream words(line);
+    std::string rank, number, what, then;
+    double before = 0, after = 0;
+    ASSERT_TRUE(words >> rank >> number >> what >> before >> then >> after) << line;
+    EXPECT_LE(after, what == "memory" ? before * 1.01 : before) << line;
+  }
+  EXPECT_EQ(lines.size(), 6U) << transcript(job);
 }
 
 }  // namespace

@@ -79,7 +79,9 @@ TEST(Leftovers, OfTheKernelAreSeenUnlessTheyAreUsed) {
   ::munmap(mapped, 1);
 }
 
-TEST_F(FaultTest, LeftoversOfAJobAreNamedAndNotThoseOfAnother) {
+class LeftoversOfAJob : public FaultTest {};
+
+TEST_F(LeftoversOfAJob, AreNamedAndNotThoseOfAnother) {
   LaunchedJob& job = launch({"-np", "1"}, {"none", "-", "-", "1"});
   ASSERT_EQ(job.wait(), 0) << transcript(job);
   {

@@ -26,11 +26,12 @@ unsigned mode_of(const std::string& path) {
   return ::lstat(path.c_str(), &status) == 0 ? status.st_mode : 0;
 }
 
-class Record : public OnLayouts {
+/// On two hosts, where there can be two.
+class Record : public FaultTest {
  protected:
   LaunchedJob& launch_recorded(const std::vector<std::string>& program,
                                const std::vector<std::string>& limits = {}) {
-    std::vector<std::string> arguments = GetParam().arguments;
+    std::vector<std::string> arguments = layout_.arguments;
     arguments.insert(arguments.end(), {"--record-directory", records()});
     arguments.insert(arguments.end(), limits.begin(), limits.end());
     return launch(arguments, program);
@@ -44,6 +45,8 @@ class Record : public OnLayouts {
     return diagnosis();
   }
   std::string records() const { return folder_.file("records"); }
+  /// From a rank's death to the job's end.
+  Seconds limit() const { return Seconds(layout_.limit); }
 
   /// Each rank has left its record, for nobody else to read, and nothing else is there.
   void expect_records() const {
@@ -70,11 +73,11 @@ class Record : public OnLayouts {
     return lines;
   }
 
+  const Layout layout_ = is_possible(two_hosts()) ? two_hosts() : one_node();
   internal::test::TemporaryFolder folder_;
 };
-INSTANTIATE_TEST_SUITE_P(Layouts, Record, testing::Values(one_node(), two_hosts()), name_of);
 
-TEST_P(Record, NamesTheRankThatDiedFirstAndWhoMerelyWaited) {
+TEST_F(Record, NamesTheRankThatDiedFirstAndWhoMerelyWaited) {
   launch_recorded({"kill", "negotiation", "3"});
   expect_cause_soon(137, {"rank 3 (host ", "was killed by signal 9 (SIGKILL)"}, limit());
   expect_records();
@@ -85,7 +88,7 @@ TEST_P(Record, NamesTheRankThatDiedFirstAndWhoMerelyWaited) {
   EXPECT_THAT(lines, Contains(HasSubstr("was killed by signal 9 (SIGKILL) at ")).Times(1));
 }
 
-TEST_P(Record, SaysThatAllRanksWereKilledAtOnce) {
+TEST_F(Record, SaysThatAllRanksWereKilledAtOnce) {
   LaunchedJob& job = launch_recorded({"none", "-", "-", "0"});
   ASSERT_TRUE(job.wait_for(": ready", kRanks)) << transcript(job);
   std::vector<pid_t> ranks;
@@ -100,7 +103,7 @@ TEST_P(Record, SaysThatAllRanksWereKilledAtOnce) {
                                          HasSubstr(": each was killed by signal 9 (SIGKILL) ")));
 }
 
-TEST_P(Record, NamesTheRankThatNeverCameToATensor) {
+TEST_F(Record, NamesTheRankThatNeverCameToATensor) {
   EXPECT_THAT(
       diagnosis_of_hang("omit", "1").front(),
       AllOf(StartsWith("rank 1 (host "),
@@ -108,14 +111,14 @@ TEST_P(Record, NamesTheRankThatNeverCameToATensor) {
             HasSubstr(": it went on to allreduce \"large\"")));
 }
 
-TEST_P(Record, NamesTheTensorsAtWhichRanksWaitForEachOther) {
+TEST_F(Record, NamesTheTensorsAtWhichRanksWaitForEachOther) {
   EXPECT_THAT(diagnosis_of_hang("skip", "1").front(),
               AllOf(StartsWith("ranks wait for each other at different collectives: "),
                     MatchesRegex(".*rank 1 \\(host .*\\) at allreduce \"large\".*"),
                     HasSubstr("ranks 0, 2, 3 at allreduce \"step5\"")));
 }
 
-TEST_P(Record, NamesTheRankThatWasStopped) {
+TEST_F(Record, NamesTheRankThatWasStopped) {
   const auto lines = diagnosis_of_hang("stop", "2");
   EXPECT_THAT(
       lines.front(),
@@ -126,7 +129,7 @@ TEST_P(Record, NamesTheRankThatWasStopped) {
   EXPECT_THAT(lines, Contains(HasSubstr("  waits for allreduce \"step5\" 3.")).Times(kRanks - 1));
 }
 
-TEST_P(Record, IsThereOfRanksThatHadToBeKilled) {
+TEST_F(Record, IsThereOfRanksThatHadToBeKilled) {
   LaunchedJob& job = launch_recorded({"deaf", "negotiation", "all"});
   ASSERT_TRUE(job.wait_for(": ready", kRanks)) << transcript(job);
   job.read_for(Seconds(0.5));
@@ -138,7 +141,7 @@ TEST_P(Record, IsThereOfRanksThatHadToBeKilled) {
   EXPECT_THAT(diagnosis(), Contains(HasSubstr("was ended by horarun (signal 9")).Times(kRanks));
 }
 
-TEST_P(Record, OneThatCannotBeWrittenIsSaidOnce) {
+TEST_F(Record, OneThatCannotBeWrittenIsSaidOnce) {
   std::ofstream(records()) << "no folder";
   LaunchedJob& job = launch_recorded({"kill", "negotiation", "3"});
   EXPECT_EQ(job.wait(), 137) << transcript(job);
@@ -147,7 +150,7 @@ TEST_P(Record, OneThatCannotBeWrittenIsSaidOnce) {
   EXPECT_THAT(lines.front(), HasSubstr("\" is no folder"));
 }
 
-TEST_P(Record, AJobWithoutFaultLeavesNone) {
+TEST_F(Record, AJobWithoutFaultLeavesNone) {
   LaunchedJob& job = launch_recorded({"none", "-", "-"});
   EXPECT_EQ(job.wait(), 0) << transcript(job);
   EXPECT_FALSE(std::filesystem::exists(records()));

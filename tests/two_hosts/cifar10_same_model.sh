@@ -19,7 +19,7 @@ awk 'BEGIN {
 }' | "$prepare_digits" --output "$work/data"
 
 mkdir "$work/hosts" "$work/nodes"
-options=(--data "$work/data" --epochs 1 --limit 256 --seed 3)
+options=(--data "$work/data" --epochs 1 --limit 64 --batch 8 --seed 3)
 
 # Two steps, each of which averages 44.7 MB of gradients.
 status=0

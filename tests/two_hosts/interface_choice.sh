@@ -3,7 +3,7 @@
 # the first a second bridge, and their common link has another name on each. The link is chosen. Where
 # nothing joins the hosts (their link is down) a warning says so. Their launchers meet over it, too.
 #
-# Usage: interface_choice.sh CHOICE MEETING (two_hosts_interface_choice, two_hosts_rendezvous)
+# Usage: interface_choice.sh PROGRAM (two_hosts_launchers)
 # Exit code: 0; 1 where another network is chosen; 77 where this machine allows no emulated hosts.
 set -euo pipefail
 
@@ -25,7 +25,7 @@ expect() {
 program=$1
 expect "network: 10.77.0.0/24 (a: link0, b: ens3)"
 mkdir -m 700 "$work/meeting"
-"$2" "$host_a_pid" "$host_b_pid" "$work/meeting"
+"$program" "$host_a_pid" "$host_b_pid" "$work/meeting"
 rmdir "$work/meeting"
 on_host "$host_b_pid" ip link set ens3 down
 expect "warning: "

@@ -189,6 +189,89 @@ Program draw_program(std::uint64_t seed, int ranks) {
   return Drawer(seed, ranks).draw();
 }
 
+Program every_operation(DataType type, int ranks) {
+  using Rows = std::vector<std::vector<std::int64_t>>;
+  Program program;
+  program.seed = static_cast<std::uint64_t>(type);
+  program.ranks = ranks;
+  program.settings = {{"HORA_CROSS_ALGORITHM", program.seed % 2 == 0 ? "direct" : "ring"}};
+  program.sets.resize(ranks > 1 ? 3 : 1);
+  for (int rank = 0; rank < ranks; ++rank) {
+    program.sets[0].push_back(rank);
+    if (ranks > 1) program.sets[static_cast<std::size_t>(1 + rank % 2)].push_back(rank);
+  }
+  program.phases = 3;  // a name is not used in two that follow one another
+  int number = 0;
+  Operation next;
+  next.type = type;
+  const auto add = [&](Kind kind, ReduceOp op, Shape row, Rows rows, bool is_scalar = false) {
+    next.kind = kind;
+    next.op = op;
+    next.root = program.sets[next.set][static_cast<std::size_t>(number) % rows.size()];
+    next.row = std::move(row);
+    next.rows = std::move(rows);
+    next.is_scalar = is_scalar;
+    next.name = std::to_string(number);
+    next.blocking = number % 5 == 0;
+    next.values = static_cast<std::uint64_t>(number++);
+    program.operations.push_back(next);
+  };
+  for (next.phase = 0; next.phase < program.phases; next.phase += 2) {
+    for (next.set = 0; next.set < program.sets.size(); ++next.set) {
+      number = 0;
+      const std::size_t size = program.sets[next.set].size();
+      const auto last = static_cast<std::int64_t>(size) - 1;
+      /// What each place brings (of allgather), or sends to each.
+      const auto rows = [&](std::size_t to_count, auto&& count) {
+        Rows result(size);
+        for (std::size_t from = 0; from < size; ++from) {
+          for (std::size_t to = 0; to < to_count; ++to) {
+            result[from].push_back(
+                count(static_cast<std::int64_t>(from), static_cast<std::int64_t>(to)));
+          }
+        }
+        return result;
+      };
+      const auto each = [&](std::int64_t count) { return Rows(size, {count}); };
+      add(Kind::barrier, ReduceOp::sum, {}, each(1));
+      std::vector<ReduceOp> others(kElementOps.begin() + 1, kElementOps.end());
+      if (is_floating_point(type)) others.push_back(ReduceOp::average);
+      for (const ReduceOp op : others) {
+        add(Kind::allreduce, op, {17}, each(17));
+        add(Kind::allreduce, op, {}, each(1), true);
+        add(Kind::reduce_scatter, op, {17}, each(17));
+      }
+      for (std::size_t i = 0; i < 4; ++i) add(Kind::broadcast, ReduceOp::sum, {17}, each(17));
+      for (const Kind kind : {Kind::allreduce, Kind::broadcast}) {
+        add(kind, ReduceOp::sum, {}, each(1), true);
+      }
+      for (const Shape& row : {Shape{}, Shape{17}, Shape{17, 17}, Shape{0, 3}}) {
+        for (const std::int64_t count : {0, 1, 5, 17}) {
+          for (const Kind kind : {Kind::allreduce, Kind::broadcast, Kind::reduce_scatter}) {
+            add(kind, ReduceOp::sum, row, each(count));
+          }
+        }
+        const auto gather = [&](auto&& of) {
+          add(Kind::allgather, ReduceOp::sum, row, rows(1, of));
+        };
+        gather([](auto, auto) { return 17; });
+        gather([](auto from, auto) { return 1 + 5 * from; });
+        gather([&](auto from, auto) { return from == last ? 17 : 0; });
+        gather([](auto, auto) { return 0; });
+        const auto exchange = [&](auto&& of) {
+          add(Kind::alltoall, ReduceOp::sum, row, rows(size, of));
+        };
+        exchange([](auto from, auto to) { return 1 + from + 2 * to; });
+        exchange([&](auto, auto to) { return to == last ? 17 : 0; });
+        exchange([](auto from, auto) { return from == 0 ? 17 : 0; });
+        exchange([](auto from, auto to) { return from == to ? 17 : 0; });
+        exchange([](auto, auto) { return 0; });
+      }
+    }
+  }
+  return program;
+}
+
 std::vector<Step> schedule(const Program& program, int rank) {
   std::seed_seq own{program.seed >> 32U, program.seed & 0xffffffffU,
                     static_cast<std::uint64_t>(rank)};

@@ -63,6 +63,10 @@ struct Program {
 };
 Program draw_program(std::uint64_t seed, int ranks);
 
+/// Every operation in every shape, by every reduction, from every root, on the world, the even and
+/// the odd ranks, with new and with known names.
+Program every_operation(DataType type, int ranks);
+
 /// What one rank does next.
 struct Step {
   enum class Action { start, wait, run };

@@ -10,11 +10,12 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <stdexcept>
 #include <system_error>
 #include <utility>
 #include <vector>
 
-#include "tests/examples/vision/logs/event_reader.h"
+#include "examples/vision/logs/event.pb.h"
 #include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"
 
@@ -26,8 +27,25 @@ using hora::internal::test::TemporaryFolder;
 using nlohmann::json;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using test::events_of;
 using testing::HasSubstr;
+
+/// Throws where a record is cut short or data is no event.
+std::vector<logs::Event> events_of(const std::string& bytes) {
+  std::vector<logs::Event> events;
+  for (std::size_t at = 0; at < bytes.size();) {
+    std::uint64_t size = 0;
+    for (std::size_t i = 8; i-- > 0;) {
+      size = size << 8 | static_cast<unsigned char>(bytes.at(at + i));
+    }
+    logs::Event event;
+    if (at + 16 + size > bytes.size() || !event.ParseFromString(bytes.substr(at + 12, size))) {
+      throw std::runtime_error("No record at byte " + std::to_string(at));
+    }
+    events.push_back(event);
+    at += 16 + size;
+  }
+  return events;
+}
 
 std::vector<json> lines_of(const std::string& path) {
   std::istringstream text(read_file(path));

@@ -7,6 +7,7 @@
 ///   hook     by a parameter's hook, in the midst of backward()
 ///   loss     by the loss's own backward, when others' gradients are under way
 ///   handles  while handles of tensors and groups are open
+///   all      with goes_on: each of these, one after the other
 ///
 ///   leaves   rank 0 throws; main() catches, outside of the context's scope, and returns 3
 ///   uncaught rank 0 throws
@@ -221,7 +222,9 @@ int run(const std::string& where, const std::string& who, const Options& options
   hora::Context world = hora::init();
   rank = world.rank();
   if (who == "goes_on") {
-    go_on(world, where);
+    for (const char* each : {"step", "closure", "hook", "loss", "handles", "part"}) {
+      if (where == each || where == "all") go_on(world, each);
+    }
     world.shutdown();
     std::fprintf(stderr, "rank %d went on\n", rank);
     return 0;
@@ -246,7 +249,7 @@ int run(const std::string& where, const std::string& who, const Options& options
 int main(int argc, char** argv) {
   if (argc < 3 || argc > 4) {
     std::fputs(
-        "usage: abandoned_program part|step|closure|hook|loss|handles leaves|uncaught|goes_on "
+        "usage: abandoned_program part|step|closure|hook|loss|handles|all leaves|uncaught|goes_on "
         "[in_backward]\n",
         stderr);
     return 2;

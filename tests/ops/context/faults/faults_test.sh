@@ -1,11 +1,19 @@
 #!/usr/bin/env bash
 # Exit codes, messages and times of fault_program under mpirun.
-# Usage: faults_test.sh GROUP PROGRAM MPIEXEC [ARGUMENTS OF MPIEXEC...]
+# Usage: faults_test.sh GROUP[,GROUP...] PROGRAM MPIEXEC [ARGUMENTS OF MPIEXEC...]
 #   GROUP  overdue_new, overdue_known, overdue_many, crossed, exceptions, settings, init, leaving,
 #          forking, timeout, stopped or cut_broadcast
+# Of the ways in which a rank fails, ranks, and nodes, each pair is run, not each triple.
 set -uo pipefail
 group=$1 program=$2
 shift 2
+if [[ $group == *,* ]]; then
+  failed=0
+  for each in ${group//,/ }; do
+    "$0" "$each" "$program" "$@" || failed=1
+  done
+  exit "$failed"
+fi
 mpi=("$@")
 failures=0
 output='' code=0 seconds=0
@@ -81,27 +89,27 @@ overdue() {
 case $group in
   overdue_new | overdue_known)
     known=$([[ $group == overdue_new ]] && echo 0 || echo 2)
-    overdue "one node" 4 0 "$known" \
-      "ranks 0, 2, 3 and has not been submitted by ranks 1." 1
-    overdue "two nodes, a rank of the other node" 4 2 "$known" \
-      "ranks 0-2 and has not been submitted by ranks 3." 3
-    overdue "two nodes, all of the root's" 4 2 "$known" \
-      "ranks 2, 3 and has not been submitted by ranks 0, 1" 0 1
+    if [[ $known == 0 ]]; then
+      overdue "one node" 4 0 "$known" \
+        "ranks 0, 2, 3 and has not been submitted by ranks 1." 1
+      overdue "two nodes, all of the root's" 4 2 "$known" \
+        "ranks 2, 3 and has not been submitted by ranks 0, 1" 0 1
+    else
+      overdue "two nodes, a rank of the other node" 4 2 "$known" \
+        "ranks 0-2 and has not been submitted by ranks 3." 3
+    fi
     overdue "one rank a node" 4 1 "$known" \
       "ranks 0, 2 and has not been submitted by ranks 1, 3" 1 3
     ;;
   overdue_many)
-    for per_node in 0 1; do
-      name="seven tensors, ranks per node $per_node"
-      run env HORA_STALL_WARNING=1s HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 3 \
-        "$program" late-to-many 3500
-      expect "$name" zero 'tensors "late0", "late1", "late2" and 4 more are waited for by ranks 0, 1 '
-      count=$(grep -c 'waited for by' <<< "$output")
-      ((count <= 3)) || failed "$name: $count warnings in 3.5 s"
-    done
+    name="seven tensors"
+    run env HORA_STALL_WARNING=1s HORA_RANKS_PER_NODE=2 "${mpi[@]}" 3 "$program" late-to-many 3500
+    expect "$name" zero 'tensors "late0", "late1", "late2" and 4 more are waited for by ranks 0, 1 '
+    count=$(grep -c 'waited for by' <<< "$output")
+    ((count <= 3)) || failed "$name: $count warnings in 3.5 s"
     ;;
   crossed)
-    for per_node in 0 1 2; do
+    for per_node in 0 2; do
       name="crossed sets, ranks per node $per_node"
       run env HORA_STALL_WARNING=300ms HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 3 \
         "$program" crossed 2500
@@ -119,40 +127,38 @@ case $group in
       [throw-silent]="leaving the scope of hora's context: an error of hora's"
       [throw-goes-on]="caught: the application's own error"
       [throw-uncaught]="of type std::runtime_error: the application's own error")
+    thrower=0
     for mode in throw-caught throw-silent throw-goes-on throw-uncaught; do
       for per_node in 0 1; do
-        for thrower in 0 1; do
-          name="$mode on rank $thrower, ranks per node $per_node"
-          run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" $mode $thrower
-          expect "$name" nonzero "${said[$mode]}" \
-            "hora critical: rank $thrower (host $(hostname), pid "
-          within "$name" 20
-          never "$name" "third is complete"
-        done
-      done
-    done
-    for per_node in 0 1; do
-      name="all throw and catch in the context's scope, ranks per node $per_node"
-      run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" throw-inside
-      expect "$name" zero "rank 0: went on" "rank 1: went on"
-      within "$name" 20
-      never "$name" "hora "
-    done
-    # All ranks of all nodes end with the thrower's own text, of which they say nothing else.
-    for per_node in 0 2 1; do
-      for thrower in 0 3; do
-        name="all know why rank $thrower has thrown, ranks per node $per_node"
-        run env HORA_RANKS_PER_NODE=$per_node HORA_LOG_LEVEL=info "${mpi[@]}" 4 "$program" \
-          throw-uncaught $thrower
-        expect "$name" nonzero
+        name="$mode on rank $thrower, ranks per node $per_node"
+        run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" $mode $thrower
+        expect "$name" nonzero "${said[$mode]}" \
+          "hora critical: rank $thrower (host $(hostname), pid "
         within "$name" 20
-        for ((rank = 0; rank < 4; ++rank)); do
-          ((rank != thrower)) || continue
-          grep -q "rank $rank (host .*hora::Error: rank $thrower (host .*) has ended the job: uncaught \
+        never "$name" "third is complete"
+        thrower=$((1 - thrower))
+      done
+      [[ $mode != throw-silent ]] || thrower=1
+    done
+    name="all throw and catch in the context's scope"
+    run env HORA_RANKS_PER_NODE=2 "${mpi[@]}" 3 "$program" throw-inside
+    expect "$name" zero "rank 0: went on" "rank 1: went on" "rank 2: went on"
+    within "$name" 20
+    never "$name" "hora "
+    # All ranks of all nodes end with the thrower's own text, of which they say nothing else.
+    for at in 0:3 2:0 2:3 1:0; do
+      per_node=${at%:*} thrower=${at#*:}
+      name="all know why rank $thrower has thrown, ranks per node $per_node"
+      run env HORA_RANKS_PER_NODE="$per_node" HORA_LOG_LEVEL=info "${mpi[@]}" 4 "$program" \
+        throw-uncaught "$thrower"
+      expect "$name" nonzero
+      within "$name" 20
+      for ((rank = 0; rank < 4; ++rank)); do
+        ((rank != thrower)) || continue
+        grep -q "rank $rank (host .*hora::Error: rank $thrower (host .*) has ended the job: uncaught \
 exception of type std::runtime_error: the application's own error" <<< "$output" ||
-            failed "$name: rank $rank does not"
-          never "$name" "hora critical: rank $rank "
-        done
+          failed "$name: rank $rank does not"
+        never "$name" "hora critical: rank $rank "
       done
     done
     ;;
@@ -223,13 +229,13 @@ exception of type std::runtime_error: the application's own error" <<< "$output"
     ;;
   leaving)
     for per_node in 0 1; do
-      for known in 0 2; do
-        name="shutdown while others wait, known $known, ranks per node $per_node"
-        run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 3 "$program" shutdown-early $known
-        expect "$name" zero "rank 0: left" "rank 1: shut_down in time: " \
-          "rank 2: shut_down in time: " "rank 0 has called shutdown()"
-      done
+      known=$((2 * per_node))
+      name="shutdown while others wait, known $known, ranks per node $per_node"
+      run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 3 "$program" shutdown-early $known
+      expect "$name" zero "rank 0: left" "rank 1: shut_down in time: " \
+        "rank 2: shut_down in time: " "rank 0 has called shutdown()"
       for fate in kept dropped failed; do
+        [[ $per_node:$fate != 0:dropped ]] || continue
         name="a collective that never completes, $fate, ranks per node $per_node"
         run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" never-completes $fate
         expect "$name" nonzero 'tensor "own"' "called shutdown()"
@@ -239,13 +245,12 @@ exception of type std::runtime_error: the application's own error" <<< "$output"
       name="a collective that never completes, and whose error was caught"
       run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" never-completes waited
       expect "$name" zero "rank 0: end of main"
-      for exit_code in 0 3; do
-        name="exit($exit_code) without shutdown, ranks per node $per_node"
-        run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" exit $exit_code
-        expect "$name" nonzero "rank 1 (host $(hostname), pid " "exits without Context::shutdown()"
-        never "$name" "no error"
-        within "$name" 20
-      done
+      exit_code=$((3 * per_node))
+      name="exit($exit_code) without shutdown, ranks per node $per_node"
+      run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" exit $exit_code
+      expect "$name" nonzero "rank 1 (host $(hostname), pid " "exits without Context::shutdown()"
+      never "$name" "no error"
+      within "$name" 20
       name="a killed rank, ranks per node $per_node"
       run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 3 "$program" killed
       ((code != 0)) || failed "$name: should fail"
@@ -268,25 +273,24 @@ exception of type std::runtime_error: the application's own error" <<< "$output"
   timeout)
     # By the setting, and by the call alone.
     for own in 0 500; do
-      for per_node in 0 1; do
-        name="a rank stops submitting, timeout of the call $own ms, ranks per node $per_node"
-        rm -rf "$folder/records"
-        of_all=$([[ $own == 0 ]] && echo 500ms || echo 0)
-        run env HORA_TIMEOUT="$of_all" HORA_RANKS_PER_NODE=$per_node \
-          HORA_RECORD_DIRECTORY="$folder/records" "${mpi[@]}" 2 "$program" stops-submitting "$own"
-        record=$folder/records/hora-record.0.json
-        if [[ $(stat -c %a "$record") != 600 ]] || ! grep -q '"cause":{"text":".*tensor \\"g' "$record" ||
-          ! grep -q '"name":"g",.*"outcome":"open"' "$record"; then
-          failed "$name: $record should say what rank 0 did"
-        fi
-        expect "$name" nonzero 'tensor "g" '
-        if [[ $per_node == 0 ]]; then
-          expect "$name, who" nonzero "timeout: rank 1 (host " \
-            ') did not come to tensor "g" within 500 ms of rank 0; it is '
-        fi
-        never "$name" "no error"
-        within "$name" 20
-      done
+      per_node=$((own == 0))
+      name="a rank stops submitting, timeout of the call $own ms, ranks per node $per_node"
+      rm -rf "$folder/records"
+      of_all=$([[ $own == 0 ]] && echo 500ms || echo 0)
+      run env HORA_TIMEOUT="$of_all" HORA_RANKS_PER_NODE=$per_node \
+        HORA_RECORD_DIRECTORY="$folder/records" "${mpi[@]}" 2 "$program" stops-submitting "$own"
+      record=$folder/records/hora-record.0.json
+      if [[ $(stat -c %a "$record") != 600 ]] || ! grep -q '"cause":{"text":".*tensor \\"g' "$record" ||
+        ! grep -q '"name":"g",.*"outcome":"open"' "$record"; then
+        failed "$name: $record should say what rank 0 did"
+      fi
+      expect "$name" nonzero 'tensor "g" '
+      if [[ $per_node == 0 ]]; then
+        expect "$name, who" nonzero "timeout: rank 1 (host " \
+          ') did not come to tensor "g" within 500 ms of rank 0; it is '
+      fi
+      never "$name" "no error"
+      within "$name" 20
     done
     name="a rank returns from main after an error"
     run "${mpi[@]}" 2 "$program" returns-early
@@ -295,21 +299,18 @@ exception of type std::runtime_error: the application's own error" <<< "$output"
     ;;
   stopped)
     # By SIGSTOP: rank 0, which else would say it, and others; before the data and in the middle.
-    for per_node in 0 2; do
-      for stopped in 0 2; do
-        for phase in before after; do
-          name="rank $stopped is stopped $phase submitting, ranks per node $per_node"
-          run env HORA_STALL_WARNING=500ms HORA_TIMEOUT=4s HORA_RANKS_PER_NODE=$per_node \
-            "${mpi[@]}" 4 "$program" stopped-$phase "$stopped"
-          expect "$name" nonzero "hora warning" "rank $stopped (host $(hostname), pid " \
-            " is stopped (SIGSTOP), and has last submitted tensor \"g\"" "timeout: "
-          never "$name" "no error"
-          within "$name" 25  # 4 s of them its timeout; a start takes as long as other programs let it
-          # Leaders tell other nodes, unless one of them is stopped itself.
-          count=$(grep -o 'timeout: .*' <<< "$output" | sort -u | wc -l)
-          ((count == 1 || per_node == 2)) || failed "$name: $count causes"
-        done
-      done
+    for at in 0:0:before 0:2:after 2:0:after 2:2:before; do
+      IFS=: read -r per_node stopped phase <<< "$at"
+      name="rank $stopped is stopped $phase submitting, ranks per node $per_node"
+      run env HORA_STALL_WARNING=500ms HORA_TIMEOUT=4s HORA_RANKS_PER_NODE="$per_node" \
+        "${mpi[@]}" 4 "$program" "stopped-$phase" "$stopped"
+      expect "$name" nonzero "hora warning" "rank $stopped (host $(hostname), pid " \
+        " is stopped (SIGSTOP), and has last submitted tensor \"g\"" "timeout: "
+      never "$name" "no error"
+      within "$name" 25  # 4 s of them its timeout; a start takes as long as other programs let it
+      # Leaders tell other nodes, unless one of them is stopped itself.
+      count=$(grep -o 'timeout: .*' <<< "$output" | sort -u | wc -l)
+      ((count == 1 || per_node == 2)) || failed "$name: $count causes"
     done
     ;;
   cut_broadcast)
