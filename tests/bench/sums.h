@@ -1,4 +1,4 @@
-/// What sums of the benchmarks' values are.
+/// Sums of the benchmarks' values.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace bench {
 
-/// What `ranks` ranks write in `round`, added up one after the other.
+/// The values that `ranks` ranks write in `round`, added up one after the other.
 inline std::vector<float> sums(std::size_t count, int ranks, std::uint32_t round) {
   std::vector<float> sum(count, 0.0F);
   std::vector<float> own(count);

@@ -1,4 +1,4 @@
-/// What the cases of the suite share: a world of their own each, and how errors are judged.
+/// Shared by the suite's cases: a world of their own each, and how errors are judged.
 #pragma once
 
 #include <gtest/gtest.h>

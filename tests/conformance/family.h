@@ -16,7 +16,7 @@ using AnyHandle = std::variant<Handle, ResultHandle>;
 
 struct Family {
   std::string name;
-  /// Of 12 ones: the right tensor whichever rank submits it.
+  /// Starts it on 12 ones: the right tensor whichever rank submits it.
   std::function<AnyHandle(const Member&, const Placed& tensor, const std::string& name,
                           ProcessSet set)>
       start;
@@ -26,7 +26,7 @@ struct Family {
 
 const std::vector<Family>& families();
 
-/// What is under way, with its memory.
+/// An operation under way, with its memory.
 struct Started {
   std::vector<float> values;
   Placed tensor;

@@ -16,7 +16,7 @@ using Groups = Conformance;
 class Tensors {
  public:
   explicit Tensors(const Member& member) : me_(member) {}
-  /// Of 1, 2, ... elements, each this rank's number.
+  /// Views of 1, 2, ... elements, each this rank's number.
   std::vector<TensorView> fresh_views() {
     placed_.clear();
     for (std::size_t i = 0; i < values_.size(); ++i) {
@@ -138,7 +138,7 @@ class Rows {
 
 class ResultGroups : public Conformance {
  protected:
-  /// Of each tensor all ranks' values, `rows` rows a rank.
+  /// Each tensor has all ranks' values, `rows` rows a rank.
   void expect_ranks_in_order(const std::vector<Result>& results, std::int64_t rows) {
     ASSERT_EQ(results.size(), kTensors);
     for (std::size_t i = 0; i < kTensors; ++i) {

@@ -1,4 +1,4 @@
-// What handles offer beside wait(): a time limit, streams, and the end of device work.
+// Handles beside wait(): a time limit, streams, and the end of device work.
 #include <chrono>
 #include <thread>
 

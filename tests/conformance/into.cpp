@@ -138,7 +138,7 @@ TEST_F(Into, AnOutputOfAnotherLengthIsAnErrorAndTheNextCollectiveIsRight) {
   const auto n = static_cast<std::size_t>(size());
   for (const std::size_t wrong : {3 * n + 1, 3 * n - 1}) {
     for (int round = 0; round < 2; ++round) {
-      // Of the first rank alone.
+      // Wrong on the first rank alone.
       Integers output(rank() == 0 ? wrong : 3 * n, -1);
       const auto submit = [&] {
         allgather_into(world(), placed(own), placed(output), {.name = "x"});

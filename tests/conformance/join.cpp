@@ -12,7 +12,7 @@ namespace {
 
 class Join : public Conformance {
  protected:
-  /// What the ranks of `set` but `first` reduce meanwhile, each bringing its rank + 1.
+  /// The ranks of `set` but `first` reduce meanwhile, each bringing its rank + 1.
   void expect_reduced_without(int first, ProcessSet set, const std::string& name) {
     const auto members = ranks_of(context(), set);
     std::vector<double> theirs;

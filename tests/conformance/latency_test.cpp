@@ -42,7 +42,7 @@ class Latency : public Conformance {
     return moments;
   }
 
-  /// Of all mismatches on all ranks: from the last rank's submission to the exception, ascending.
+  /// All mismatches on all ranks: from the last rank's submission to the exception, ascending.
   std::vector<std::int64_t> latencies(Moments moments) {
     allreduce(context(), view(moments.submitted.data(), kMismatches),
               {.name = "last", .op = ReduceOp::max});

@@ -31,16 +31,16 @@ struct Member {
   Placed placed(E* elements, std::int64_t count) const {
     return placed(elements, Shape{count});
   }
-  /// Of a vector or span.
+  /// A view of a vector or span.
   template <std::ranges::contiguous_range Range>
   Placed placed(Range&& elements) const {
     return placed(std::data(elements), static_cast<std::int64_t>(std::size(elements)));
   }
-  /// Of one value: a scalar.
+  /// A view of one value: a scalar.
   template <class E>
   requires std::is_arithmetic_v<E> Placed placed(E& value)
   const { return placed(&value, Shape{}); }
-  /// What lies there, in the order of the view's stream.
+  /// Returns the bytes there, in the order of the view's stream.
   std::vector<std::byte> bytes_of(const TensorView& view) const {
     std::vector<std::byte> bytes(view.bytes());
     const auto* const from = static_cast<const std::byte*>(view.data);

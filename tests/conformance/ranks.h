@@ -1,4 +1,4 @@
-/// What the suite's programs differ in: where their ranks run, and where their tensors lie. Each
+/// The suite's programs differ in where their ranks run, and where their tensors lie. Each
 /// links one source of it: mpi_ranks.cpp or fake_gpu_ranks.cpp.
 #pragma once
 
@@ -20,7 +20,7 @@ class DeviceCopy {
   virtual ~DeviceCopy() = default;
   virtual std::byte* data() const = 0;
   virtual void* stream() const = 0;
-  /// What the stream finds, in its order.
+  /// Returns the bytes there, in the stream's order.
   virtual std::vector<std::byte> read() = 0;
 };
 
@@ -46,7 +46,7 @@ class Ranks {
   virtual ~Ranks() = default;
 
   virtual int count() const = 0;
-  /// Of the `index`-th of them, by a thread of its own: Contexts are alive on all ranks at once.
+  /// Starts the `index`-th, by a thread of its own: Contexts are alive on all ranks at once.
   virtual Context start(int index, const InitOptions& options) = 0;
   /// Null where tensors lie in host memory.
   virtual DeviceOfRank* device(int index) = 0;

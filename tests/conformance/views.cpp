@@ -1,4 +1,4 @@
-// What collectives take: vectors, spans, scalars, constant inputs, and the bits of half types; and
+// Collectives take vectors, spans, scalars, constant inputs, and the bits of half types; and
 // a context without an engine's thread.
 #include <numeric>
 #include <span>

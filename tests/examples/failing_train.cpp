@@ -1,4 +1,4 @@
-/// What README.md calls ./train where it shows failures: three epochs of allreduces, in the second
+/// Is ./train where README.md shows failures: three epochs of allreduces, in the second
 /// of which the fault that the variable TRAIN_FAULT names happens, some time after the first one's
 /// output.
 #include <hora/hora.h>

@@ -36,7 +36,7 @@ class Record : public FaultTest {
     arguments.insert(arguments.end(), limits.begin(), limits.end());
     return launch(arguments, program);
   }
-  /// Of a job whose ranks give up after 3 s.
+  /// Diagnosis of a job whose ranks give up after 3 s.
   std::vector<std::string> diagnosis_of_hang(const std::string& fault, const std::string& ranks) {
     LaunchedJob& job = launch_recorded({fault, "negotiation", ranks},
                                        {"--stall-warning", "1s", "--timeout", "3s"});

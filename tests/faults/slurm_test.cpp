@@ -74,7 +74,7 @@ class Allocation : public FaultTest {
         "SLURM_CPUS_ON_NODE=2",
         "PATH=" + srun_.path().string() + ":" +
             std::filesystem::path(FAULT_RANK).parent_path().string() + ":" + std::getenv("PATH")};
-    // Of one name the first counts.
+    // The first of a name counts.
     environment.insert(environment.begin(), more_variables.begin(), more_variables.end());
     return start({arguments, environment, {}, "node1"});
   }

@@ -1,4 +1,4 @@
-// What a launcher, an agent or a guard may get from another process: bytes in pieces of any length,
+// Input of a launcher, an agent or a guard from another process: bytes in pieces of any length,
 // as frames, from a side without the token, and single messages. The first byte chooses which.
 #include <fcntl.h>
 #include <sys/socket.h>

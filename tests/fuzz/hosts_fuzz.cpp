@@ -1,7 +1,7 @@
 // Any host list, and any hostfile: refused with a reason, or hosts whose names are safe to hand to
 // ssh, within the limits, onto which ranks can be laid.
-#include "core/launch/text.h"
 #include "core/launch/options/hosts.h"
+#include "core/launch/text.h"
 #include "tests/fuzz/require.h"
 
 namespace {

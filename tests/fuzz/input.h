@@ -1,4 +1,4 @@
-/// What a fuzzer gives, as values: past its end everything is 0.
+/// A fuzzer's bytes, as values: past their end everything is 0.
 #pragma once
 
 #include <cstddef>

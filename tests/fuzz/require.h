@@ -1,4 +1,4 @@
-/// What must hold of any input: where it does not, the program ends, and the fuzzer keeps the
+/// Requires what holds of any input: where it does not, the program ends, and the fuzzer keeps the
 /// input.
 #pragma once
 

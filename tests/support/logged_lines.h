@@ -1,4 +1,4 @@
-/// What hora logs, for tests: apart from spdlog's headers, which do not go together with every
+/// hora's log, for tests: apart from spdlog's headers, which do not go together with every
 /// LibTorch's.
 #pragma once
 

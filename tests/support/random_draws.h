@@ -1,4 +1,4 @@
-/// What random programs and trainings are drawn with, and how one of them is repeated.
+/// Draws random programs and trainings, and says how one of them is repeated.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class RandomDraws {
   std::mt19937_64 random_;
 };
 
-/// Of an environment variable, where it is set: a seed, or how many are to be run. Throws
+/// The number in an environment variable, where it is set: a seed, or how many to run. Throws
 /// std::invalid_argument where it does not begin with a number.
 inline std::optional<std::uint64_t> number_in(const char* variable) {
   const char* text = std::getenv(variable);

@@ -1,4 +1,4 @@
-/// What a file holds.
+/// Reads a file.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-/// What a test program's exit code says.
+/// A test program's exit code.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -69,7 +69,7 @@ double clip_on_host(const Peers& peers, const std::string& name, const Tensors& 
                     GradientOwners owners, double max_norm) {
   const at::NoGradGuard no_grad;
   const bool parted = owners == GradientOwners::all;
-  // Of each rank its sum, and that it has given one. One that has joined has given none.
+  // Each rank's sum, and that it has given one. One that has joined has given none.
   std::vector<double> shares(2 * static_cast<std::size_t>(peers.size), 0.0);
   double* const own = &shares[2 * static_cast<std::size_t>(peers.rank_in_set)];
   own[0] = squares_on_host(gradients, parted ? peers.rank_in_set : 0, parted ? peers.size : 1);

@@ -81,7 +81,7 @@ std::vector<std::int64_t> message_of(const RoundFacts& facts, int rank_in_set, i
   message[kValuesComplement] = ~facts.compared.values;
   message[kStepTime] = facts.step_time.count();
   message.insert(message.end(), facts.present.begin(), facts.present.end());
-  // Of the ranks that have not joined the first one's numbers are the largest.
+  // The first rank that has not joined has the largest numbers.
   const std::size_t shift = static_cast<std::size_t>(size - rank_in_set) *
                             std::max<std::size_t>(facts.arrivals.size(), 1);
   for (const std::size_t gradient : facts.arrivals) {
@@ -192,7 +192,7 @@ at::ScalarType integer_of(const at::Tensor& tensor) {
                                       : at::kLong;
 }
 
-/// Of an optimizer of the user's that cannot be saved: of nothing.
+/// An optimizer of the user's that cannot be saved gives the checksum of nothing.
 std::int64_t checksum_of(const torch::optim::OptimizerOptions& options) {
   Checksum checksum;
   try {

@@ -89,7 +89,7 @@ struct Compared {
   std::int64_t values = 0;
 };
 
-/// What a rank says of itself in a round.
+/// A rank's facts in a round.
 struct RoundFacts {
   std::size_t step_lane = 0;
   bool updates = false;  ///< it can step by the pass that averages (fused.h), and will
@@ -102,7 +102,7 @@ struct RoundFacts {
   std::vector<std::size_t> arrivals = {};
 };
 
-/// What follows from all ranks' facts, the same on each. Ranks that have joined are left out.
+/// Follows from all ranks' facts, the same on each. Ranks that have joined are left out.
 struct RoundAnswer {
   bool one_step = true;
   bool all_update = false;

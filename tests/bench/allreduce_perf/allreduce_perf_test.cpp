@@ -1,4 +1,4 @@
-/// What allreduce_perf's figures rest on: sums and sizes.
+/// Tests the sums and sizes that allreduce_perf's figures rest on.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-/// What a program must give, computed serially by each operation's definition.
+/// Expected results of a program, computed serially by each operation's definition.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct Contents {
 /// floating-point type; integers wrap.
 Contents input_of(const Program& program, const Operation& operation, int rank);
 
-/// What a member has when the operation is complete.
+/// A member's contents when the operation is complete.
 Contents expected_of(const Program& program, const Operation& operation, int rank);
 
 }  // namespace hora::internal::test

@@ -221,7 +221,7 @@ Program every_operation(DataType type, int ranks) {
       number = 0;
       const std::size_t size = program.sets[next.set].size();
       const auto last = static_cast<std::int64_t>(size) - 1;
-      /// What each place brings (of allgather), or sends to each.
+      /// Rows that each place brings (to an allgather), or sends to each.
       const auto rows = [&](std::size_t to_count, auto&& count) {
         Rows result(size);
         for (std::size_t from = 0; from < size; ++from) {

@@ -43,10 +43,10 @@ struct Operation {
   int odd_rank = -1;         ///< the world rank that disagrees: an error on every member; -1: none
   Oddness oddness = Oddness::type;
 
-  /// Of the tensor that the rank at this place brings.
+  /// Shape of the tensor that the rank at this place brings.
   Shape shape(std::size_t place) const;
   bool is_disputed() const { return odd_rank >= 0; }
-  /// What this rank submits.
+  /// The operation that this rank submits.
   Operation submitted_by(int rank) const;
 };
 
@@ -67,7 +67,7 @@ Program draw_program(std::uint64_t seed, int ranks);
 /// the odd ranks, with new and with known names.
 Program every_operation(DataType type, int ranks);
 
-/// What one rank does next.
+/// One rank's next step.
 struct Step {
   enum class Action { start, wait, run };
   Action action = Action::run;

@@ -33,7 +33,7 @@ void note(off_t record) {
 
 }  // namespace
 
-// What std::ifstream reads by.
+// std::ifstream reads by this.
 extern "C" [[gnu::visibility("default")]] ssize_t read(int file, void* bytes, size_t count) {
   using Read = ssize_t (*)(int, void*, size_t);
   static const auto real = reinterpret_cast<Read>(dlsym(RTLD_NEXT, "read"));

@@ -22,7 +22,7 @@ namespace {
 
 using enum DataType;
 constexpr std::array kFloats = {float16, bfloat16, float32, float64};
-/// Of bytes that no piece covers.
+/// Value of bytes that no piece covers.
 constexpr auto kUntouched = std::byte{0xa5};
 /// As ops/cuda/kernels.h: bytes of a tile on the side of the larger type.
 constexpr std::size_t kTileBytes = 16384;
@@ -41,7 +41,7 @@ class BatchedCopyTest : public testing::Test {
     check(device().stream_synchronize(stream.get()));
   }
 
-  /// What the device makes of it: all bytes of the target block.
+  /// Runs it on the device: all bytes of the target block.
   static std::vector<std::byte> on_device(const std::vector<PieceShape>& shapes, const Arena& arena,
                                           const std::vector<std::byte>& source, BatchedCopy copy) {
     const CudaStream stream(device(), 0);

@@ -20,7 +20,7 @@ constexpr std::int64_t kCount = 10007;
 
 class GpuSets : public GpuTest {
  protected:
-  /// Of whole numbers, so that the bytes must be equal.
+  /// Reduces whole numbers, so that the bytes must be equal.
   static void expect_reduced(const Context& world, ReduceOp op, std::uint64_t salt,
                              ProcessSet set) {
     Bytes expected = random_values(DataType::int32, kCount,

@@ -31,7 +31,7 @@ void check(cudaError_t result) {
   if (result != cudaSuccess) throw std::runtime_error(cudaGetErrorString(result));
 }
 
-/// What `stream` is given later does not run for a minute.
+/// Work that `stream` is given later does not run for a minute.
 void hold(cudaStream_t stream) {
   check(cudaLaunchHostFunc(
       stream, [](void*) { std::this_thread::sleep_for(std::chrono::minutes(1)); }, nullptr));

@@ -510,7 +510,7 @@ class SharedFolder {
   std::string path_;
 };
 
-/// What one rank alone cannot write to is an error on all.
+/// A folder that one rank alone cannot write to is an error on all.
 TEST(RecordDirectory, ThatOneRankCannotWriteToIsAnErrorOnAll) {
   const SharedFolder folder;
   if (mpi_rank() == 0) std::ofstream(folder.file("file")) << "";

@@ -104,7 +104,7 @@ void add(Cases& cases, const std::string& what, const Context& world, const Tens
   cases.push_back({what + ", async", [=, &world] { (void)async(world, tensor, options); }, name});
 }
 
-/// Of one collective: `options` with each thing wrong that all collectives can have wrong.
+/// Calls one collective: `options` with each thing wrong that all collectives can have wrong.
 template <class Options, class Blocking, class Async>
 Cases cases_of(const Context& world, void* data, const Options& good, Blocking blocking,
                Async async) {
@@ -132,7 +132,7 @@ Cases cases_of(const Context& world, void* data, const Options& good, Blocking b
   [](const Context& c, const TensorView& t, const auto& o) { return call(c, t, o); }, \
       [](const Context& c, const TensorView& t, const auto& o) { return call##_async(c, t, o); }
 
-/// What only reductions have.
+/// Arguments that only reductions have.
 template <class Options, class Blocking, class Async>
 void add_reductions(Cases& cases, const Context& world, void* data, const Options& good,
                     Blocking blocking, Async async) {
@@ -181,7 +181,7 @@ TEST_F(HostileArguments, Allgather) {
       cases_of(world_, memory_.data(), AllgatherOptions{.name = "x"}, HORA_BOTH(allgather)));
 }
 
-// What splits of two ranks wrap to; others are in tests/conformance.
+// Splits of two ranks that wrap; others are in tests/conformance.
 TEST_F(HostileArguments, Alltoall) {
   const AlltoallOptions good{.name = "x", .splits = {4, 0}};
   Cases cases = cases_of(world_, memory_.data(), good, HORA_BOTH(alltoall));

@@ -30,7 +30,7 @@ std::multiset<std::string> descriptors() {
   return open;
 }
 
-/// Of /proc/self/status: a count, or KiB.
+/// A line of /proc/self/status: a count, or KiB.
 std::int64_t status_of(const std::string& key) {
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);) {
@@ -58,7 +58,7 @@ Held held() {
   return {descriptors(), status_of("Threads"), status_of("VmRSS"), mappings()};
 }
 
-/// Of all that init() makes: the engine's thread, windows, a process set, communicators.
+/// Uses all that init() makes: the engine's thread, windows, a process set, communicators.
 void use_hora(int round) {
   Context world = init();
   std::vector<int> all;

@@ -85,7 +85,7 @@ std::size_t page_faults() {
   return minor;
 }
 
-// What it is for: the second round of a training step takes its gradients from memory it has.
+// The second round of a training step takes its gradients from memory it has.
 TEST(KeepLargeAllocations, MemoryIsNotGivenBack) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizer brings an allocator of its own";
@@ -137,7 +137,7 @@ TEST(Disagreement, NamesTheFirstVariableThatDiffersAndBothValues) {
   }
 }
 
-/// What each of these ranks, with assignments of its own, agrees on or throws.
+/// Each of these ranks, with assignments of its own: its settings, or its error.
 std::vector<std::string> agreed(const std::vector<Assignments>& by_rank) {
   std::vector<std::string> results(by_rank.size());
   test::run_ranks(std::vector<int>(by_rank.size(), 0), [&](Bootstrap& world) {

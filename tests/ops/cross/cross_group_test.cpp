@@ -36,10 +36,10 @@ struct CrossOperation {
   DataType type = DataType::float32;
   double scale = 1.0;
   std::vector<Bytes> inputs;  // of each member
-  /// Of an exchange [from][to], in place of inputs.
+  /// Parts of an exchange [from][to], in place of inputs.
   std::vector<std::vector<Bytes>> parts = {};
 
-  /// What is in a member's staging in the end; of an exchange what has come, by sender.
+  /// A member's staging in the end; for an exchange what has come, by sender.
   std::vector<Bytes> expected() const {
     if (broadcast_root) {
       return {inputs.size(), inputs[static_cast<std::size_t>(*broadcast_root)]};

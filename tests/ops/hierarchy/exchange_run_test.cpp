@@ -90,7 +90,7 @@ Exchanged expected_of(const ExchangeOperation& of, const Topology& topology, int
   }
 }
 
-/// Of random sizes, zero among them. `most_rows` of one rank (or for one rank).
+/// An exchange of random sizes, zero among them. `most_rows` of one rank (or for one rank).
 ExchangeOperation random_exchange(OperationKind kind, int ranks, std::int64_t most_rows,
                                   std::mt19937_64& random) {
   ExchangeOperation result;

@@ -79,7 +79,7 @@ class SummedTensors {
   std::vector<std::vector<std::byte>> memory_;  ///< by tensor, then rank
 };
 
-/// What crosses of one tensor without padding needs no memory beside it. The slices of all ranks,
+/// One tensor without padding crosses without memory beside it. The slices of all ranks,
 /// each of its own group, in and out again.
 class MemoryGroupOf : public testing::TestWithParam<int> {
  protected:
@@ -287,7 +287,7 @@ TEST_P(MemoryNodeSumOf, HasTheBitsOfOnePassOverAllRanks) {
                               DataType::uint8, DataType::boolean, DataType::int16}) {
     for (const ReduceOp op :
          {ReduceOp::sum, ReduceOp::average, ReduceOp::min, ReduceOp::max, ReduceOp::product}) {
-      // Of the others than sums a part, drawn by the seed: under a sanitizer each takes long.
+      // Only a part of the others than sums, drawn by the seed: under a sanitizer each takes long.
       if (type != DataType::float32 && op != ReduceOp::sum && random_() % 3 != 0) continue;
       const std::uint64_t seed = random_();
       const double scale = op == ReduceOp::average ? 1.0 / ranks() : 1.0;

@@ -46,7 +46,7 @@ class Slow final : public PendingWork {
   bool complete_ = false;
 };
 
-/// What the pipeline has asked for, checked as it asks.
+/// The pipeline's requests, checked as they come.
 struct Trace {
   explicit Trace(Random& generator, std::uint64_t most_polls)
       : random(generator), slowest(most_polls) {}

@@ -58,7 +58,7 @@ class Blocks {
   std::vector<std::byte> memory_;
 };
 
-/// Of an integer there is none.
+/// An integer has none.
 template <class T>
 bool is_nan(Stored<T> value) {
   return test::is_float<T> && std::isnan(static_cast<double>(value));
@@ -600,7 +600,7 @@ TEST(Neutral, ChangesNothing) {
   for (const DataType type : test::kAllTypes) {
     for (const ReduceOp op : test::kElementOps) {
       std::vector<std::byte> values(kCount * size_of(type));
-      // Of floating-point numbers small exponents: no NaN, whose bits a reduction may change.
+      // Floating-point numbers have small exponents: no NaN, whose bits a reduction may change.
       const unsigned below = is_floating_point(type) || type == DataType::boolean ? 2 : 256;
       for (std::byte& value : values) value = static_cast<std::byte>(random() % below);
       // And -0, whose sign a sum with 0 would change.
@@ -1069,7 +1069,7 @@ struct Conversion {
 
 class HalfTest : public testing::TestWithParam<Conversion> {
  protected:
-  /// Of `value` and its negative.
+  /// Rounds `value` and its negative.
   void expect_rounds_like_the_reference(float value) {
     for (const float signed_value : {value, -value}) {
       const std::uint16_t expected = test::encode(GetParam().format, signed_value);

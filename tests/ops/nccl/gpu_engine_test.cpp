@@ -71,7 +71,7 @@ class GpuEngine : public testing::TestWithParam<Layout> {
   }
 };
 
-// What costs the host a wait for the GPU, or the GPU a stop.
+// Calls that cost the host a wait for the GPU, or the GPU a stop.
 constexpr const char* kSynchronising[] = {
     "stream_synchronize", "event_synchronize", "malloc",        "free",
     "host_alloc",         "free_host",         "stream_create", "event_create",

@@ -82,7 +82,7 @@ class WindowRank {
   void synchronize() const {
     EXPECT_EQ(device_.cuda().stream_synchronize(stream_.get()), cudaSuccess);
   }
-  /// Of rank + 1 on every rank, which is looked at.
+  /// Reduces rank + 1 of every rank, and looks at the result.
   void allreduce(std::string_view name, float* values, std::size_t count,
                  ProcessSet set = kWorld) const {
     std::fill_n(values, count, static_cast<float>(rank_ + 1));

@@ -1,4 +1,4 @@
-/// What a collective is, whether ranks agree about it, and what it does: on values.
+/// A collective, whether ranks agree about it, and what it does: on values.
 #pragma once
 
 #include <hora/types.h>

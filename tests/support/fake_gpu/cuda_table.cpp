@@ -27,7 +27,7 @@ cudaError_t release(FakeDevice& device, MemoryKind kind, void* data) {
   return cudaErrorInvalidValue;
 }
 
-/// What is wrong with the memory of a copy; null where nothing is.
+/// The fault in the memory of a copy; null where there is none.
 const char* wrong(FakeMemory& memory, void* target, const void* source, std::size_t bytes,
                   cudaMemcpyKind kind) {
   const auto on_device = [&](const void* data) { return memory.on_device(data, bytes); };

@@ -7,7 +7,7 @@
 namespace hora::internal::test {
 namespace {
 
-/// What the documentation of cudaThreadExchangeStreamCaptureMode calls potentially unsafe.
+/// Calls that the documentation of cudaThreadExchangeStreamCaptureMode calls potentially unsafe.
 constexpr std::array<std::string_view, 8> kUnsafe{
     "event_query", "event_synchronize", "stream_synchronize", "device_synchronize", "malloc",
     "free",        "host_alloc",        "free_host"};

@@ -72,7 +72,7 @@ class FakeDevice {
   cudaError_t end_capture(cudaStream_t stream);
   cudaError_t is_capturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
   void exchange_capture_mode(cudaStreamCaptureMode* mode);
-  /// What a call that may wait makes of the captures of this process.
+  /// Effect of a call that may wait on the captures of this process.
   cudaError_t wait_while_capturing(std::string_view call);
 
   cudaError_t synchronize_device();
@@ -153,7 +153,7 @@ class FakeDevice {
   bool faulted_ = false;
 };
 
-/// Of the calling thread; the system gives a thread's id to another one once it has ended.
+/// Number of the calling thread; the system gives a thread's id to another one once it has ended.
 std::uint64_t thread_number();
 
 /// The table whose calls go to `device`.

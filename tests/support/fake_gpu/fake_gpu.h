@@ -59,7 +59,7 @@ struct FakeGpuOptions {
   bool has_windows = true;  ///< false: the calls of NCCL 2.27 are missing
 };
 
-/// What was made and not given back.
+/// Counts of handles made and not given back.
 struct LiveHandles {
   int streams = 0;
   int events = 0;
@@ -106,7 +106,7 @@ class FakeGpu {
   cudaError_t begin_capture(cudaStream_t stream,
                             cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal);
   cudaError_t end_capture(cudaStream_t stream);
-  /// What ncclCommGetAsyncError says from now on, of one communicator or of all.
+  /// Sets the result of ncclCommGetAsyncError from now on, of one communicator or of all.
   void async_error(ncclComm_t comm, ncclResult_t error);
   void async_error(ncclResult_t error);
 
@@ -114,7 +114,7 @@ class FakeGpu {
   int count(std::string_view call) const;
   int nccl_count(std::string_view call) const;
   LiveHandles live() const;
-  /// What each of the pools that there are keeps when the device synchronises, in bytes.
+  /// Bytes that each of the pools keeps when the device synchronises.
   std::vector<std::uint64_t> kept_by_pools() const;
   /// Events with a time stamp that were ever created.
   int timing_events() const;

@@ -35,7 +35,7 @@ class FakeMemory {
   /// Whether a block of this kind begins there, and has as many bytes at least.
   bool is_block(MemoryKind kind, const void* data, std::size_t bytes) const;
   int blocks(MemoryKind kind) const;
-  /// Of the blocks that the ranges lie in.
+  /// Use of the blocks that the ranges lie in.
   MemoryUse use(const std::vector<MemoryRange>& ranges) const;
   /// Some work may still touch the block that begins there.
   bool in_use(const void* data) const;

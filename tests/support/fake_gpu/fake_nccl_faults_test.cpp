@@ -1,4 +1,4 @@
-// What goes wrong in the fake NCCL, by script or by misuse.
+// Faults of the fake NCCL, by script or by misuse.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -19,7 +19,7 @@ class FakePools {
   bool keep(cudaMemPool_t pool, std::uint64_t bytes);
   bool knows(cudaMemPool_t pool) const;
 
-  /// What each keeps when the device synchronises, in bytes; CUDA's default is 0.
+  /// Bytes that each keeps when the device synchronises; CUDA's default is 0.
   std::vector<std::uint64_t> kept() const;
 
  private:

@@ -10,7 +10,7 @@
 
 namespace hora::internal::test {
 
-/// What the streams and events of one device share. `mutex` guards all of it.
+/// Shared by the streams and events of one device. `mutex` guards all of it.
 struct StreamsState {
   std::mutex mutex;
   std::condition_variable changed;

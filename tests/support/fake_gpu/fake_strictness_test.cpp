@@ -1,4 +1,4 @@
-// What the fake GPU and NCCL do as the real ones, though a simpler fake would not: current GPUs and
+// The fake GPU and NCCL do as the real ones what a simpler fake would not: current GPUs and
 // contexts, memory that work still uses, captures, groups that stay open.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

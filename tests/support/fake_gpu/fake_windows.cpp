@@ -95,7 +95,7 @@ ncclResult_t FakeNccl::remove_window(ncclComm_t handle, void* window) {
   return ncclSuccess;
 }
 
-/// What NCCL's choice of a kernel depends on, for collectives that have symmetric ones: where both
+/// NCCL's choice of a kernel depends on this, for collectives that have symmetric ones: where both
 /// buffers lie; nothing where one of them lies in no window.
 std::string FakeNccl::windows_of(const NcclCommunicatorState& comm, const Collective& part) {
   const bool has_kernels = part.kind == CollectiveKind::all_reduce ||

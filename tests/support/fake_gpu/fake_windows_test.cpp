@@ -100,7 +100,7 @@ TEST_P(FakeWindows, ThoseOfAnAbortedCommunicatorAreGone) {
   EXPECT_THAT(ranks_.world.errors(), IsEmpty());
 }
 
-/// What all ranks' communicators report after `body`.
+/// Expects all ranks' communicators to report it after `body`.
 void expect_error(const std::function<void(WindowRank&, int)>& body, const char* text) {
   Ranks ranks(2, with_delays());
   ranks.run([&](int number) {

@@ -49,7 +49,7 @@ class GpuWorld {
   DevicePort& port(int rank);
   DeviceHeap& heap(int rank);
   NodeMemory& memory(int rank) { return world_->memory(rank); }
-  /// Of NCCL's world, and of the GPUs, contexts on other ranks' GPUs among them, whether the ranks
+  /// Complaints of NCCL's world and GPUs, contexts on other ranks' GPUs among them, whether ranks
   /// have ended or not; none after a right program.
   std::vector<std::string> complaints() const;
   /// Messages from or to memory that is not the sender's or receiver's GPU's.
@@ -89,7 +89,7 @@ class DeviceTensor {
   std::byte* data() const { return device_.data(); }
   void* stream() const { return stream_.get(); }
   Signature signature(OperationKind kind, ReduceOp op, int root = 0) const;
-  /// What the stream finds, in its order.
+  /// Returns the bytes there, in the stream's order.
   std::vector<std::byte> read();
 
  private:

@@ -13,7 +13,7 @@
 
 namespace hora::internal::test {
 
-/// What each rank has in these tests.
+/// A rank of these tests.
 struct NcclRank {
   NcclRank(Ranks& ranks, int number)
       : gpu(ranks.gpu(number)),

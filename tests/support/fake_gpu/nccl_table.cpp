@@ -168,7 +168,7 @@ NcclFunctions nccl_functions(FakeNccl& nccl) {
     if (!nccl.device().is_current("ncclMemAlloc")) result = ncclInvalidUsage;
     *data =
         result != ncclSuccess ? nullptr : nccl.device().memory().allocate(MemoryKind::nccl, bytes);
-    // Of a failure of CUDA's it leaves the last error as it is.
+    // After a failure of CUDA's it leaves the last error as it is.
     if (result != ncclSuccess) nccl.device().end(cudaErrorMemoryAllocation);
     return result;
   };

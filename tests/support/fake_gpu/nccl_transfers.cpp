@@ -31,7 +31,7 @@ void NcclWorld::transfer(NcclCommunicatorState& comm, std::uint64_t number,
       return std::ranges::all_of(own, [](const auto& parcel) { return parcel->taken; });
     };
     changed.wait(lock, [&] { return comm.aborted || all_taken(); });
-    // What no rank has taken is gone with its memory.
+    // Parcels that no rank has taken are gone with their memory.
     for (auto& [way, parcels] : comm.clique->parcels) {
       std::erase_if(
           parcels, [&](const auto& parcel) { return std::ranges::find(own, parcel) != own.end(); });

@@ -27,7 +27,7 @@ struct NcclMeeting {
   bool done = false;
 };
 
-/// What one rank sends to another; its memory stays until it is taken.
+/// One rank's message to another; its memory stays until it is taken.
 struct NcclParcel {
   Collective part;
   bool taken = false;
@@ -51,7 +51,7 @@ struct NcclWindow {
   std::uint64_t number = 0;  ///< of the registration
 };
 
-/// What the ranks of one communicator share.
+/// Shared by the ranks of one communicator.
 struct NcclClique {
   explicit NcclClique(int size) : members(static_cast<std::size_t>(size)) {}
   std::vector<std::weak_ptr<NcclCommunicatorState>> members;

@@ -1,4 +1,4 @@
-// What harness.sh runs under mpirun: the last rank fails, or skips, alone.
+// Run by harness.sh under mpirun: the last rank fails, or skips, alone.
 #include <gtest/gtest.h>
 #include <mpi.h>
 

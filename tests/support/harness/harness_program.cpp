@@ -1,4 +1,4 @@
-// What harness.sh runs: a test that passes, one that fails, one that is skipped.
+// Run by harness.sh: a test that passes, one that fails, one that is skipped.
 #include <gtest/gtest.h>
 
 TEST(Harness, Passes) {

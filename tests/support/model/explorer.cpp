@@ -48,7 +48,7 @@ class Fiber {
   std::unique_ptr<std::byte[]> stack_;
   ucontext_t own_{};
   ucontext_t resumer_{};
-  // What sanitizers want to know of a stack.
+  // For sanitizers, which follow stacks.
   void* own_fake_stack_ = nullptr;
   void* resumer_fake_stack_ = nullptr;
   const void* resumer_stack_ = nullptr;
@@ -152,11 +152,11 @@ struct Thread {
 
 /// One place where the search has several ways to go on.
 struct Choice {
-  // Of the next thread.
+  // A choice of the next thread.
   bool of_thread = false;
   std::vector<std::size_t> candidates = {};
   std::set<std::size_t> sleeping = {};  ///< threads whose step here was tried, or is redundant
-  // Of anything else: 0 .. options - 1.
+  // Any other choice: 0 .. options - 1.
   std::size_t options = 0;
   std::size_t taken = 0;  ///< a thread, or an option
 };

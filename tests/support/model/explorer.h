@@ -12,7 +12,7 @@
 
 namespace hora::internal::model {
 
-/// What the threads of one execution do; all that they share is made anew for each, all zero.
+/// The threads' functions in one execution; all that they share is made anew for each, all zero.
 struct Program {
   std::vector<std::function<void()>> threads;
   /// Before the first thread begins; all threads know what it has done.
@@ -30,7 +30,7 @@ struct Options {
 };
 
 struct Outcome {
-  /// What went wrong in the first execution that did; nothing: no execution does.
+  /// The error of the first execution that had one; nothing: no execution does.
   std::optional<std::string> failure;
   std::uint64_t executions = 0;  ///< that ended, each of them different
   std::set<const void*> words;   ///< that were accessed

@@ -28,7 +28,7 @@ struct Shared {
 
 using Results = std::set<std::pair<std::uint32_t, std::uint32_t>>;
 
-/// What two threads' results can be together.
+/// The pairs of results that two threads can have.
 template <class First, class Second>
 Results results_of(First first, Second second) {
   Results results;

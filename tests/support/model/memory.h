@@ -39,7 +39,7 @@ class Memory {
   std::uint64_t value(std::size_t word, std::size_t place) const {
     return words_[word].history[place].value;
   }
-  /// What a read-modify-write reads: the newest.
+  /// Reads as a read-modify-write does: the newest.
   void load_update(std::size_t thread, std::size_t word, std::memory_order order);
   /// `update`: it follows load_update().
   void store(std::size_t thread, std::size_t word, std::uint64_t value, std::memory_order order,
@@ -47,12 +47,12 @@ class Memory {
   /// No older value of it will be seen.
   void see_newest(std::size_t thread, std::size_t word);
 
-  /// Of data that is not atomic. False: another access to it, of which one writes, is not ordered
+  /// Reads data that is not atomic. False: another access, of which one writes, is not ordered
   /// before this one.
   bool read_plain(std::size_t thread, const void* address);
   bool write_plain(std::size_t thread, const void* address);
 
-  /// What thread 0 knows by now all know, as threads do that begin.
+  /// All know by now what thread 0 knows, as threads do that begin.
   void share_knowledge();
 
  private:

@@ -98,7 +98,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
   return to;
 }
 
-/// What an operation on the CPU has given, into an argument that it writes.
+/// Copies the result of an operation on the CPU into an argument that it writes.
 at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
   TORCH_CHECK(from.sizes() == to.sizes(), "tensors of other devices keep their sizes");
   return copy_from(from, to, false);

@@ -25,7 +25,7 @@ inline constexpr std::array kNcclTypes = {DataType::float16, DataType::bfloat16,
                                           DataType::float64, DataType::int32,    DataType::int64,
                                           DataType::uint8,   DataType::int8,     DataType::boolean,
                                           DataType::uint32,  DataType::uint64};
-/// Of one element at a time; an average is a scaled sum.
+/// Operations on one element at a time; an average is a scaled sum.
 inline constexpr std::array kElementOps = {ReduceOp::sum, ReduceOp::min, ReduceOp::max,
                                            ReduceOp::product};
 
@@ -63,7 +63,7 @@ template <class T>
 using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
 template <class T>
 using Elements = std::vector<Stored<T>>;
-/// What it is reduced in.
+/// The type that it is reduced in.
 template <class T>
 using Sum = std::conditional_t<is_half<T>, float, T>;
 

@@ -18,7 +18,7 @@ struct Reduction {
   double postscale = 1.0;
 };
 
-/// Of floats: the value in (nearly) exact arithmetic, and the sum of the magnitudes of the terms,
+/// Value of floats in (nearly) exact arithmetic, and the sum of the magnitudes of the terms,
 /// scales included, that errors are proportional to.
 struct FloatResult {
   double value = 0;

@@ -1,4 +1,4 @@
-/// What a reduction gives: one element after the other, in the inputs' order.
+/// A reduction's result: one element after the other, in the inputs' order.
 #pragma once
 
 #include <hora/types.h>
@@ -15,7 +15,7 @@
 
 namespace hora::internal::test {
 
-/// Of floating-point numbers; an average is a sum.
+/// Reduces floating-point numbers; an average is a sum.
 template <class T>
 T combined_numbers(ReduceOp op, T a, T b) {
   switch (op) {

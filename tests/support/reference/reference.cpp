@@ -103,7 +103,7 @@ Bytes whole_numbers(DataType type, std::int64_t count, std::mt19937_64& random, 
   Numbers numbers(static_cast<std::size_t>(count));
   for (double& number : numbers) {
     const auto value = random() % static_cast<std::uint64_t>(below);
-    // Of booleans, true is not 1 alone.
+    // For booleans, true is not 1 alone.
     number = type == DataType::boolean && value % 3 == 0 ? 0 : static_cast<double>(value);
   }
   return to_bytes(type == DataType::boolean ? DataType::uint8 : type, numbers);

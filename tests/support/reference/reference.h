@@ -1,4 +1,4 @@
-/// What collectives give, computed serially by each one's definition, on bytes of any type; and
+/// Results of collectives, computed serially by each one's definition, on bytes of any type; and
 /// values for their inputs.
 #pragma once
 
@@ -31,12 +31,12 @@ Bytes whole_numbers(DataType type, std::int64_t count, std::mt19937_64& random, 
 
 /// In the order of `inputs`; an average is the sum, with its factor in `scales`.
 Bytes reduced(DataType type, ReduceOp op, const std::vector<Bytes>& inputs, Scales scales = {});
-/// Of the vectors of one tensor, one a member, in double.
+/// Adasum of the vectors of one tensor, one a member, in double.
 Numbers adasum_of(std::vector<Numbers> members);
-/// Of a floating-point type: half of the distance from 1 to the next number. Else 0.
+/// Half of the distance from 1 to a floating-point type's next number. Else 0.
 double unit_roundoff(DataType type);
 
-/// What one rank has after an exchange, and how many rows of it come from each rank.
+/// One rank's rows after an exchange, and how many of them come from each rank.
 struct Exchanged {
   Bytes bytes;
   RowCounts rows;

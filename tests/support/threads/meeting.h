@@ -19,7 +19,7 @@ class Meeting {
   using Parts = std::vector<std::vector<std::byte>>;
   explicit Meeting(int nodes) : nodes_(nodes) {}
   void bring(int node, std::uint64_t sequence, Parts parts);
-  /// What each node has brought, once all are there.
+  /// All nodes' parts, once all are there.
   const std::vector<Parts>* complete(std::uint64_t sequence);
   /// Called once by each node when it has taken what it needs.
   void leave(std::uint64_t sequence);

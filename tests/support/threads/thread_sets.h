@@ -18,7 +18,7 @@
 
 namespace hora::internal::test {
 
-/// What connects the nodes of one set.
+/// Connects the nodes of one set.
 struct SetWires {
   SetWires(int nodes, int slices);
   TreeNetwork leaders;
@@ -53,7 +53,7 @@ class ThreadPath {
   std::optional<Pipeline> pipeline_;
 };
 
-/// Of a set; all in one unless the settings say otherwise.
+/// Memory nodes of a set; all in one unless the settings say otherwise.
 MemoryNodes thread_memory_nodes(const Topology& world, const Topology& set,
                                 const Settings& settings);
 

@@ -14,7 +14,7 @@ namespace hora::internal::test {
 
 class WireRoom;
 
-/// What gives a rank a device; all outlive the world.
+/// Gives a rank a device; all outlive the world.
 struct RankDevice {
   DevicePort* port = nullptr;
   DeviceHeap* heap = nullptr;
@@ -32,7 +32,7 @@ struct ThreadWorldOptions {
   bool engine_threads = true;  ///< false: the test steps the engines
   /// By (rank, node, local rank); empty: no devices.
   std::function<RankDevice(int, int, int)> device = {};
-  /// Of other process sets, for a member: by rank, what the set is, its node's control block.
+  /// Gives a member of another set its device: by rank, the set's plan, its node's control block.
   std::function<RankDevice(int, const SetPlan&, const NodeControlBlock&)> set_device = {};
   /// By rank; empty: no timelines. They outlive the world.
   std::function<Tracer(int)> trace = {};
@@ -48,7 +48,7 @@ class ThreadWorld {
 
   int size() const;
   Engine& engine(int rank);
-  /// What the rank's engine is made of.
+  /// Parts of the rank's engine.
   EngineParts parts(int rank);
   NodeMemory& memory(int rank);
   /// Operations between nodes so far, of rank 0 and its peers, of the world alone.

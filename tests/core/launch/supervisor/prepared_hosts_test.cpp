@@ -68,7 +68,7 @@ TEST(ProblemsOfHosts, SayWhatWasFoundWhatIsNeededAndWhatToDo) {
                b.answer.problems = {"no program", "no folder"};
              }),
        {"host b: no program", "host b: no folder"}},
-      // What it has answered may mean something else.
+      // Its answer may mean something else.
       {other(2, [](auto& b) { b.version = "0.0.1", b.answer = {}; }),
        {"host b: it has hora 0.0.1, this host has " HORA_VERSION "; install the same version"}},
       {other(2, [](auto& b) { b.architecture = "aarch64"; }),

@@ -214,7 +214,7 @@ TEST_F(Cifar, NamesWhatIsMissing) {
 TEST_F(Cifar, IsFoundInTheFolderOfItsArchive) {
   write_set(cifar10_records(), 1, 1, "cifar-10-batches-bin");
   EXPECT_EQ(open_data(folder()).training->label(0), 1);
-  // What lies in the folder itself comes first.
+  // Files in the folder itself come first.
   write_set(cifar10_records(), 1, 2);
   EXPECT_EQ(open_data(folder()).training->label(0), 2);
 }
@@ -230,7 +230,7 @@ TEST_F(Cifar, PythonsVersionIsRefusedWithItsConverter) {
   EXPECT_THAT(message_of([&] { open_data(folder() / "archive"); }), HasSubstr("from_python.py"));
 }
 
-// Of pixel (row, column) and channel of an image of STL-10.
+// Pixel (row, column) and channel of an image of STL-10.
 std::uint8_t value(std::size_t record, std::size_t channel, std::size_t row, std::size_t column) {
   return static_cast<std::uint8_t>(record * 50 + channel * 100 + row * 2 + column * 3);
 }

@@ -40,7 +40,7 @@ ImageFormat format_of(const std::string& name) {
   return name.ends_with(".png") ? ImageFormat::png : ImageFormat::jpeg;
 }
 
-// What decoding gives: an empty text, or the error.
+// Decodes: an empty text, or the error.
 std::string outcome(Decoder& decoder, ImageFormat format, const Bytes& bytes, int denominator = 1) {
   Image image;
   try {

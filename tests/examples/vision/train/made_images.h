@@ -12,7 +12,7 @@
 
 namespace vision::test {
 
-/// Of 8x8 pixels in six classes: noise, and a bright row whose number is the class.
+/// Images of 8x8 pixels in six classes: noise, and a bright row whose number is the class.
 class MadeImages : public Dataset {
  public:
   static constexpr int side = 8;

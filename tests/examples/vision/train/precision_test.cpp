@@ -360,7 +360,7 @@ TEST_F(ShownTest, TypesAreTheLevelsWithinForwardAlone) {
   }
 }
 
-// What hora's hooks need to average behind the rest of backward; and by hand, with O2.
+// hora's hooks need this to average behind the rest of backward; and by hand, with O2.
 TEST_F(ShownTest, GradientsOfConvertedWeightsArriveOneByOneLastLayerFirst) {
   std::vector<std::string> arrived;
   for (auto& parameter : shown_->named_parameters()) {
@@ -396,7 +396,7 @@ TEST_F(ShownTest, GradientsOfConvertedWeightsArriveOneByOneLastLayerFirst) {
   expect_gradient(shown_->linear->bias, bias);
 }
 
-// What replicas do for data_parallel; replicate_test.cpp has them within LibTorch's functions.
+// Replicas as data_parallel has them; replicate_test.cpp has them within LibTorch's functions.
 class DataParallelTest : public testing::TestWithParam<OptLevel> {
  protected:
   /// Each replica's logits of its half of the images, on a thread of its own.

@@ -1,4 +1,4 @@
-// What data_parallel does between scatter and gather, which need GPUs: two replicas on the CPU,
+// data_parallel between scatter and gather, which need GPUs: two replicas on the CPU,
 // with LibTorch's CUDA build, as the others lack a header that data_parallel.h includes.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>

@@ -43,7 +43,7 @@ hora::DistributedSampler sampler_of(int rank, int size, std::size_t batch) {
                                   {.rank = rank, .size = size, .seed = seed(), .batch = batch});
 }
 
-/// What a loader with this batch gives in the steps.
+/// The samples that a loader with this batch gives in the steps.
 Samples taken(const EpochSteps& steps, std::size_t begin, std::size_t end, std::size_t batch) {
   const Samples samples = steps.samples();
   const std::size_t first = (steps.first_of_samples() + begin - steps.first()) * batch;
@@ -148,7 +148,7 @@ struct TrialRun {
                                  torch::nn::Tanh(), torch::nn::Dropout(0.2),
                                  torch::nn::Linear(8, 3));
   }
-  /// Of a sample: the same in each run.
+  /// A sample's image: the same in each run.
   static torch::Tensor image(std::size_t sample) {
     const auto from = static_cast<double>(sample);
     return torch::arange(from, from + 6, torch::kFloat).sin();
@@ -426,7 +426,7 @@ TEST_F(TrainingStateTest, ACheckpointOfAnotherProgramIsRefused) {
               HasSubstr("no progress of a training"));
 }
 
-/// Of the runs.
+/// The runs' ranks.
 using Ranks = std::vector<int>;
 
 class OtherRanks : public testing::TestWithParam<Ranks> {};

@@ -81,7 +81,7 @@ TEST(BackwardUpdate, GivesTheSameBitsOverRatesThatChangeBetweenSteps) {
   });
 }
 
-// What no hook can do is left to step(), which makes progress itself.
+// Without an engine thread the rest is left to step(), which makes progress itself.
 TEST(BackwardUpdate, GivesTheSameBitsWithoutAnEngineThread) {
   const auto settings = with_arena(TensorArenaUse::on);
   const auto expected = weights_after(plain_steps, settings, updates_in_step());
@@ -148,7 +148,7 @@ TEST(BackwardUpdate, GivesTheSameBitsUnderAPenaltyOnGradients) {
   }));
 }
 
-/// What checkpointing does: computed again in backward, with a backward of its own.
+/// Computed again in backward, with a backward of its own, as by checkpointing.
 struct Recomputed : torch::autograd::Function<Recomputed> {
   static inline std::function<torch::Tensor(const torch::Tensor&)> segment;
 

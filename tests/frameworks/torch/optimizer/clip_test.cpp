@@ -86,7 +86,7 @@ constexpr auto cpu = torch::kCPU;
 
 class DeviceClip : public testing::Test {
  protected:
-  /// Of several types, one with gaps; `like`: the same on ranks of one number.
+  /// Gradients of several types, one with gaps; `like`: the same on ranks of one number.
   static std::vector<at::Tensor> gradients(std::uint64_t like) {
     torch::manual_seed(seed() + like);
     return {torch::randn({7, 5}),

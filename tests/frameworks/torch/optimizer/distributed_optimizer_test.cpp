@@ -1,4 +1,4 @@
-// What training with DistributedOptimizer must give.
+// Results of training with DistributedOptimizer.
 #include <gtest/gtest.h>
 
 #include <algorithm>

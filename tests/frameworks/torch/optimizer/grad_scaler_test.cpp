@@ -1,4 +1,4 @@
-// What training with GradScaler must give, in every type that gradients travel in; its states, and
+// Results of training with GradScaler, in every type that gradients travel in; its states, and
 // calls in the wrong order.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

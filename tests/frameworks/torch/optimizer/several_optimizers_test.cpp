@@ -53,7 +53,7 @@ TEST_F(SeveralOptimizers, OneScalerDecidesOnceForAll) {
   double steps = 0.0;
   for (const bool overflow : {false, true, false}) {
     zero_grad();
-    // Of the second alone, and on one rank alone.
+    // An overflow in the second alone, and on one rank alone.
     scaler.scale(loss(overflow && last() ? bad : 2.0)).backward();
     EXPECT_EQ(scaler.step(), !overflow);
     scaler.update();
@@ -125,7 +125,7 @@ class SeveralOptimizersJoin : public SeveralOptimizers {
       b_.optimizer.step();
     }
   }
-  /// What the last rank has trained.
+  /// The last rank's training is everybody's.
   void expect_last_ones(const Part& part, const torch::Tensor& before) {
     torch::Tensor last_ones = before.clone();
     broadcast_(world_, last_ones, {.root = world_.size() - 1});

@@ -78,7 +78,7 @@ TEST(BucketTuner, OneSizeAloneIsTheChoice) {
 
 class Noise : public testing::Test {
  protected:
-  /// Of 2,000 tunings under noise of this standard deviation, the share that ends with `size`.
+  /// The share of 2,000 tunings under noise of this standard deviation that ends with `size`.
   double share_of(std::size_t size, double deviation,
                   const std::function<double(std::size_t size)>& seconds) {
     std::normal_distribution<double> noise(0, deviation);

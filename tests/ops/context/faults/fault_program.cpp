@@ -126,12 +126,12 @@ void throw_with_open_handles(const hora::Context& world, int thrower, bool is_ou
   }
   first.wait();
   second.wait();
-  // What the thrower never submits.
+  // The thrower never submits it.
   submit(world, own, "third").wait();
   say(world, "third is complete");
 }
 
-/// What the catch clause of main does.
+/// Behaviour of main's catch clause.
 enum class Catch { prints, is_silent, goes_on };
 
 int caught_in_main(int thrower, Catch how) {

@@ -56,7 +56,7 @@ Training training_of(const hora::Context& world, const Case& chosen) {
   return training;
 }
 
-/// Of one process with the whole batch, which needs no SyncBatchNorm.
+/// Losses of one process with the whole batch, which needs no SyncBatchNorm.
 std::vector<double> expected_of(Training training, const Dataset& data) {
   training.model.batch_norm = nullptr;
   return losses_of_one_process(training, data);
@@ -73,7 +73,7 @@ class LossCurves : public testing::TestWithParam<Case> {
   const Training training_ = training_of(world_, GetParam());
 };
 
-// What differs is the order of sums, over the images of one batch, and what later steps make of it.
+// They differ in the order of sums, over the images of one batch, and what later steps make of it.
 TEST_P(LossCurves, AreThoseOfOneProcessWithTheWholeBatch) {
   const std::vector<double> expected = expected_of(training_, data_);
   ASSERT_EQ(expected.size(), 40U);
