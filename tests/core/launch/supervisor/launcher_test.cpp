@@ -27,7 +27,7 @@ using testing::Not;
 using testing::SizeIs;
 using testing::StartsWith;
 
-std::vector<std::string> lines_of(const std::string& text) {
+std::vector<std::string> lines_of_view(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
@@ -75,7 +75,7 @@ TEST(LiveView, ShowsARowForEachRank) {
   job.on_message(0, arrivals(10), Moment(2000));
   job.on_message(0, arrivals(30), Moment(4000));
   EXPECT_THAT(
-      lines_of(job.table(Moment(5000))),
+      lines_of_view(job.table(Moment(5000))),
       ElementsAre(
           "horarun: 4 s: step 30, 10 a second, 120 decisions; most often last: rank 2 (host b), 75 "
           "%, "
@@ -110,7 +110,7 @@ TEST(LiveView, SaysInWhichStateARankIs) {
   RankSeen damaged = at_work(8);
   damaged.state = 99;
   tell(damaged);
-  const auto lines = lines_of(job.table(Moment(5000)));
+  const auto lines = lines_of_view(job.table(Moment(5000)));
   ASSERT_THAT(lines, SizeIs(11));
   const std::vector<std::string> states{"not started",
                                         "started",
@@ -135,7 +135,7 @@ TEST(LiveView, OfManyRanksShowsThoseThatComeLastMostOften) {
     job.on_message(0, message, Moment(1));
   }
   job.on_message(0, arrivals(10, 93), Moment(2));
-  const auto lines = lines_of(job.table(Moment(61000)));
+  const auto lines = lines_of_view(job.table(Moment(61000)));
   ASSERT_THAT(lines, SizeIs(43));
   EXPECT_THAT(lines[0], StartsWith("horarun: 1 min 1 s: step 10, 40 decisions; most often last: "));
   EXPECT_THAT(lines[2], StartsWith("   0  "));
@@ -174,7 +174,7 @@ TEST(LiveView, PrintsNothingThatATerminalActsOn) {
   job.on_message(0, late, Moment(1));
   const std::string text = job.table(Moment(2));
   EXPECT_EQ(text.find('\x1b'), text.npos);
-  EXPECT_THAT(lines_of(job.table(Moment(2))), SizeIs(3));
+  EXPECT_THAT(lines_of_view(job.table(Moment(2))), SizeIs(3));
 }
 
 class RankOutputTest : public testing::Test {
