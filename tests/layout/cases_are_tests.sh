@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every test that a README names exists: `Suite.Name`, or `.Name` of the suite before it.
+# Every test that a document names exists: `Suite.Name`, or `.Name` of the suite before it.
 # Usage: cases_are_tests.sh TESTS_FOLDER README...
 set -euo pipefail
 tests=$1
