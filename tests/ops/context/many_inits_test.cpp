@@ -50,8 +50,7 @@ std::size_t mappings() {
 struct Held {
   std::multiset<std::string> descriptors;
   std::int64_t threads = 0;
-  std::int64_t memory =
-      0;  ///< KiB, without pages of files: more of the code is read in at any time
+  std::int64_t memory = 0;  ///< KiB, without pages of files: code is mapped as it is first run
   std::size_t mappings = 0;
 };
 
