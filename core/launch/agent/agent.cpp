@@ -223,16 +223,57 @@ ChildOptions child_of(const Start& request) {
 
 class Agent {
  public:
-  Agent(Connection launcher, const AgentOptions& options);
+  Agent(Connection launcher, const AgentOptions& options)
+      : options_(options),
+        channel_(
+            loop_, std::move(launcher),
+            [this](Message&& message) { on_message(std::move(message)); },
+            [this](const std::string& why) {
+              end_alone(fmt::format("{} is gone: {}", options_.launcher, why));
+            }),
+        reports_(make_pipe()),
+        signals_(
+            signals_as_descriptor({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})) {
+    // Children that daemons leave behind become this process's, and so are found and ended.
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    start_keeper(folders_);
+    ::fcntl(reports_.read.get(), F_SETFL, O_NONBLOCK);
+    loop_.watch(reports_.read.get(), POLLIN, [this](short) { on_reports(); });
+    loop_.watch(signals_.get(), POLLIN, [this](short) { on_signals(); });
+    loop_.each(kAgentTick, [this] { on_time(); });
+  }
+
   ~Agent() { kill_descendants(kKillLimit); }
-  AgentEnding run();
+
+  AgentEnding run() {
+    channel_.send(this_host());
+    loop_.run();
+    return ending_;
+  }
 
  private:
-  void on_message(Message&& message);
+  void on_message(Message&& message) {
+    last_heard_ = Clock::now();
+    std::visit([this](const auto& body) { on(body); }, message);
+  }
+
   void on(const Prepare& request) { channel_.send(prepare(request)); }
-  void on(const Start& request);
+  /// Where the process cannot be started, that is its output, and its exit status 127.
+  void on(const Start& request) {
+    if (kill_time_) return;
+    const auto started = start(request);
+    if (started) return;
+    const std::string& why = started.error();
+    channel_.send(ProcessOutput{{}, request.process, true, {why.begin(), why.end()}});
+    channel_.send(ProcessEnded{{}, request.process, kNotStarted << 8});
+  }
+
   void on(const SignalRanks& request) { signal_ranks(request.number, request.except); }
-  void on(const EndAll& request);
+  void on(const EndAll& request) {
+    ending_ = {.status = request.status};
+    end_all(milliseconds(request.grace_ms), request.signal);
+  }
+
   void on(const TellNetwork& request) { network_.on(request); }
   void on(const TryNetwork& request) { network_.on(request); }
   template <class Other>
@@ -251,24 +292,200 @@ class Agent {
     Clock::time_point started = Clock::now();
   };
 
-  tl::expected<void, std::string> start(const Start& request);
-  bool pass_on(const Started& process, std::size_t stream);
-  void on_ended(pid_t process, int status);
+  tl::expected<void, std::string> start(const Start& request) {
+    ChildOptions child = child_of(request);
+    for (std::string& variable : folders_.environment()) {
+      child.environment.push_back(std::move(variable));
+    }
+    child.environment.push_back(fmt::format("{}={}", kAgentVariable, address_of(reports_.write)));
+    UniqueFd input;
+    if (!request.input.empty()) {
+      input.reset(::open(request.input.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+    }
+    child.input = input.get();
+    Pipe output = make_pipe(), error = make_pipe();
+    child.output = output.write.get();
+    child.error = error.write.get();
+    const auto started = start_child(child);
+    if (!started) return tl::unexpected(started.error());
+    Started& process = processes_[*started];
+    process = {request.process, {std::move(output.read), std::move(error.read)}};
+    for (std::size_t i = 0; i < process.streams.size(); ++i) {
+      const int descriptor = process.streams[i].get();
+      ::fcntl(descriptor, F_SETFL, O_NONBLOCK);
+      loop_.watch(descriptor, POLLIN, [this, &process, descriptor, i](short) {
+        if (!pass_on(process, i) && errno != EAGAIN) loop_.forget(descriptor);
+      });
+    }
+    return {};
+  }
 
-  void add(const RankStarted& started);
-  void remove(int rank);
-  void kill_unguarded(int rank);
+  /// Sends what one read() gives; false, with errno 0 at the end, where it gives nothing.
+  bool pass_on(const Started& process, std::size_t stream) {
+    std::array<std::uint8_t, 4096> bytes;
+    errno = 0;
+    const ssize_t count = ::read(process.streams[stream].get(), bytes.data(), bytes.size());
+    if (count <= 0) return false;
+    channel_.send(
+        ProcessOutput{{}, process.number, stream == 1, {bytes.begin(), bytes.begin() + count}});
+    return true;
+  }
+
+  void on_ended(pid_t id, int status) {
+    const auto found = processes_.find(id);
+    if (found == processes_.end()) return;
+    on_reports();  // what its ranks' guards have said before it ended
+    Started& process = found->second;
+    for (std::size_t i = 0; i < process.streams.size(); ++i) {
+      while (pass_on(process, i)) {
+      }
+      loop_.forget(process.streams[i].get());
+    }
+    channel_.send(ProcessEnded{{}, process.number, status});
+    processes_.erase(found);
+  }
+
+  void add(const RankStarted& started) {
+    remove(started.rank);
+    Rank& rank = ranks_[started.rank];
+    rank.process = static_cast<pid_t>(started.pid);
+    rank.guard_process = static_cast<pid_t>(started.guard);
+    rank.guard = open_process(rank.guard_process);
+    if (!rank.guard) return;
+    loop_.watch(rank.guard.get(), POLLIN, [this, number = started.rank](short) {
+      on_reports();  // it may have said how its rank ended
+      kill_unguarded(number);
+    });
+  }
+
+  void remove(int rank) {
+    const auto found = ranks_.find(rank);
+    if (found == ranks_.end()) return;
+    loop_.forget(found->second.guard.get());
+    ranks_.erase(found);
+  }
+
+  /// A rank whose guard has ended without having said how the rank did.
+  void kill_unguarded(int number) {
+    const auto found = ranks_.find(number);
+    if (found == ranks_.end()) return;
+    const Rank& rank = found->second;
+    ::kill(rank.process, SIGKILL);
+    RankEnded ended;
+    ended.rank = number;
+    ended.pid = rank.process;
+    ended.status = SIGKILL;
+    ended.ended_ns = wall_clock_ns();
+    ended.lived_ms = static_cast<std::uint64_t>(
+        std::chrono::duration_cast<milliseconds>(Clock::now() - rank.started).count());
+    ended.failure = fmt::format("its guard (horarun --guard, pid {} of its host) was killed",
+                                rank.guard_process);
+    ended.guard_killed = true;
+    remove(number);
+    channel_.send(ended);
+  }
+
   /// Through the guards. `except`: a rank that does not get it.
-  void signal_ranks(int number, int except = -1) const;
+  void signal_ranks(int number, int except = -1) const {
+    for (const auto& [rank, process] : ranks_) {
+      if (rank != except) ::kill(process.guard_process, number);
+    }
+  }
 
-  void on_time();
-  void on_signals();
-  void on_reports();
-  void on_report(Message&& message);
-  void reap();
-  void end_all(milliseconds grace, int signal = SIGTERM);
-  void end_alone(const std::string& why);
-  void finish();
+  void on_time() {
+    const auto now = Clock::now();
+    network_.on_time(now);
+    if (now - last_heard_ > options_.silence) {
+      end_alone(
+          fmt::format("{} has not been heard from for {} s: it hangs, or the network to it is cut",
+                      options_.launcher, options_.silence.count() / 1000));
+    }
+    if (kill_time_) {
+      // Guards then report and record how their ranks have ended.
+      if (now >= *kill_time_) signal_ranks(kill_rank_signal());
+      if (ranks_.empty() || now >= *kill_time_ + kReportTime) return finish();
+    }
+    if (now >= next_heartbeat_) {
+      channel_.send(Heartbeat{});
+      next_heartbeat_ = now + options_.heartbeat;
+    }
+    loop_.change(reports_.read.get(), channel_.queued() < kMostQueued ? POLLIN : 0);
+  }
+
+  void on_signals() {
+    signalfd_siginfo info{};
+    while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
+      switch (info.ssi_signo) {
+        case SIGCHLD:
+          reap();
+          break;
+        case SIGTERM:  // from Slurm, which tells the agents of all hosts before it kills
+        case SIGUSR1:
+        case SIGUSR2:
+          signal_ranks(static_cast<int>(info.ssi_signo));
+          break;
+        default:
+          // ssh sends SIGHUP where its connection has ended.
+          end_alone("this process was sent " + signal_text(static_cast<int>(info.ssi_signo)));
+      }
+    }
+  }
+
+  void on_reports() {
+    while (channel_.queued() < kMostQueued) {
+      const auto frame = report_frames_.read(reports_.read.get());
+      if (!frame || !*frame) return;
+      // Only this user's processes can write here.
+      if (auto message = decode(**frame)) on_report(std::move(*message));
+    }
+  }
+
+  void on_report(Message&& message) {
+    if (auto* part = std::get_if<StartRemote>(&message)) {
+      std::string& command = remote_commands_[part->sender];
+      command += part->text;
+      if (!part->complete) return;
+      part->text = std::move(command);
+      remote_commands_.erase(part->sender);
+    } else if (const auto* started = std::get_if<RankStarted>(&message)) {
+      add(*started);
+      if (kill_time_) ::kill(static_cast<pid_t>(started->guard), SIGTERM);
+    } else if (const auto* ended = std::get_if<RankEnded>(&message)) {
+      remove(ended->rank);
+    }
+    channel_.send(message);
+  }
+
+  void reap() {
+    int status = 0;
+    pid_t process = 0;
+    while ((process = ::waitpid(-1, &status, WNOHANG)) > 0) on_ended(process, status);
+  }
+
+  void end_all(milliseconds grace, int signal = SIGTERM) {
+    const auto time = Clock::now() + grace;
+    if (!kill_time_ && grace.count() > 0) {
+      signal_ranks(signal);
+      // A stopped process takes the signal when it continues.
+      for (const auto& [number, rank] : ranks_) ::kill(rank.process, SIGCONT);
+    }
+    if (!kill_time_ || time < *kill_time_) kill_time_ = time;
+  }
+
+  /// Without the launcher's word.
+  void end_alone(const std::string& why) {
+    if (!kill_time_) ending_.cut_off = why;
+    end_all(milliseconds(0));
+  }
+
+  void finish() {
+    on_reports();
+    kill_descendants(kKillLimit);
+    on_reports();
+    reap();
+    channel_.flush(kLastFlush);
+    loop_.stop();
+  }
 
   const AgentOptions options_;
   EventLoop loop_;
@@ -286,245 +503,6 @@ class Agent {
   Clock::time_point next_heartbeat_ = Clock::now();
   std::optional<Clock::time_point> kill_time_;  ///< set: everything is ending
 };
-
-Agent::Agent(Connection launcher, const AgentOptions& options)
-    : options_(options),
-      channel_(
-          loop_, std::move(launcher), [this](Message&& message) { on_message(std::move(message)); },
-          [this](const std::string& why) {
-            end_alone(fmt::format("{} is gone: {}", options_.launcher, why));
-          }),
-      reports_(make_pipe()),
-      signals_(
-          signals_as_descriptor({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})) {
-  // Children that daemons leave behind become this process's, and so are found and ended.
-  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  start_keeper(folders_);
-  ::fcntl(reports_.read.get(), F_SETFL, O_NONBLOCK);
-  loop_.watch(reports_.read.get(), POLLIN, [this](short) { on_reports(); });
-  loop_.watch(signals_.get(), POLLIN, [this](short) { on_signals(); });
-  loop_.each(kAgentTick, [this] { on_time(); });
-}
-
-AgentEnding Agent::run() {
-  channel_.send(this_host());
-  loop_.run();
-  return ending_;
-}
-
-void Agent::on_message(Message&& message) {
-  last_heard_ = Clock::now();
-  std::visit([this](const auto& body) { on(body); }, message);
-}
-
-/// Where the process cannot be started, that is its output, and its exit status 127.
-void Agent::on(const Start& request) {
-  if (kill_time_) return;
-  const auto started = start(request);
-  if (started) return;
-  const std::string& why = started.error();
-  channel_.send(ProcessOutput{{}, request.process, true, {why.begin(), why.end()}});
-  channel_.send(ProcessEnded{{}, request.process, kNotStarted << 8});
-}
-
-tl::expected<void, std::string> Agent::start(const Start& request) {
-  ChildOptions child = child_of(request);
-  for (std::string& variable : folders_.environment()) {
-    child.environment.push_back(std::move(variable));
-  }
-  child.environment.push_back(fmt::format("{}={}", kAgentVariable, address_of(reports_.write)));
-  UniqueFd input;
-  if (!request.input.empty()) {
-    input.reset(::open(request.input.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
-  }
-  child.input = input.get();
-  Pipe output = make_pipe(), error = make_pipe();
-  child.output = output.write.get();
-  child.error = error.write.get();
-  const auto started = start_child(child);
-  if (!started) return tl::unexpected(started.error());
-  Started& process = processes_[*started];
-  process = {request.process, {std::move(output.read), std::move(error.read)}};
-  for (std::size_t i = 0; i < process.streams.size(); ++i) {
-    const int descriptor = process.streams[i].get();
-    ::fcntl(descriptor, F_SETFL, O_NONBLOCK);
-    loop_.watch(descriptor, POLLIN, [this, &process, descriptor, i](short) {
-      if (!pass_on(process, i) && errno != EAGAIN) loop_.forget(descriptor);
-    });
-  }
-  return {};
-}
-
-/// Sends what one read() gives; false, with errno 0 at the end, where it gives nothing.
-bool Agent::pass_on(const Started& process, std::size_t stream) {
-  std::array<std::uint8_t, 4096> bytes;
-  errno = 0;
-  const ssize_t count = ::read(process.streams[stream].get(), bytes.data(), bytes.size());
-  if (count <= 0) return false;
-  channel_.send(
-      ProcessOutput{{}, process.number, stream == 1, {bytes.begin(), bytes.begin() + count}});
-  return true;
-}
-
-void Agent::on_ended(pid_t id, int status) {
-  const auto found = processes_.find(id);
-  if (found == processes_.end()) return;
-  on_reports();  // what its ranks' guards have said before it ended
-  Started& process = found->second;
-  for (std::size_t i = 0; i < process.streams.size(); ++i) {
-    while (pass_on(process, i)) {
-    }
-    loop_.forget(process.streams[i].get());
-  }
-  channel_.send(ProcessEnded{{}, process.number, status});
-  processes_.erase(found);
-}
-
-void Agent::add(const RankStarted& started) {
-  remove(started.rank);
-  Rank& rank = ranks_[started.rank];
-  rank.process = static_cast<pid_t>(started.pid);
-  rank.guard_process = static_cast<pid_t>(started.guard);
-  rank.guard = open_process(rank.guard_process);
-  if (!rank.guard) return;
-  loop_.watch(rank.guard.get(), POLLIN, [this, number = started.rank](short) {
-    on_reports();  // it may have said how its rank ended
-    kill_unguarded(number);
-  });
-}
-
-void Agent::remove(int rank) {
-  const auto found = ranks_.find(rank);
-  if (found == ranks_.end()) return;
-  loop_.forget(found->second.guard.get());
-  ranks_.erase(found);
-}
-
-/// A rank whose guard has ended without having said how the rank did.
-void Agent::kill_unguarded(int number) {
-  const auto found = ranks_.find(number);
-  if (found == ranks_.end()) return;
-  const Rank& rank = found->second;
-  ::kill(rank.process, SIGKILL);
-  RankEnded ended;
-  ended.rank = number;
-  ended.pid = rank.process;
-  ended.status = SIGKILL;
-  ended.ended_ns = wall_clock_ns();
-  ended.lived_ms = static_cast<std::uint64_t>(
-      std::chrono::duration_cast<milliseconds>(Clock::now() - rank.started).count());
-  ended.failure =
-      fmt::format("its guard (horarun --guard, pid {} of its host) was killed", rank.guard_process);
-  ended.guard_killed = true;
-  remove(number);
-  channel_.send(ended);
-}
-
-void Agent::signal_ranks(int number, int except) const {
-  for (const auto& [rank, process] : ranks_) {
-    if (rank != except) ::kill(process.guard_process, number);
-  }
-}
-
-void Agent::on(const EndAll& request) {
-  ending_ = {.status = request.status};
-  end_all(milliseconds(request.grace_ms), request.signal);
-}
-
-void Agent::end_all(milliseconds grace, int signal) {
-  const auto time = Clock::now() + grace;
-  if (!kill_time_ && grace.count() > 0) {
-    signal_ranks(signal);
-    // A stopped process takes the signal when it continues.
-    for (const auto& [number, rank] : ranks_) ::kill(rank.process, SIGCONT);
-  }
-  if (!kill_time_ || time < *kill_time_) kill_time_ = time;
-}
-
-/// Without the launcher's word.
-void Agent::end_alone(const std::string& why) {
-  if (!kill_time_) ending_.cut_off = why;
-  end_all(milliseconds(0));
-}
-
-void Agent::on_time() {
-  const auto now = Clock::now();
-  network_.on_time(now);
-  if (now - last_heard_ > options_.silence) {
-    end_alone(
-        fmt::format("{} has not been heard from for {} s: it hangs, or the network to it is cut",
-                    options_.launcher, options_.silence.count() / 1000));
-  }
-  if (kill_time_) {
-    // Guards then report and record how their ranks have ended.
-    if (now >= *kill_time_) signal_ranks(kill_rank_signal());
-    if (ranks_.empty() || now >= *kill_time_ + kReportTime) return finish();
-  }
-  if (now >= next_heartbeat_) {
-    channel_.send(Heartbeat{});
-    next_heartbeat_ = now + options_.heartbeat;
-  }
-  loop_.change(reports_.read.get(), channel_.queued() < kMostQueued ? POLLIN : 0);
-}
-
-void Agent::on_signals() {
-  signalfd_siginfo info{};
-  while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
-    switch (info.ssi_signo) {
-      case SIGCHLD:
-        reap();
-        break;
-      case SIGTERM:  // from Slurm, which tells the agents of all hosts before it kills
-      case SIGUSR1:
-      case SIGUSR2:
-        signal_ranks(static_cast<int>(info.ssi_signo));
-        break;
-      default:
-        // ssh sends SIGHUP where its connection has ended.
-        end_alone("this process was sent " + signal_text(static_cast<int>(info.ssi_signo)));
-    }
-  }
-}
-
-void Agent::reap() {
-  int status = 0;
-  pid_t process = 0;
-  while ((process = ::waitpid(-1, &status, WNOHANG)) > 0) on_ended(process, status);
-}
-
-void Agent::on_reports() {
-  while (channel_.queued() < kMostQueued) {
-    const auto frame = report_frames_.read(reports_.read.get());
-    if (!frame || !*frame) return;
-    // Only this user's processes can write here.
-    if (auto message = decode(**frame)) on_report(std::move(*message));
-  }
-}
-
-void Agent::on_report(Message&& message) {
-  if (auto* part = std::get_if<StartRemote>(&message)) {
-    std::string& command = remote_commands_[part->sender];
-    command += part->text;
-    if (!part->complete) return;
-    part->text = std::move(command);
-    remote_commands_.erase(part->sender);
-  } else if (const auto* started = std::get_if<RankStarted>(&message)) {
-    add(*started);
-    if (kill_time_) ::kill(static_cast<pid_t>(started->guard), SIGTERM);
-  } else if (const auto* ended = std::get_if<RankEnded>(&message)) {
-    remove(ended->rank);
-  }
-  channel_.send(message);
-}
-
-void Agent::finish() {
-  on_reports();
-  kill_descendants(kKillLimit);
-  on_reports();
-  reap();
-  channel_.flush(kLastFlush);
-  loop_.stop();
-}
 
 }  // namespace
 

@@ -227,7 +227,28 @@ class Guard {
     seen_.state = kNotBegun;
   }
 
-  int run(const std::vector<std::string>& program);
+  int run(const std::vector<std::string>& program) {
+    // Before the rank starts, so that none is lost.
+    signals_ = signals_as_descriptor({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2,
+                                      SIGCONT, SIGTSTP, SIGWINCH, kill_rank_signal()});
+    if (!start(program)) return kCannotStart;
+    loop_.watch(signals_.get(), POLLIN, [this](short) { on_signals(); });
+    loop_.watch(output_.descriptor.get(), POLLIN, [this](short) { on_output(output_); });
+    loop_.watch(error_.descriptor.get(), POLLIN, [this](short) { on_output(error_); });
+    if (agent_) {
+      loop_.watch(agent_.get(), POLLIN, [this](short) {
+        kill_rank();
+        loop_.stop();
+      });
+    }
+    if (parent_) {
+      loop_.watch(parent_.get(), POLLIN,
+                  [this, parent = ::getppid()](short) { on_parent_ended(parent); });
+    }
+    loop_.each(kRecordInterval, [this] { look(); });
+    loop_.run();
+    return exit_status_;
+  }
 
  private:
   struct Stream {
@@ -235,19 +256,205 @@ class Guard {
     std::string end = {};  ///< of what it has printed
   };
 
-  bool start(const std::vector<std::string>& program);
-  void on_signals();
-  void on_output(Stream& stream);
-  bool pass_on(Stream& stream);
-  void on_child();
-  void on_ended(int status, const std::string& failure = {});
-  void on_parent_ended(pid_t parent);
-  void drain();
-  void kill_rank();
-  void report(const Message& message);
+  bool start(const std::vector<std::string>& program) {
+    Pipe output = make_pipe(), error = make_pipe();
+    started_ = Clock::now();
+    oom_kills_ = oom_kills(read_small_file);
+    std::vector<std::string> environment = rank_environment_of_session();
+    record_ = internal::RecordMemory::create();
+    if (record_) {
+      if (watch_interval_.count() > 0) record_->layout().arrivals.wanted.store(1);
+      environment.push_back(fmt::format("{}={}", internal::kRecordVariable, record_->path()));
+    }
+    const UniqueFd input = open_input(rank_);
+    const auto child = start_child({.arguments = program,
+                                    .environment = std::move(environment),
+                                    .input = input.get(),
+                                    .output = output.write.get(),
+                                    .error = error.write.get(),
+                                    .dies_with_parent = true});
+    if (!child) {
+      RankEnded ended;
+      ended.rank = rank_;
+      ended.status = kCannotStart << 8;
+      ended.failure = child.error().substr(0, kMostFailure);
+      report(ended);
+      return false;
+    }
+    child_ = *child;
+    output_.descriptor = std::move(output.read);
+    error_.descriptor = std::move(error.read);
+    report(RankStarted{{}, rank_, child_, ::getpid()});
+    return true;
+  }
 
-  void add_record(RankEnded& ended, internal::RecordTime ended_at) const;
-  void look();
+  void on_signals() {
+    signalfd_siginfo info{};
+    while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
+      const int number = static_cast<int>(info.ssi_signo);
+      if (number == SIGCHLD) {
+        on_child();
+      } else if ((number == SIGUSR1 || number == SIGUSR2) &&
+                 static_cast<pid_t>(info.ssi_pid) == child_) {
+        // The rank's library passes on what the rank was sent.
+        report(RankSignalled{{}, rank_, number});
+      } else if (child_ > 0) {
+        // A rank that has ended before it was asked has ended by itself.
+        int status = 0;
+        if (::waitpid(child_, &status, WNOHANG) == child_) return on_ended(status);
+        if (asked_ns_ == 0 && ends_a_process(number)) {
+          asked_ns_ = wall_clock_ns();
+          asked_by_mpi_ = info.ssi_code == SI_QUEUE && info.ssi_int == kSentByMpi;
+        }
+        if (number == kill_rank_signal()) {
+          killed_by_agent_ = true;
+          kill_rank();
+        } else {
+          ::kill(child_, number);
+        }
+      }
+    }
+  }
+
+  void on_output(Stream& stream) {
+    if (!pass_on(stream)) loop_.forget(stream.descriptor.get());
+  }
+
+  bool pass_on(Stream& stream) {
+    std::array<char, kMostOutputBytes> bytes;
+    const ssize_t count = ::read(stream.descriptor.get(), bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) return true;
+    if (count <= 0) return false;
+    const std::string_view text(bytes.data(), static_cast<std::size_t>(count));
+    stream.end.append(text);
+    if (stream.end.size() > kMostKept) stream.end.erase(0, stream.end.size() - kMostKept);
+    report(RankOutput{{}, rank_, &stream == &error_, {text.begin(), text.end()}});
+    return true;
+  }
+
+  void on_child() {
+    int status = 0;
+    pid_t process = 0;
+    while ((process = ::waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0) {
+      if (process != child_) continue;
+      if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
+        // The launcher lets it go on so that it can end.
+        stopped_ = WIFSTOPPED(status) || (stopped_ && asked_ns_ != 0);
+        report(RankStopped{{}, rank_, WIFSTOPPED(status)});
+      } else {
+        on_ended(status);
+      }
+    }
+  }
+
+  void on_ended(int status, const std::string& failure = {}) {
+    has_ended_ = true;
+    const auto ended_at = internal::record_now();
+    drain();
+    RankEnded ended;
+    ended.rank = rank_;
+    ended.pid = child_;
+    ended.status = status;
+    ended.failure = failure;
+    // Without the agent's kill_rank_signal(), SIGKILL came from elsewhere.
+    const bool was_killed = failure.empty() && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    if (killed_by_agent_ || !was_killed) {
+      ended.asked_ns = asked_ns_;
+      ended.asked_by_mpi = asked_by_mpi_;
+    }
+    ended.out_of_memory = was_killed && oom_kills(read_small_file) > oom_kills_;
+    ended.lived_ms = static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started_).count());
+    ended.ended_ns = wall_clock_ns();
+    ended.last_words = last_lines(error_.end, kLastLines);
+    if (ended.last_words.empty()) ended.last_words = last_lines(output_.end, kLastLines);
+    if (ended.last_words.size() > kMostLastWords) {
+      ended.last_words.erase(0, ended.last_words.size() - kMostLastWords);
+    }
+    add_record(ended, ended_at);
+    report(ended);
+    kill_rank();  // what is left of its process group
+    exit_status_ = shell_status(status);
+    loop_.stop();
+  }
+
+  void on_parent_ended(pid_t parent) {
+    loop_.forget(parent_.get());
+    if (has_ended_) return;
+    const UniqueFd rank = open_process(child_);
+    pollfd entry{rank.get(), POLLIN, 0};
+    const bool has_ended = rank && ::poll(&entry, 1, static_cast<int>(kAbortTime.count())) > 0;
+    drain();
+    if (const auto status = status_of_abort(last_lines(error_.end, kLastLines))) {
+      kill_rank();
+      return on_ended(*status << 8);
+    }
+    if (has_ended) return on_child();
+    kill_rank();
+    on_ended(SIGKILL,
+             fmt::format("MPI's process that started it (pid {} of its host) has ended", parent));
+  }
+
+  /// Takes what the rank has written out of the pipes; a child of its own may hold them open.
+  void drain() {
+    for (Stream* stream : {&output_, &error_}) {
+      ::fcntl(stream->descriptor.get(), F_SETFL, O_NONBLOCK);
+      while (pass_on(*stream)) {
+      }
+    }
+  }
+
+  void kill_rank() {
+    if (child_ > 0) ::kill(-child_, SIGKILL);
+  }
+
+  void report(const Message& message) {
+    if (!send_report(agent_pipe_, message)) {
+      kill_rank();
+      loop_.stop();
+    }
+  }
+
+  void add_record(RankEnded& ended, internal::RecordTime ended_at) const {
+    if (!record_) ended.record_failure = record_.error().substr(0, kMostFailure);
+    if (!record_) return;
+    auto record = internal::read_record(record_->layout(), internal::record_now());
+    if (!record || record->pid == 0) return;
+    ended.initialized = record->state != internal::RecordState::starting;
+    ended.shut_down = record->state == internal::RecordState::shut_down;
+    ended.phase = record->phase.substr(0, kMostPhase);
+    if (record->cause) {
+      ended.cause = record->cause->text.substr(0, kMostCause);
+      ended.cause_ns = (record->begin_wall + record->cause->time - record->begin).count();
+      ended.peer_failed = record->cause->is_told() || record->cause->is(ErrorCode::timeout);
+    }
+    const char* folder = std::getenv(kRecordFolderVariable);
+    if (folder == nullptr || std::string_view(folder) == "off" || ended_well(ended)) return;
+    record->ended.emplace();
+    record->ended->by_launcher = ended.asked_ns != 0 || !ended.failure.empty();
+    record->ended->time = ended_at;
+    if (WIFSIGNALED(ended.status)) {
+      record->ended->signal = WTERMSIG(ended.status);
+    } else {
+      record->ended->status = WEXITSTATUS(ended.status);
+    }
+    record->stopped = stopped_;
+    if (record->rank < 0) record->rank = rank_;
+    const auto written = internal::write_record(*record, folder);
+    if (!written) ended.record_failure = written.error().substr(0, kMostFailure);
+  }
+
+  void look() {
+    if (!record_) return;
+    const internal::RecordLayout& memory = record_->layout();
+    const RankSeen before = std::exchange(seen_, rank_seen(memory, rank_, internal::record_now()));
+    const bool is_due = watch_interval_.count() > 0 && Clock::now() >= next_look_;
+    const bool has_changed = seen_.state != before.state || seen_.overdue != before.overdue;
+    if (is_due || has_changed) report(seen_);
+    if (!is_due) return;
+    next_look_ = Clock::now() + watch_interval_;
+    if (const auto arrivals = arrivals_seen(memory, arrivals_seen_at_)) report(*arrivals);
+  }
 
   int rank_;
   std::chrono::seconds watch_interval_;
@@ -268,229 +475,6 @@ class Guard {
   std::uint64_t oom_kills_ = 0;  ///< of its cgroup, at the start
   int exit_status_ = 128 + SIGKILL;
 };
-
-void Guard::report(const Message& message) {
-  if (!send_report(agent_pipe_, message)) {
-    kill_rank();
-    loop_.stop();
-  }
-}
-
-void Guard::kill_rank() {
-  if (child_ > 0) ::kill(-child_, SIGKILL);
-}
-
-bool Guard::start(const std::vector<std::string>& program) {
-  Pipe output = make_pipe(), error = make_pipe();
-  started_ = Clock::now();
-  oom_kills_ = oom_kills(read_small_file);
-  std::vector<std::string> environment = rank_environment_of_session();
-  record_ = internal::RecordMemory::create();
-  if (record_) {
-    if (watch_interval_.count() > 0) record_->layout().arrivals.wanted.store(1);
-    environment.push_back(fmt::format("{}={}", internal::kRecordVariable, record_->path()));
-  }
-  const UniqueFd input = open_input(rank_);
-  const auto child = start_child({.arguments = program,
-                                  .environment = std::move(environment),
-                                  .input = input.get(),
-                                  .output = output.write.get(),
-                                  .error = error.write.get(),
-                                  .dies_with_parent = true});
-  if (!child) {
-    RankEnded ended;
-    ended.rank = rank_;
-    ended.status = kCannotStart << 8;
-    ended.failure = child.error().substr(0, kMostFailure);
-    report(ended);
-    return false;
-  }
-  child_ = *child;
-  output_.descriptor = std::move(output.read);
-  error_.descriptor = std::move(error.read);
-  report(RankStarted{{}, rank_, child_, ::getpid()});
-  return true;
-}
-
-bool Guard::pass_on(Stream& stream) {
-  std::array<char, kMostOutputBytes> bytes;
-  const ssize_t count = ::read(stream.descriptor.get(), bytes.data(), bytes.size());
-  if (count < 0 && errno == EINTR) return true;
-  if (count <= 0) return false;
-  const std::string_view text(bytes.data(), static_cast<std::size_t>(count));
-  stream.end.append(text);
-  if (stream.end.size() > kMostKept) stream.end.erase(0, stream.end.size() - kMostKept);
-  report(RankOutput{{}, rank_, &stream == &error_, {text.begin(), text.end()}});
-  return true;
-}
-
-void Guard::on_output(Stream& stream) {
-  if (!pass_on(stream)) loop_.forget(stream.descriptor.get());
-}
-
-void Guard::on_signals() {
-  signalfd_siginfo info{};
-  while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
-    const int number = static_cast<int>(info.ssi_signo);
-    if (number == SIGCHLD) {
-      on_child();
-    } else if ((number == SIGUSR1 || number == SIGUSR2) &&
-               static_cast<pid_t>(info.ssi_pid) == child_) {
-      // The rank's library passes on what the rank was sent.
-      report(RankSignalled{{}, rank_, number});
-    } else if (child_ > 0) {
-      // A rank that has ended before it was asked has ended by itself.
-      int status = 0;
-      if (::waitpid(child_, &status, WNOHANG) == child_) return on_ended(status);
-      if (asked_ns_ == 0 && ends_a_process(number)) {
-        asked_ns_ = wall_clock_ns();
-        asked_by_mpi_ = info.ssi_code == SI_QUEUE && info.ssi_int == kSentByMpi;
-      }
-      if (number == kill_rank_signal()) {
-        killed_by_agent_ = true;
-        kill_rank();
-      } else {
-        ::kill(child_, number);
-      }
-    }
-  }
-}
-
-void Guard::on_child() {
-  int status = 0;
-  pid_t process = 0;
-  while ((process = ::waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0) {
-    if (process != child_) continue;
-    if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
-      // The launcher lets it go on so that it can end.
-      stopped_ = WIFSTOPPED(status) || (stopped_ && asked_ns_ != 0);
-      report(RankStopped{{}, rank_, WIFSTOPPED(status)});
-    } else {
-      on_ended(status);
-    }
-  }
-}
-
-void Guard::on_parent_ended(pid_t parent) {
-  loop_.forget(parent_.get());
-  if (has_ended_) return;
-  const UniqueFd rank = open_process(child_);
-  pollfd entry{rank.get(), POLLIN, 0};
-  const bool has_ended = rank && ::poll(&entry, 1, static_cast<int>(kAbortTime.count())) > 0;
-  drain();
-  if (const auto status = status_of_abort(last_lines(error_.end, kLastLines))) {
-    kill_rank();
-    return on_ended(*status << 8);
-  }
-  if (has_ended) return on_child();
-  kill_rank();
-  on_ended(SIGKILL,
-           fmt::format("MPI's process that started it (pid {} of its host) has ended", parent));
-}
-
-/// Takes what the rank has written out of the pipes; a child of its own may hold them open.
-void Guard::drain() {
-  for (Stream* stream : {&output_, &error_}) {
-    ::fcntl(stream->descriptor.get(), F_SETFL, O_NONBLOCK);
-    while (pass_on(*stream)) {
-    }
-  }
-}
-
-void Guard::on_ended(int status, const std::string& failure) {
-  has_ended_ = true;
-  const auto ended_at = internal::record_now();
-  drain();
-  RankEnded ended;
-  ended.rank = rank_;
-  ended.pid = child_;
-  ended.status = status;
-  ended.failure = failure;
-  // Without the agent's kill_rank_signal(), SIGKILL came from elsewhere.
-  const bool was_killed = failure.empty() && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-  if (killed_by_agent_ || !was_killed) {
-    ended.asked_ns = asked_ns_;
-    ended.asked_by_mpi = asked_by_mpi_;
-  }
-  ended.out_of_memory = was_killed && oom_kills(read_small_file) > oom_kills_;
-  ended.lived_ms = static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started_).count());
-  ended.ended_ns = wall_clock_ns();
-  ended.last_words = last_lines(error_.end, kLastLines);
-  if (ended.last_words.empty()) ended.last_words = last_lines(output_.end, kLastLines);
-  if (ended.last_words.size() > kMostLastWords) {
-    ended.last_words.erase(0, ended.last_words.size() - kMostLastWords);
-  }
-  add_record(ended, ended_at);
-  report(ended);
-  kill_rank();  // what is left of its process group
-  exit_status_ = shell_status(status);
-  loop_.stop();
-}
-
-void Guard::look() {
-  if (!record_) return;
-  const internal::RecordLayout& memory = record_->layout();
-  const RankSeen before = std::exchange(seen_, rank_seen(memory, rank_, internal::record_now()));
-  const bool is_due = watch_interval_.count() > 0 && Clock::now() >= next_look_;
-  const bool has_changed = seen_.state != before.state || seen_.overdue != before.overdue;
-  if (is_due || has_changed) report(seen_);
-  if (!is_due) return;
-  next_look_ = Clock::now() + watch_interval_;
-  if (const auto arrivals = arrivals_seen(memory, arrivals_seen_at_)) report(*arrivals);
-}
-
-void Guard::add_record(RankEnded& ended, internal::RecordTime ended_at) const {
-  if (!record_) ended.record_failure = record_.error().substr(0, kMostFailure);
-  if (!record_) return;
-  auto record = internal::read_record(record_->layout(), internal::record_now());
-  if (!record || record->pid == 0) return;
-  ended.initialized = record->state != internal::RecordState::starting;
-  ended.shut_down = record->state == internal::RecordState::shut_down;
-  ended.phase = record->phase.substr(0, kMostPhase);
-  if (record->cause) {
-    ended.cause = record->cause->text.substr(0, kMostCause);
-    ended.cause_ns = (record->begin_wall + record->cause->time - record->begin).count();
-    ended.peer_failed = record->cause->is_told() || record->cause->is(ErrorCode::timeout);
-  }
-  const char* folder = std::getenv(kRecordFolderVariable);
-  if (folder == nullptr || std::string_view(folder) == "off" || ended_well(ended)) return;
-  record->ended.emplace();
-  record->ended->by_launcher = ended.asked_ns != 0 || !ended.failure.empty();
-  record->ended->time = ended_at;
-  if (WIFSIGNALED(ended.status)) {
-    record->ended->signal = WTERMSIG(ended.status);
-  } else {
-    record->ended->status = WEXITSTATUS(ended.status);
-  }
-  record->stopped = stopped_;
-  if (record->rank < 0) record->rank = rank_;
-  const auto written = internal::write_record(*record, folder);
-  if (!written) ended.record_failure = written.error().substr(0, kMostFailure);
-}
-
-int Guard::run(const std::vector<std::string>& program) {
-  // Before the rank starts, so that none is lost.
-  signals_ = signals_as_descriptor({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2,
-                                    SIGCONT, SIGTSTP, SIGWINCH, kill_rank_signal()});
-  if (!start(program)) return kCannotStart;
-  loop_.watch(signals_.get(), POLLIN, [this](short) { on_signals(); });
-  loop_.watch(output_.descriptor.get(), POLLIN, [this](short) { on_output(output_); });
-  loop_.watch(error_.descriptor.get(), POLLIN, [this](short) { on_output(error_); });
-  if (agent_) {
-    loop_.watch(agent_.get(), POLLIN, [this](short) {
-      kill_rank();
-      loop_.stop();
-    });
-  }
-  if (parent_) {
-    loop_.watch(parent_.get(), POLLIN,
-                [this, parent = ::getppid()](short) { on_parent_ended(parent); });
-  }
-  loop_.each(kRecordInterval, [this] { look(); });
-  loop_.run();
-  return exit_status_;
-}
 
 }  // namespace
 

@@ -263,7 +263,16 @@ class RendezvousServer {
         own_(join_of(options)),
         next_report_(started_ + options.report_every) {}
 
-  NodesMet run();
+  NodesMet run() {
+    loop_.watch(listener_.descriptor.get(), POLLIN, [this](short) { accept(); });
+    loop_.watch(options_.stop_descriptor, POLLIN, [this](short) {
+      end(ErrorCode::shut_down, "node 0 was stopped during the rendezvous");
+    });
+    loop_.each(kLimitsTick, [this] { on_time(Clock::now()); });
+    // One may leave in the turn in which the last has come.
+    while (!complete()) loop_.run();
+    return go();
+  }
 
  private:
   struct Peer {
@@ -280,19 +289,139 @@ class RendezvousServer {
     }
   };
 
-  void accept();
-  void on_message(Peer& peer, const Message& message);
-  void on_time(Clock::time_point now);
-  NodesMet go();
+  void accept() {
+    auto accepted = accept_from(listener_);
+    if (!accepted) return;
+    Peer& peer = peers_.emplace_back(Peer{.from = accepted->at});
+    peer.channel = std::make_unique<Channel>(
+        loop_, connection_of(std::move(accepted->descriptor)), token_, false,
+        [this, &peer](Message&& message) { on_message(peer, message); },
+        [&peer](const std::string& reason) { peer.gone = reason; });
+  }
+
+  void on_message(Peer& peer, const Message& message) {
+    const auto* join = std::get_if<Join>(&message);
+    if (peer.joined || join == nullptr || complete()) return;
+    Join joined = *join;
+    joined.host = printable(joined.host, kLongestNodeName);
+    const Peer candidate{.from = peer.from, .joined = std::move(joined)};
+    const std::string why = disagreement(candidate);
+    peer.joined = candidate.joined;
+    if (!why.empty()) end(ErrorCode::invalid_argument, printable(why));
+    if (complete()) return loop_.stop();
+    peer.channel->send(wait_message());
+  }
+
+  void on_time(Clock::time_point now) {
+    if (complete()) return;
+    for (Peer& peer : peers_) {
+      if (!peer.joined && !peer.gone && now >= peer.since + options_.handshake_limit) {
+        peer.gone = "it has not said which node it is in time";
+      }
+    }
+    for (auto peer = peers_.begin(); peer != peers_.end();) {
+      if (peer->gone) remove(*peer);
+      peer = peer->gone ? peers_.erase(peer) : std::next(peer);
+    }
+    if (now >= started_ + options_.timeout) {
+      end(ErrorCode::timeout,
+          fmt::format(
+              "the rendezvous at {} ended after {}: node 0 (host {}) still waits for {}; is "
+              "horarun started there, with the same --rendezvous?{}",
+              to_url(options_.place), elapsed_text(started_, options_.timeout), options_.host,
+              missing(), last_refusal_.empty() ? "" : " Refused last: " + last_refusal_));
+    }
+    if (now < next_report_) return;
+    next_report_ = now + options_.report_every;
+    options_.say(fmt::format("node 0 (host {}) waits for {} at {}, {}", options_.host, missing(),
+                             to_url(options_.place), elapsed_text(started_, options_.timeout)));
+    for (Peer& peer : peers_) {
+      if (peer.joined) peer.channel->send(wait_message());
+    }
+  }
+
+  NodesMet go() {
+    std::erase_if(peers_, std::not_fn(&Peer::is_here));
+    peers_.sort(
+        [](const Peer& a, const Peer& b) { return a.joined->node_rank < b.joined->node_rank; });
+    NodesMet result;
+    result.nodes.push_back({own_.host, {}, own_.ranks});
+    int rank = 0;
+    for (Peer& peer : peers_) peer.channel->send(JoinGo{{}, ++rank, own_.host});
+    // Where it cannot be sent the connection's end shows.
+    for (Peer& peer : peers_) {
+      const bool sent = peer.channel->flush(kFlushLimit);
+      Connection connection = peer.channel->release();
+      if (!sent) ::shutdown(connection.in.get(), SHUT_RDWR);
+      result.nodes.push_back({peer.joined->host, to_string(peer.from.address), peer.joined->ranks,
+                              std::move(connection)});
+    }
+    return result;
+  }
+
   /// Tells all nodes, and throws it.
-  [[noreturn]] void end(ErrorCode code, const std::string& why);
-  void remove(const Peer& peer);
+  [[noreturn]] void end(ErrorCode code, const std::string& why) {
+    for (Peer& peer : peers_) {
+      if (peer.joined) peer.channel->send(JoinEnd{{}, why});
+    }
+    for (Peer& peer : peers_) {
+      if (peer.joined) peer.channel->flush(kFlushLimit);
+    }
+    throw Error(code, why);
+  }
+
+  /// Says of one that is gone why.
+  void remove(const Peer& peer) {
+    if (peer.joined) {
+      return options_.say(fmt::format("{} has left; node 0 waits for {}", peer.name(), missing()));
+    }
+    last_refusal_ = fmt::format("a connection from {}: {}", to_string(peer.from), *peer.gone);
+    if (++refusals_ <= kMostRefusalsShown) options_.say("node 0 refused " + last_refusal_);
+  }
+
   bool complete() const { return count_missing() == 0; }
   int count_missing() const {
     return own_.nodes - 1 - static_cast<int>(std::ranges::count_if(peers_, &Peer::is_here));
   }
-  std::string missing() const;
-  std::string disagreement(const Peer& peer) const;
+  /// "nodes 2, 3 of 4"; where nodes have no ranks before all are there, "2 of 4 nodes".
+  std::string missing() const {
+    const int count = count_missing();
+    if (own_.node_rank < 0) return fmt::format("{} of {} nodes", count, own_.nodes);
+    std::vector<std::string> ranks;
+    for (int rank = 1; rank < own_.nodes; ++rank) {
+      const auto is_it = [&](const Peer& peer) {
+        return peer.is_here() && peer.joined->node_rank == rank;
+      };
+      if (std::ranges::none_of(peers_, is_it)) ranks.push_back(std::to_string(rank));
+    }
+    return fmt::format("node{} {} of {}", count == 1 ? "" : "s",
+                       first_of(std::move(ranks), kShownNodes), own_.nodes);
+  }
+
+  /// Why the job cannot start: what differs between two nodes that is equal in a job, or two nodes
+  /// of one rank. Names both hosts, and is for all nodes.
+  std::string disagreement(const Peer& peer) const {
+    const auto facts = [](const Join& join) {
+      return std::array{"--rendezvous-id " + join.job, fmt::format("--nnodes {}", join.nodes),
+                        std::string(join.node_rank < 0 ? "no --node-rank" : "a --node-rank")};
+    };
+    const Join& join = *peer.joined;
+    const auto own = facts(own_), other = facts(join);
+    if (const auto [mine, theirs] = std::ranges::mismatch(own, other); mine != own.end()) {
+      return fmt::format("{} has {}, host {} has {}; give all nodes of a job the same", peer.name(),
+                         *theirs, own_.host, *mine);
+    }
+    std::string same = join.node_rank == 0 ? "host " + own_.host : "";
+    for (const Peer& each : peers_) {
+      if (each.is_here() && each.joined->node_rank == join.node_rank) same = each.name();
+    }
+    if (join.node_rank < 0 || same.empty()) return {};
+    return fmt::format(
+        "two nodes have the same rank: {} and {} were both started with --node-rank {}; give each "
+        "node its own, 0 to {}",
+        same, peer.name(), join.node_rank, own_.nodes - 1);
+  }
+
   JoinWait wait_message() const { return {{}, missing(), options_.host}; }
 
   const RendezvousOptions& options_;
@@ -307,144 +436,6 @@ class RendezvousServer {
   std::string last_refusal_;
 };
 
-NodesMet RendezvousServer::run() {
-  loop_.watch(listener_.descriptor.get(), POLLIN, [this](short) { accept(); });
-  loop_.watch(options_.stop_descriptor, POLLIN, [this](short) {
-    end(ErrorCode::shut_down, "node 0 was stopped during the rendezvous");
-  });
-  loop_.each(kLimitsTick, [this] { on_time(Clock::now()); });
-  // One may leave in the turn in which the last has come.
-  while (!complete()) loop_.run();
-  return go();
-}
-
-void RendezvousServer::accept() {
-  auto accepted = accept_from(listener_);
-  if (!accepted) return;
-  Peer& peer = peers_.emplace_back(Peer{.from = accepted->at});
-  peer.channel = std::make_unique<Channel>(
-      loop_, connection_of(std::move(accepted->descriptor)), token_, false,
-      [this, &peer](Message&& message) { on_message(peer, message); },
-      [&peer](const std::string& reason) { peer.gone = reason; });
-}
-
-void RendezvousServer::on_message(Peer& peer, const Message& message) {
-  const auto* join = std::get_if<Join>(&message);
-  if (peer.joined || join == nullptr || complete()) return;
-  Join joined = *join;
-  joined.host = printable(joined.host, kLongestNodeName);
-  const Peer candidate{.from = peer.from, .joined = std::move(joined)};
-  const std::string why = disagreement(candidate);
-  peer.joined = candidate.joined;
-  if (!why.empty()) end(ErrorCode::invalid_argument, printable(why));
-  if (complete()) return loop_.stop();
-  peer.channel->send(wait_message());
-}
-
-/// Why the job cannot start: what differs between two nodes that is equal in a job, or two nodes of
-/// one rank. Names both hosts, and is for all nodes.
-std::string RendezvousServer::disagreement(const Peer& peer) const {
-  const auto facts = [](const Join& join) {
-    return std::array{"--rendezvous-id " + join.job, fmt::format("--nnodes {}", join.nodes),
-                      std::string(join.node_rank < 0 ? "no --node-rank" : "a --node-rank")};
-  };
-  const Join& join = *peer.joined;
-  const auto own = facts(own_), other = facts(join);
-  if (const auto [mine, theirs] = std::ranges::mismatch(own, other); mine != own.end()) {
-    return fmt::format("{} has {}, host {} has {}; give all nodes of a job the same", peer.name(),
-                       *theirs, own_.host, *mine);
-  }
-  std::string same = join.node_rank == 0 ? "host " + own_.host : "";
-  for (const Peer& each : peers_) {
-    if (each.is_here() && each.joined->node_rank == join.node_rank) same = each.name();
-  }
-  if (join.node_rank < 0 || same.empty()) return {};
-  return fmt::format(
-      "two nodes have the same rank: {} and {} were both started with --node-rank {}; give each "
-      "node its own, 0 to {}",
-      same, peer.name(), join.node_rank, own_.nodes - 1);
-}
-
-void RendezvousServer::on_time(Clock::time_point now) {
-  if (complete()) return;
-  for (Peer& peer : peers_) {
-    if (!peer.joined && !peer.gone && now >= peer.since + options_.handshake_limit) {
-      peer.gone = "it has not said which node it is in time";
-    }
-  }
-  for (auto peer = peers_.begin(); peer != peers_.end();) {
-    if (peer->gone) remove(*peer);
-    peer = peer->gone ? peers_.erase(peer) : std::next(peer);
-  }
-  if (now >= started_ + options_.timeout) {
-    end(ErrorCode::timeout,
-        fmt::format("the rendezvous at {} ended after {}: node 0 (host {}) still waits for {}; is "
-                    "horarun started there, with the same --rendezvous?{}",
-                    to_url(options_.place), elapsed_text(started_, options_.timeout), options_.host,
-                    missing(), last_refusal_.empty() ? "" : " Refused last: " + last_refusal_));
-  }
-  if (now < next_report_) return;
-  next_report_ = now + options_.report_every;
-  options_.say(fmt::format("node 0 (host {}) waits for {} at {}, {}", options_.host, missing(),
-                           to_url(options_.place), elapsed_text(started_, options_.timeout)));
-  for (Peer& peer : peers_) {
-    if (peer.joined) peer.channel->send(wait_message());
-  }
-}
-
-/// Says of one that is gone why.
-void RendezvousServer::remove(const Peer& peer) {
-  if (peer.joined) {
-    return options_.say(fmt::format("{} has left; node 0 waits for {}", peer.name(), missing()));
-  }
-  last_refusal_ = fmt::format("a connection from {}: {}", to_string(peer.from), *peer.gone);
-  if (++refusals_ <= kMostRefusalsShown) options_.say("node 0 refused " + last_refusal_);
-}
-
-/// "nodes 2, 3 of 4"; where nodes have no ranks before all are there, "2 of 4 nodes".
-std::string RendezvousServer::missing() const {
-  const int count = count_missing();
-  if (own_.node_rank < 0) return fmt::format("{} of {} nodes", count, own_.nodes);
-  std::vector<std::string> ranks;
-  for (int rank = 1; rank < own_.nodes; ++rank) {
-    const auto is_it = [&](const Peer& peer) {
-      return peer.is_here() && peer.joined->node_rank == rank;
-    };
-    if (std::ranges::none_of(peers_, is_it)) ranks.push_back(std::to_string(rank));
-  }
-  return fmt::format("node{} {} of {}", count == 1 ? "" : "s",
-                     first_of(std::move(ranks), kShownNodes), own_.nodes);
-}
-
-NodesMet RendezvousServer::go() {
-  std::erase_if(peers_, std::not_fn(&Peer::is_here));
-  peers_.sort(
-      [](const Peer& a, const Peer& b) { return a.joined->node_rank < b.joined->node_rank; });
-  NodesMet result;
-  result.nodes.push_back({own_.host, {}, own_.ranks});
-  int rank = 0;
-  for (Peer& peer : peers_) peer.channel->send(JoinGo{{}, ++rank, own_.host});
-  // Where it cannot be sent the connection's end shows.
-  for (Peer& peer : peers_) {
-    const bool sent = peer.channel->flush(kFlushLimit);
-    Connection connection = peer.channel->release();
-    if (!sent) ::shutdown(connection.in.get(), SHUT_RDWR);
-    result.nodes.push_back({peer.joined->host, to_string(peer.from.address), peer.joined->ranks,
-                            std::move(connection)});
-  }
-  return result;
-}
-
-void RendezvousServer::end(ErrorCode code, const std::string& why) {
-  for (Peer& peer : peers_) {
-    if (peer.joined) peer.channel->send(JoinEnd{{}, why});
-  }
-  for (Peer& peer : peers_) {
-    if (peer.joined) peer.channel->flush(kFlushLimit);
-  }
-  throw Error(code, why);
-}
-
 /// A node that joins node 0: connects to it, again and again until it is there, and waits with it
 /// for the others. Thread rule: one thread.
 class RendezvousClient {
@@ -453,13 +444,110 @@ class RendezvousClient {
   RendezvousClient(const RendezvousOptions& options, const SecretKey& token)
       : options_(options), token_(token), next_report_(started_ + options.report_every) {}
 
-  NodesMet run();
+  NodesMet run() {
+    loop_.watch(options_.stop_descriptor, POLLIN, [this](short) {
+      throw Error(ErrorCode::shut_down, self() + " was stopped while it waited for " + waits_for_);
+    });
+    loop_.each(kLimitsTick, [this] { on_time(Clock::now()); });
+    loop_.run();
+    return std::move(*result_);
+  }
 
  private:
-  void on_time(Clock::time_point now);
-  void connect();
-  void on_message(const Message& message);
-  void on_end(const std::string& reason);
+  void on_time(Clock::time_point now) {
+    if (result_) return;
+    if (now >= next_report_) {
+      next_report_ = now + options_.report_every;
+      options_.say(fmt::format("{} waits for {}, {}", self(), waits_for_,
+                               elapsed_text(started_, options_.timeout)));
+    }
+    if (std::exchange(lost_, false)) {
+      channel_.reset();
+      next_trial_ = endpoints_.empty() ? now + kBetweenTrials : now;
+    }
+    if (now >= started_ + options_.timeout) {
+      throw Error(ErrorCode::timeout,
+                  fmt::format("the rendezvous ended after {}: {} still waits for {}; is horarun "
+                              "started on node 0, and is its address reachable from here?",
+                              elapsed_text(started_, options_.timeout), self(), waits_for_));
+    }
+    if (!channel_) {
+      if (now >= next_trial_) connect();
+    } else if (!channel_->authenticated()) {
+      if (now < last_heard_ + options_.handshake_limit) return;
+      waits_for_ = node0_ + ": it does not answer as a horarun does";
+      lost_ = true;
+    }
+  }
+
+  /// To the next endpoint, or to what is found anew.
+  void connect() {
+    next_trial_ = Clock::now() + kBetweenTrials;
+    if (endpoints_.empty()) {
+      auto found = find_node0(options_);
+      if (!found) {
+        waits_for_ = "node 0: " + found.error();
+        return;
+      }
+      endpoints_ = std::move(*found);
+    }
+    at_ = endpoints_.front();
+    endpoints_.erase(endpoints_.begin());
+    auto socket = connect_to(at_);
+    if (!socket) {
+      const std::string place = to_url(options_.place), at = to_string(at_);
+      waits_for_ = fmt::format("node 0 at {}{}: {}", place,
+                               place.find(at) == place.npos ? " (" + at + ")" : "",
+                               std::strerror(socket.error()));
+      if (!endpoints_.empty()) next_trial_ = Clock::now();
+      return;
+    }
+    joined_ = false;
+    last_heard_ = Clock::now();
+    node0_ = "node 0 at " + to_string(at_);
+    channel_ = std::make_unique<Channel>(
+        loop_, connection_of(std::move(*socket)), token_, true,
+        [this](Message&& message) { on_message(message); },
+        [this](const std::string& reason) { on_end(reason); });
+  }
+
+  void on_message(const Message& message) {
+    last_heard_ = Clock::now();
+    const auto heard_of = [&](const std::string& host) {
+      joined_ = true;
+      node0_ =
+          fmt::format("node 0 (host {}, {})", printable(host, kLongestNodeName), to_string(at_));
+    };
+    if (std::holds_alternative<Heartbeat>(message)) {
+      channel_->send(join_of(options_));
+    } else if (const auto* end = std::get_if<JoinEnd>(&message)) {
+      throw Error(ErrorCode::invalid_argument, printable(end->reason));
+    } else if (const auto* wait = std::get_if<JoinWait>(&message)) {
+      heard_of(wait->host);
+      waits_for_ = fmt::format("{}, with {}", printable(wait->missing), node0_);
+    } else if (const auto* go = std::get_if<JoinGo>(&message)) {
+      result_.emplace(NodesMet{go->node_rank, {}});
+      result_->nodes.push_back(
+          {printable(go->host, kLongestNodeName), to_string(at_.address), 0, channel_->release()});
+      loop_.stop();
+    }
+  }
+
+  void on_end(const std::string& reason) {
+    if (joined_) {
+      throw Error(ErrorCode::transport,
+                  fmt::format("{} has gone while {} waited for {}", node0_, self(), waits_for_));
+    }
+    lost_ = true;
+    const bool refused = channel_ && channel_->refused();
+    waits_for_ = fmt::format("{}: {}{}", node0_, reason,
+                             refused ? "" : " (has it another token, or another version of hora?)");
+    // In a folder there may be the address of an earlier job.
+    if (refused && !options_.place.in_folder()) {
+      throw Error(ErrorCode::invalid_argument, self() + " cannot join " + waits_for_);
+    }
+  }
+
   std::string self() const {
     return fmt::format(
         "{} (host {})",
@@ -481,108 +569,6 @@ class RendezvousClient {
   std::string node0_, waits_for_ = "node 0";  ///< with why
   std::optional<NodesMet> result_;
 };
-
-NodesMet RendezvousClient::run() {
-  loop_.watch(options_.stop_descriptor, POLLIN, [this](short) {
-    throw Error(ErrorCode::shut_down, self() + " was stopped while it waited for " + waits_for_);
-  });
-  loop_.each(kLimitsTick, [this] { on_time(Clock::now()); });
-  loop_.run();
-  return std::move(*result_);
-}
-
-void RendezvousClient::on_time(Clock::time_point now) {
-  if (result_) return;
-  if (now >= next_report_) {
-    next_report_ = now + options_.report_every;
-    options_.say(fmt::format("{} waits for {}, {}", self(), waits_for_,
-                             elapsed_text(started_, options_.timeout)));
-  }
-  if (std::exchange(lost_, false)) {
-    channel_.reset();
-    next_trial_ = endpoints_.empty() ? now + kBetweenTrials : now;
-  }
-  if (now >= started_ + options_.timeout) {
-    throw Error(ErrorCode::timeout,
-                fmt::format("the rendezvous ended after {}: {} still waits for {}; is horarun "
-                            "started on node 0, and is its address reachable from here?",
-                            elapsed_text(started_, options_.timeout), self(), waits_for_));
-  }
-  if (!channel_) {
-    if (now >= next_trial_) connect();
-  } else if (!channel_->authenticated()) {
-    if (now < last_heard_ + options_.handshake_limit) return;
-    waits_for_ = node0_ + ": it does not answer as a horarun does";
-    lost_ = true;
-  }
-}
-
-/// To the next endpoint, or to what is found anew.
-void RendezvousClient::connect() {
-  next_trial_ = Clock::now() + kBetweenTrials;
-  if (endpoints_.empty()) {
-    auto found = find_node0(options_);
-    if (!found) {
-      waits_for_ = "node 0: " + found.error();
-      return;
-    }
-    endpoints_ = std::move(*found);
-  }
-  at_ = endpoints_.front();
-  endpoints_.erase(endpoints_.begin());
-  auto socket = connect_to(at_);
-  if (!socket) {
-    const std::string place = to_url(options_.place), at = to_string(at_);
-    waits_for_ = fmt::format("node 0 at {}{}: {}", place,
-                             place.find(at) == place.npos ? " (" + at + ")" : "",
-                             std::strerror(socket.error()));
-    if (!endpoints_.empty()) next_trial_ = Clock::now();
-    return;
-  }
-  joined_ = false;
-  last_heard_ = Clock::now();
-  node0_ = "node 0 at " + to_string(at_);
-  channel_ = std::make_unique<Channel>(
-      loop_, connection_of(std::move(*socket)), token_, true,
-      [this](Message&& message) { on_message(message); },
-      [this](const std::string& reason) { on_end(reason); });
-}
-
-void RendezvousClient::on_message(const Message& message) {
-  last_heard_ = Clock::now();
-  const auto heard_of = [&](const std::string& host) {
-    joined_ = true;
-    node0_ = fmt::format("node 0 (host {}, {})", printable(host, kLongestNodeName), to_string(at_));
-  };
-  if (std::holds_alternative<Heartbeat>(message)) {
-    channel_->send(join_of(options_));
-  } else if (const auto* end = std::get_if<JoinEnd>(&message)) {
-    throw Error(ErrorCode::invalid_argument, printable(end->reason));
-  } else if (const auto* wait = std::get_if<JoinWait>(&message)) {
-    heard_of(wait->host);
-    waits_for_ = fmt::format("{}, with {}", printable(wait->missing), node0_);
-  } else if (const auto* go = std::get_if<JoinGo>(&message)) {
-    result_.emplace(NodesMet{go->node_rank, {}});
-    result_->nodes.push_back(
-        {printable(go->host, kLongestNodeName), to_string(at_.address), 0, channel_->release()});
-    loop_.stop();
-  }
-}
-
-void RendezvousClient::on_end(const std::string& reason) {
-  if (joined_) {
-    throw Error(ErrorCode::transport,
-                fmt::format("{} has gone while {} waited for {}", node0_, self(), waits_for_));
-  }
-  lost_ = true;
-  const bool refused = channel_ && channel_->refused();
-  waits_for_ = fmt::format("{}: {}{}", node0_, reason,
-                           refused ? "" : " (has it another token, or another version of hora?)");
-  // In a folder there may be the address of an earlier job.
-  if (refused && !options_.place.in_folder()) {
-    throw Error(ErrorCode::invalid_argument, self() + " cannot join " + waits_for_);
-  }
-}
 
 }  // namespace
 
