@@ -2,6 +2,8 @@
 /// name. Nothing is expanded, nothing goes through a shell. Pure, but for read_input_file().
 #pragma once
 
+#include <hora/error.h>
+
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -23,13 +25,15 @@ T or_refuse(tl::expected<T, std::string> result) {
   return std::move(*result);
 }
 
-/// read()'s value, or why it is Refused.
+/// read()'s value, or why it is Refused or what Error it has thrown.
 template <class Read>
 auto expected_of(Read&& read) -> tl::expected<decltype(read()), std::string> {
   try {
     return read();
   } catch (Refused& refused) {
     return tl::unexpected(std::move(refused.why));
+  } catch (const Error& error) {
+    return tl::unexpected(std::string(error.what()));
   }
 }
 

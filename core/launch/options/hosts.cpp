@@ -165,42 +165,9 @@ tl::expected<std::vector<HostRanks>, std::string> lay_out_ranks(std::span<const 
   return result;
 }
 
-namespace {
-
-constexpr std::string_view kEndpointPort = "29400";  // torchrun's --rdzv-endpoint
-constexpr std::string_view kUrls = "expected tcp://host:port or file:///folder";
-
-/// "host:port" or "host".
-std::pair<std::string_view, std::optional<std::string_view>> split_address(std::string_view text) {
-  const std::size_t colon = text.find(':');
-  if (colon == text.npos) return {text, std::nullopt};
-  return {text.substr(0, colon), text.substr(colon + 1)};
-}
-
-RendezvousPlace checked(std::string_view host, std::string_view port, int least_port = 1) {
-  check_host_name(host, host);
-  const auto number = parse_integer(port, least_port, 65535);
-  if (!number) reject("port {}: {}", in_quotes(port), number.error());
-  return {.host = std::string(host), .port = static_cast<std::uint16_t>(*number), .folder = {}};
-}
-
-}  // namespace
-
-std::optional<std::string_view> value_of(std::string_view name,
-                                         std::span<const char* const> environment) {
-  for (const char* const entry : environment) {
-    const std::string_view text(entry == nullptr ? "" : entry);
-    if (text.starts_with(name) && text.substr(name.size()).starts_with('=')) {
-      const std::string_view value = text.substr(name.size() + 1);
-      if (!value.empty()) return value;
-    }
-  }
-  return std::nullopt;
-}
-
 tl::expected<RendezvousPlace, std::string> parse_rendezvous(std::string_view url) {
-  constexpr std::string_view kTcp = "tcp://";
-  constexpr std::string_view kFile = "file://";
+  constexpr std::string_view kTcp = "tcp://", kFile = "file://";
+  constexpr std::uint16_t kPort = 29400;  // torchrun's --rdzv-endpoint
   return expected_of([&]() -> RendezvousPlace {
     if (url.starts_with(kFile)) {
       const std::string_view folder = url.substr(kFile.size());
@@ -209,64 +176,24 @@ tl::expected<RendezvousPlace, std::string> parse_rendezvous(std::string_view url
       }
       return {.host = {}, .port = 0, .folder = std::string(folder)};
     }
-    if (!url.starts_with(kTcp)) reject("{}", kUrls);
-    std::string_view address = url.substr(kTcp.size());
+    std::string_view address = url.substr(url.starts_with(kTcp) ? kTcp.size() : 0);
     if (address.ends_with('/')) address.remove_suffix(1);
-    const auto [host, port] = split_address(address);
-    if (!port) reject("the port is missing; {}", kUrls);
-    return checked(host, *port);
+    const std::size_t colon = address.find(':');
+    RendezvousPlace place{
+        .host = std::string(address.substr(0, colon)), .port = kPort, .folder = {}};
+    check_host_name(place.host, place.host);
+    if (colon == address.npos) return place;
+    const std::string_view text = address.substr(colon + 1);
+    const auto port = parse_integer(text, 0, 65535);
+    if (!port) reject("port {}: {}", in_quotes(text), port.error());
+    place.port = static_cast<std::uint16_t>(*port);
+    return place;
   });
-}
-
-tl::expected<RendezvousPlace, std::string> parse_endpoint(std::string_view endpoint) {
-  if (endpoint.starts_with("tcp://") || endpoint.starts_with("file://")) {
-    return parse_rendezvous(endpoint);
-  }
-  return expected_of([&] {
-    const auto [host, port] = split_address(endpoint);
-    return checked(host, port.value_or("").empty() ? kEndpointPort : *port, 0);
-  });
-}
-
-bool is_rendezvous_id(std::string_view id) noexcept {
-  constexpr std::size_t kLongest = 64;
-  return is_made_of(id, "._-") && id.size() <= kLongest && is_made_of(id.substr(0, 1), "");
 }
 
 std::string to_url(const RendezvousPlace& rendezvous) {
   if (rendezvous.in_folder()) return "file://" + rendezvous.folder;
   return fmt::format("tcp://{}:{}", rendezvous.host, rendezvous.port);
-}
-
-tl::expected<std::optional<NodeInEnvironment>, std::string> node_in_environment(
-    std::span<const char* const> environment) {
-  const auto of = [&](const char* name) { return value_of(name, environment); };
-  return expected_of([&]() -> std::optional<NodeInEnvironment> {
-    const auto host = of("MASTER_ADDR");
-    if (!host) return std::nullopt;
-    NodeInEnvironment node;
-    try {
-      node.rendezvous = checked(*host, of("MASTER_PORT").value_or(std::to_string(kMasterPort)));
-    } catch (const Refused& refused) {
-      reject("MASTER_ADDR, MASTER_PORT: {}", refused.why);
-    }
-    for (const auto& [count_name, rank_name] :
-         {std::pair("NNODES", "NODE_RANK"), std::pair("WORLD_SIZE", "RANK")}) {
-      const auto count = of(count_name), rank = of(rank_name);
-      if (!count || !rank) continue;
-      const auto nnodes = parse_integer(*count, 1, kMostRanks);
-      if (!nnodes) reject("{}={}: {}", count_name, in_quotes(*count), nnodes.error());
-      const auto node_rank = parse_integer(*rank, 0, *nnodes - 1);
-      if (!node_rank) {
-        reject("{}={}: {} (one below {})", rank_name, in_quotes(*rank), node_rank.error(),
-               count_name);
-      }
-      node.nnodes = *nnodes;
-      node.node_rank = *node_rank;
-      break;
-    }
-    return node;
-  });
 }
 
 }  // namespace hora::launch

@@ -1,5 +1,5 @@
 /// The hosts of a job, how many ranks each may take, and which ranks run where; and where nodes
-/// meet that are started one by one (--rendezvous, MASTER_ADDR). Pure.
+/// meet that are started one by one (--rendezvous). Pure.
 ///
 /// A list (-H) is "a:2,b:2" or "a,b"; a hostfile has one host a line, in the forms
 /// of Horovod and Open MPI ("a slots=2") and of MPICH ("a:2"), with comments after `#`.
@@ -50,44 +50,19 @@ int total_slots(std::span<const HostSlots> hosts);
 tl::expected<std::vector<HostRanks>, std::string> lay_out_ranks(std::span<const HostSlots> hosts,
                                                                 int np, bool oversubscribe);
 
-inline constexpr int kMasterPort = 29500;  ///< torchrun's --master-port
-
 /// An address of node 0, or a folder that all nodes share.
 struct RendezvousPlace {
   std::string host;        ///< empty: a folder
-  std::uint16_t port = 0;  ///< 0, which parse_endpoint() takes, is good for one node only
+  std::uint16_t port = 0;  ///< 0 is good for one node only
   std::string folder;      ///< absolute; empty: an address
   bool in_folder() const noexcept { return !folder.empty(); }
   bool operator==(const RendezvousPlace&) const = default;
 };
 
-/// "tcp://host:port" or "file:///folder".
+/// "file:///folder", "tcp://host:port", or torchrun's "host[:port]"; without a port 29400, as
+/// there.
 tl::expected<RendezvousPlace, std::string> parse_rendezvous(std::string_view url);
 
-/// torchrun's "host[:port]"; without a port 29400, as there.
-tl::expected<RendezvousPlace, std::string> parse_endpoint(std::string_view endpoint);
-
-/// Up to 64 letters, digits and `._-`, the first a letter or digit: tells jobs apart that meet in
-/// one folder, and becomes the name of files there.
-bool is_rendezvous_id(std::string_view id) noexcept;
-
 std::string to_url(const RendezvousPlace& rendezvous);
-
-/// As a cluster's tools (Kubernetes operators, sbatch scripts) tell each node's process.
-struct NodeInEnvironment {
-  RendezvousPlace rendezvous;
-  int nnodes = 0;  ///< 0: not told, nor is node_rank
-  int node_rank = 0;
-};
-
-/// The value of the first entry "name=value" that is not empty.
-std::optional<std::string_view> value_of(std::string_view name,
-                                         std::span<const char* const> environment);
-
-/// From MASTER_ADDR and MASTER_PORT (29500 where unset), and NNODES with NODE_RANK, else WORLD_SIZE
-/// with RANK: one process a node, as for torchrun. Nothing where the first is unset. `environment`
-/// has entries "NAME=VALUE", as `environ`. Errors name the variable.
-tl::expected<std::optional<NodeInEnvironment>, std::string> node_in_environment(
-    std::span<const char* const> environment);
 
 }  // namespace hora::launch

@@ -42,7 +42,13 @@ using Values = std::vector<std::string>;
 /// argument (--NAME alone is on, --no-NAME off); a value; a name and a value as two arguments.
 enum class Takes { nothing, on_off, value, pair };
 
-constexpr std::string_view kRefused = "refused";
+/// By its values' text in --help: "", "[=on|off]", "N", "NAME VALUE".
+Takes takes_of(const CLI::Option& flag) {
+  const std::string value = flag.get_type_name();
+  if (value.empty()) return Takes::nothing;
+  if (value.starts_with('[')) return Takes::on_off;
+  return value.find(' ') == value.npos ? Takes::value : Takes::pair;
+}
 
 /// "-H", "-np" or "--hosts": one dash before one or two letters.
 std::string with_dashes(std::string_view spelling) {
@@ -145,6 +151,7 @@ struct Foreign {
   const char* advice;  ///< empty: none
 };
 
+constexpr int kMasterPort = 29500;  ///< torchrun's --master-port
 constexpr char kNone[] = "hora has nothing of the kind";
 constexpr char kBinding[] = "cores are shared out by --binding";
 constexpr char kOutputFiles[] = "one file a rank is written by --output-filename FOLDER";
@@ -177,31 +184,21 @@ constexpr Foreign kIgnored[] = {
     {"local-ranks-filter", "RANKS", "the output of ranks is chosen by --ranks"},
 };
 
-/// Flags of theirs with what to use instead.
-constexpr Foreign kRefusedFlags[] = {
+/// Flags of theirs that horarun has not, with what to use instead.
+constexpr std::pair<const char*, const char*> kInstead[] = {
     {"host-discovery-script min-np min-num-proc max-np max-num-proc elastic-timeout reset-limit "
      "blacklist-cooldown-range",
-     "", "elastic jobs are not supported: give the number of ranks by -np, and the hosts by -H"},
-    {"tcp", "",
+     "elastic jobs are not supported: give the number of ranks by -np, and the hosts by -H"},
+    {"tcp",
      "say it to the MPI, for example --mpi-args \"--mca pml ob1 --mca btl self,vader,tcp\" to Open "
      "MPI 4"},
-    {"slots-per-host", "", "write the slots with the hosts: -H a:2,b:2"},
-    {"path", "", "name the program by its path, or add the folders to PATH"},
-    {"c", "", "the number of ranks is -np"},
-    {"bynode", "", "ranks are put host by host: -H a:2,b:2 says how many on each"},
-    {"npersocket", "", "the number of ranks on a host is --nproc-per-node"},
-    {"nolocal", "", "name the hosts by -H"},
-    {"rankfile rf launcher bootstrap rmk launcher-exec bootstrap-exec", "",
+    {"slots-per-host", "write the slots with the hosts: -H a:2,b:2"},
+    {"c", "the number of ranks is -np"},
+    {"bynode", "ranks are put host by host: -H a:2,b:2 says how many on each"},
+    {"npersocket", "the number of ranks on a host is --nproc-per-node"},
+    {"rankfile rf launcher bootstrap rmk launcher-exec bootstrap-exec",
      "write it into --mpi-args, with --binding none"},
-    {"cpu-set cpu-list", "", "start horarun with these cores (taskset -c CORES)"},
-    {"xterm", "", "show single ranks by --ranks"},
-    {"app configfile", "", "a job has one program"},
-    {"preload-binary s", "", "the program must be on all hosts"},
-    {"preload-files", "", "the files must be on all hosts"},
-    {"genvnone envnone", "", "name the variables that ranks need by -x"},
-    {"prepend-pattern", "", "host:rank is put before lines by --prefix-output"},
-    {"module m", "", "name the interpreter: horarun ... python -m MODULE"},
-    {"run-path", "", "name the program"},
+    {"module m", "name the interpreter: horarun ... python -m MODULE"},
 };
 
 void set_map_by(LaunchOptions& options, std::string_view text) {
@@ -233,10 +230,7 @@ class Flags {
   /// Sets what the values after the flag say; throws Refused.
   using Set = std::function<void(const Values&)>;
   struct Flag {
-    Takes takes;
-    /// The thing that the flag sets: equal for flags of which one replaces the other. kRefused for
-    /// those that apply() refuses, whatever follows them.
-    std::string target;
+    std::string target;  ///< equal for flags of which one replaces the other
     Set set;
   };
 
@@ -251,7 +245,8 @@ class Flags {
     add_horovods();
     add_mpiruns();
     add_torchruns();
-    add_foreign();
+    listed_ = &ignored_;
+    add_ignored();
     app_.description(wrapped(
         "Starts the ranks of a data-parallel job on one or several hosts, watches them, and "
         "says what happened when the job ends. What follows PROGRAM belongs to it.",
@@ -265,25 +260,30 @@ class Flags {
         0);
     app_.footer(fmt::format(
         "{}\nFlags of horovodrun, mpirun and torchrun that work:\n{}"
-        "that are accepted, and change nothing:\n{}"
-        "that are refused, with what to use instead:\n{}\nExamples:\n"
+        "that are accepted, and change nothing:\n{}\nExamples:\n"
         "  horarun -np 4 ./train\n"
         "  horarun -np 4 -H a:2,b:2 ./train --epochs 10\n"
         "  horarun --rendezvous tcp://a:29400 --nnodes 2 --node-rank 0 --nproc-per-node 4 ./train",
-        settings, wrapped(compatible_[0], 6), wrapped(compatible_[1], 6),
-        wrapped(compatible_[2], 6)));
+        settings, wrapped(compatible_, 6), wrapped(ignored_, 6)));
   }
   Flags(const Flags&) = delete;
   Flags& operator=(const Flags&) = delete;
 
   const Flag& of(const CLI::Option& flag) const { return flags_.at(&flag); }
 
-  /// The flag of a spelling without dashes (`_` counts as `-`), or null.
-  CLI::Option* find(std::string_view spelling) {
-    if (spelling.empty()) return nullptr;
+  /// The flag of a spelling without dashes (`_` counts as `-`). Refuses what is none.
+  CLI::Option* find(std::string_view spelling, const std::string& place) {
     std::string name(spelling);
     std::ranges::replace(name, '_', '-');
-    return app_.get_option_no_throw((name.size() == 1 ? "-" : "--") + name);
+    CLI::Option* const flag =
+        name.empty() ? nullptr : app_.get_option_no_throw((name.size() == 1 ? "-" : "--") + name);
+    if (flag != nullptr) return flag;
+    for (const auto& [names, advice] : kInstead) {
+      if (lists(names, name)) refuse(place, "", "not supported", advice);
+    }
+    refuse(place, "", "horarun has no flag of this name",
+           "see --help. Flags for mpirun alone go into --mpi-args, those of the program behind its "
+           "name");
   }
 
   /// All spellings with their dashes that work.
@@ -303,6 +303,8 @@ class Flags {
     place_ = place;
     try {
       if (flag.set) flag.set(values);
+    } catch (const Error& error) {  // it names the variable and the value
+      refuse(place, "", error.what());
     } catch (const Refused& refused) {
       std::string shown = fmt::format("{}", fmt::join(values, " "));
       // Values of -x and its like, after a `=` or a name, must not be printed.
@@ -320,8 +322,7 @@ class Flags {
  private:
   /// `names` without dashes, between spaces; one letter: a short option; `=NAME`: see Flag::target,
   /// else the first name.
-  CLI::Option* add(Takes takes, const std::string& names, std::string value, std::string help,
-                   Set set) {
+  CLI::Option* add(const std::string& names, const std::string& value, std::string help, Set set) {
     std::string dashed;
     std::string target = names.substr(0, names.find(' '));
     for (const std::string_view name : split_at_spaces(names)) {
@@ -331,24 +332,24 @@ class Flags {
       }
       dashed +=
           fmt::format("{}{}{}", dashed.empty() ? "" : ",", name.size() == 1 ? "-" : "--", name);
-      if (takes == Takes::on_off) dashed += fmt::format(",--no-{}", name);
-      if (group_.empty()) compatible_.at(standing_) += with_dashes(name) + " ";
+      if (value.starts_with('[')) dashed += fmt::format(",--no-{}", name);
+      if (group_.empty()) *listed_ += with_dashes(name) + " ";
     }
     CLI::Option* const flag = app_.add_option(dashed, CLI::callback_t(), std::move(help));
-    flag->type_name(std::move(value))->group(group_);
-    flags_[flag] = {takes, std::move(target), std::move(set)};
+    flag->type_name(value)->group(group_);
+    flags_[flag] = {std::move(target), std::move(set)};
     return flag;
   }
 
-  void add_number(const std::string& names, std::string value, std::optional<int>& field, int least,
+  void add_number(const std::string& names, const char* value, std::optional<int>& field, int least,
                   int most, std::string help) {
-    add(Takes::value, names, std::move(value), std::move(help), [=, &field](const Values& values) {
+    add(names, value, std::move(help), [=, &field](const Values& values) {
       field = or_refuse(parse_integer(values[0], least, most));
     });
   }
 
-  void add_text(const std::string& names, std::string value, std::string& field, std::string help) {
-    add(Takes::value, names, std::move(value), std::move(help), [&field](const Values& values) {
+  void add_text(const std::string& names, const char* value, std::string& field, std::string help) {
+    add(names, value, std::move(help), [&field](const Values& values) {
       if (values[0].empty()) throw Refused{"the value is empty"};
       if (values[0].find('\0') != std::string::npos) throw Refused{"it holds a NUL byte"};
       field = values[0];
@@ -356,18 +357,17 @@ class Flags {
   }
 
   void add_switch(const std::string& names, bool& field, std::string help) {
-    add(Takes::nothing, names, "", std::move(help), [&field](const Values&) { field = true; });
+    add(names, "", std::move(help), [&field](const Values&) { field = true; });
   }
 
   /// A flag that takes one of these words, each with what it does.
-  void add_words(Takes takes, const std::string& names, std::string value, std::string help,
+  void add_words(const std::string& names, const char* value, std::string help,
                  std::map<std::string, std::function<void()>> words, const char* problem) {
-    add(takes, names, std::move(value), std::move(help),
-        [words = std::move(words), problem](const Values& values) {
-          const auto found = words.find(values[0]);
-          if (found == words.end()) throw Refused{problem};
-          found->second();
-        });
+    add(names, value, std::move(help), [words = std::move(words), problem](const Values& values) {
+      const auto found = words.find(values[0]);
+      if (found == words.end()) throw Refused{problem};
+      found->second();
+    });
   }
 
   template <class Field>
@@ -376,21 +376,14 @@ class Flags {
   }
 
   void add_action(const std::string& names, Action action, std::string help) {
-    add(Takes::nothing, names, "", std::move(help), [this, action](const Values&) {
+    add(names, "", std::move(help), [this, action](const Values&) {
       options_.action = action;
     })->configurable(false);
   }
 
   void set_setting(const std::string& variable, const std::string& value) {
     const SettingAssignment assignment{variable, value};
-    try {
-      parse_settings({&assignment, 1});
-    } catch (const Error& error) {
-      const std::string text = error.what();
-      const std::string begin = variable + "=" + in_quotes(value) + ": ";
-      const std::size_t place = text.find(begin);
-      throw Refused{place == text.npos ? text : text.substr(place + begin.size())};
-    }
+    parse_settings({&assignment, 1});
     std::erase_if(options_.settings,
                   [&](const SettingAssignment& s) { return s.variable == variable; });
     options_.settings.push_back(assignment);
@@ -418,12 +411,12 @@ class Flags {
     group_ = "Job";
     add_number("np n num-proc", "N", options_.np, 1, kMostRanks,
                "Number of ranks of the job (default: all slots of the hosts).");
-    add(Takes::value, "x", "NAME",
+    add("x", "NAME",
         "Gives all ranks the variable NAME as it is in horarun's environment. NAME=VALUE works, "
         "too, but other users of this machine can see it in the list of processes.",
         [this](const Values& values) { forward_variable(values[0]); })
         ->take_all();
-    add(Takes::value, "start-timeout", "SECONDS",
+    add("start-timeout", "SECONDS",
         "All checks and the start of all ranks take no longer than this (default: 30).",
         [this](const Values& values) {
           std::string_view text = values[0];
@@ -437,7 +430,7 @@ class Flags {
              "started).");
     add_switch("allow-run-as-root", options_.allow_run_as_root, "Lets root start a job.");
     add_switch("dry-run", options_.dry_run, "Prints the exact command, and changes nothing.");
-    add(Takes::value, "config-file", "FILE",
+    add("config-file", "FILE",
         "Options from a YAML or JSON file: one map from names of flags without dashes to values "
         "(np: 4). What the command line says wins, wherever it says it.",
         nullptr)
@@ -446,11 +439,11 @@ class Flags {
 
   void add_hosts() {
     group_ = "Hosts";
-    add(Takes::value, "hosts H host", "HOST:SLOTS,...",
+    add("hosts H host", "HOST:SLOTS,...",
         "Hosts, and how many ranks each may take: a:2,b:2. Filled in this order (default: this "
         "host).",
         [this](const Values& values) { options_.hosts = or_refuse(parse_host_list(values[0])); });
-    add(Takes::value, "hostfile machinefile default-hostfile f =hosts", "FILE",
+    add("hostfile machinefile default-hostfile f =hosts", "FILE",
         "Hosts from a file, one a line: \"a slots=2\" or \"a:2\".", [this](const Values& values) {
           if (values[0].empty()) throw Refused{"the path is empty"};
           const auto text = read_input_file(values[0]);
@@ -459,7 +452,7 @@ class Flags {
         });
     add_switch("oversubscribe", options_.oversubscribe,
                "Lets hosts take more ranks than they have slots.");
-    add(Takes::value, "network-interfaces network-interface iface", "NAME,...",
+    add("network-interfaces network-interface iface", "NAME,...",
         "Network interfaces that the ranks use; their names may differ between hosts (default: "
         "found by trying which addresses reach each other).",
         [this](const Values& values) { add_interfaces(options_.network_interfaces, values[0]); });
@@ -472,7 +465,7 @@ class Flags {
         "The mpirun that starts the ranks, by a path or a name on PATH. It belongs to the MPI "
         "with which the program is linked (default: that of the MPI with which hora was built, "
         "else of PATH).");
-    add(Takes::value, "mpi-args", "\"ARGS\"",
+    add("mpi-args", "\"ARGS\"",
         "More arguments for mpirun, split as a shell does; nothing in them is expanded.",
         [this](const Values& values) {
           for (std::string& word : or_refuse(split_words(values[0]))) {
@@ -482,23 +475,24 @@ class Flags {
         ->take_all();
 
     group_ = "Nodes that are started one by one";
-    add(Takes::value, "rendezvous rdzv", "URL",
+    add("rendezvous rdzv rdzv-endpoint", "URL",
         "Without ssh: horarun is started on each node, and they meet at tcp://HOST:PORT (an "
         "address of node 0) or in file:///FOLDER (shared by all nodes; default: MASTER_ADDR and "
         "MASTER_PORT, where they are set).",
         [this](const Values& values) {
           options_.rendezvous = or_refuse(parse_rendezvous(values[0]));
         });
-    add(Takes::value, "rendezvous-id rdzv-id", "ID",
+    add("rendezvous-id rdzv-id", "ID",
         "Tells jobs apart that meet in one folder: the same on each node of a job (default: job).",
         [this](const Values& values) {
-          if (!is_rendezvous_id(values[0])) {
+          const std::string& id = values[0];  // it becomes the name of a file
+          if (id.size() > 64 || !is_made_of(id, "._-") || !is_made_of(id.substr(0, 1), "")) {
             throw Refused{
                 "expected up to 64 letters, digits and ._- , the first a letter or digit"};
           }
-          options_.rendezvous_id = values[0];
+          options_.rendezvous_id = id;
         });
-    add(Takes::value, "nnodes", "N", "Number of nodes that meet there (default: 1).",
+    add("nnodes", "N", "Number of nodes that meet there (default: 1).",
         [this](const Values& values) {
           const std::size_t colon = values[0].find(':');
           const std::string least = values[0].substr(0, colon);
@@ -509,7 +503,7 @@ class Flags {
         });
     add_number("node-rank", "N", options_.node_rank, 0, kMostRanks - 1,
                "Which of them this is, from 0.");
-    add(Takes::value, "nproc-per-node npernode N ppn perhost", "N",
+    add("nproc-per-node npernode N ppn perhost", "N",
         "Number of ranks on each node, or on each host of -H (default: 1 with --nnodes).",
         [this](const Values& values) {
           const bool counts = values[0] == "auto" || values[0] == "gpu" || values[0] == "cpu";
@@ -524,7 +518,7 @@ class Flags {
                          kTokenVariable));
 
     group_ = "Cores";
-    add(Takes::value, "binding", "auto|none|core|numa",
+    add("binding", "auto|none|core|numa",
         "Cores of a rank: auto (an equal share of those that the job was granted; the default), "
         "core "
         "(that share, also where others use it), numa (a NUMA domain), none (all of them).",
@@ -539,15 +533,14 @@ class Flags {
     group_ = "Output";
     add_text("output-filename", "FOLDER", options_.output_folder,
              "Writes each rank's output into a file of its own in exactly this folder.");
-    add_words(Takes::on_off, "prefix-output", "[=on|off|auto]",
+    add_words("prefix-output", "[=on|off|auto]",
               "Puts host:rank before each line of output (default: on for more than one rank with "
               "a terminal).",
               {{"on", sets(options_.prefix_output, Switch::on)},
                {"off", sets(options_.prefix_output, Switch::off)},
                {"auto", sets(options_.prefix_output, Switch::automatic)}},
               "expected on, off or auto");
-    add(Takes::value, "ranks", "RANKS",
-        "Shows the output of these ranks only: 0,3 or 0-3 (default: all).",
+    add("ranks", "RANKS", "Shows the output of these ranks only: 0,3 or 0-3 (default: all).",
         [this](const Values& values) { add_ranks(options_.shown_ranks, values[0]); });
     add_switch("verbose v", options_.verbose,
                "Says what is checked and started, and passes on all that mpirun prints.");
@@ -559,8 +552,7 @@ class Flags {
         "and in which phase: a table on standard error.");
     add_number("watch-interval", "SECONDS", options_.watch_interval, 1, kMostWatchInterval,
                "How often --watch does so (default: 10).");
-    add(Takes::value, "diagnose", "FOLDER",
-        "Reads the flight records in a folder, and says what happened.",
+    add("diagnose", "FOLDER", "Reads the flight records in a folder, and says what happened.",
         [this](const Values& values) {
           if (values[0].empty()) throw Refused{"the value is empty"};
           options_.action = Action::diagnose;
@@ -574,8 +566,7 @@ class Flags {
     add_action("check-build cb", Action::check_build,
                "Says which MPI, CUDA, NCCL and LibTorch there are, and what is missing.");
     add_action("man", Action::man, "Prints this as a man page: horarun --man | man -l -");
-    add(Takes::value, "completion", "bash",
-        "Prints the shell's completion: source <(horarun --completion bash)",
+    add("completion", "bash", "Prints the shell's completion: source <(horarun --completion bash)",
         [this](const Values& values) {
           if (values[0] != "bash") throw Refused{"expected bash"};
           options_.action = Action::completion;
@@ -592,8 +583,7 @@ class Flags {
       if (variable == "HORA_ID_CAPACITY") names += " cache-capacity";
       if (variable == "HORA_TIMELINE") names += " timeline-filename";
       const std::string value = value_name(setting);
-      add(on_off ? Takes::on_off : Takes::value, names + " =" + variable,
-          on_off ? "[=" + value + "]" : value,
+      add(names + " =" + variable, on_off ? "[=" + value + "]" : value,
           fmt::format("{} (default: {})", setting.documentation, setting.default_value),
           [this, variable](const Values& values) {
             set_setting(variable, variable == "HORA_LOG_LEVEL" ? level(values[0]) : values[0]);
@@ -604,7 +594,7 @@ class Flags {
   void add_horovods() {
     const auto in_unit = [this](const char* names, const char* help, std::string variable,
                                 std::string unit) {
-      add(Takes::value, names, "N", help, [=, this](const Values& values) {
+      add(names, "N", help, [=, this](const Values& values) {
         set_setting(variable, std::to_string(or_refuse(parse_integer(values[0], 0, 65536))) + unit);
       });
     };
@@ -614,11 +604,10 @@ class Flags {
             "HORA_STALL_WARNING", "s");
     in_unit("stall-check-shutdown-time-seconds =HORA_TIMEOUT", "As --timeout.", "HORA_TIMEOUT",
             "s");
-    add_words(Takes::on_off, "stall-check =HORA_STALL_WARNING", "",
-              "As --stall-warning 0, where it is off.",
+    add_words("stall-check =HORA_STALL_WARNING", "[]", "As --stall-warning 0, where it is off.",
               {{"on", [] {}}, {"off", [this] { set_setting("HORA_STALL_WARNING", "0"); }}},
               "expected on or off");
-    add(Takes::value, "binding-args =binding", "\"ARGS\"",
+    add("binding-args =binding", "\"ARGS\"",
         "Arguments of mpirun that bind ranks to cores, in place of --binding.",
         [this](const Values& values) {
           const auto words = or_refuse(split_words(values[0]));
@@ -627,48 +616,31 @@ class Flags {
         });
   }
 
-  /// Goes on to mpirun.
-  void pass_on(Takes takes, const std::string& names, std::string value,
-               const std::string& notice = {}) {
+  /// Goes on to mpirun, but for the port of its ssh, in whose place horarun starts its agents.
+  void pass_on(const std::string& names, const std::string& value) {
     const std::string flag = "--" + names.substr(0, names.find(' '));
-    const auto set = [this, flag, notice](const Values& values) {
-      if (!notice.empty()) note(flag + notice);
-      // Parameters of mpirun's ssh, in whose place horarun starts its agents.
-      if (values.size() == 2 &&
-          (values[0] == "plm_rsh_no_tree_spawn" || values[0] == "plm_ssh_no_tree_spawn")) {
-        return note(values[0] + " changes nothing: horarun reaches each host itself");
-      }
-      if (values.size() == 2 && (values[0] == "plm_rsh_args" || values[0] == "plm_ssh_args")) {
-        const auto words = split_words(values[1]).value_or(Values());
-        const bool names_port = words.size() == 2 && words[0] == "-p";
-        const auto port = parse_integer(names_port ? words[1] : "", 1, 65535);
-        if (!port) {
-          throw Refused{
-              "ssh's port is --ssh-port, its key --ssh-identity-file; other options belong into "
-              "~/.ssh/config"};
-        }
-        options_.ssh_port = *port;
-        return note(values[0] + ": taken as --ssh-port " + words[1]);
+    add(names + " =mpi-args", value, "Goes on to mpirun.", [this, flag](const Values& values) {
+      if (values.size() == 2 && lists("plm_rsh_args plm_ssh_args", values[0]) &&
+          values[1].starts_with("-p ")) {
+        options_.ssh_port = or_refuse(parse_integer(values[1].substr(3), 1, 65535));
+        return;
       }
       options_.mpi_args.push_back(flag);
       options_.mpi_args.insert(options_.mpi_args.end(), values.begin(), values.end());
-    };
-    add(takes, names + " =mpi-args", std::move(value), "Goes on to mpirun.", set)->take_all();
+    })->take_all();
   }
 
   void add_mpiruns() {
     for (const char* const name : {"mca", "gmca", "omca", "prtemca", "pmixmca"}) {
-      pass_on(Takes::pair, name, "KEY VALUE");
+      pass_on(name, "KEY VALUE");
     }
-    pass_on(Takes::value, "prefix", "FOLDER");
-    pass_on(Takes::value, "tune am", "FILE");
-    pass_on(Takes::value, "stdin", "RANK");
-    const char* const in_verbose = ": what mpirun prints is shown with --verbose alone";
-    pass_on(Takes::value, "display", "WHAT", in_verbose);
-    pass_on(Takes::nothing, "display-map", "", in_verbose);
-    pass_on(Takes::nothing, "display-allocation", "", in_verbose);
+    pass_on("prefix", "FOLDER");
+    pass_on("tune am", "FILE");
+    pass_on("stdin", "RANK");
+    pass_on("display", "WHAT");
+    pass_on("display-map display-allocation", "");
 
-    add(Takes::value, "bind-to =binding", "OBJECT", "As --binding.", [this](const Values& values) {
+    add("bind-to =binding", "OBJECT", "As --binding.", [this](const Values& values) {
       const std::string object = values[0].substr(0, values[0].find(':'));
       const bool domain = object == "numa" || object == "socket" || object == "package";
       if (object != "none" && object != "core" && !domain) {
@@ -683,31 +655,29 @@ class Flags {
     });
     for (const auto& [name, binding] :
          {std::pair("none", Binding::none), std::pair("core", Binding::cores)}) {
-      add(Takes::nothing, fmt::format("bind-to-{} =binding", name), "",
-          fmt::format("As --binding {}.", name),
+      add(fmt::format("bind-to-{} =binding", name), "", fmt::format("As --binding {}.", name),
           [this, binding = binding](const Values&) { options_.binding = binding; });
     }
-    add(Takes::value, "map-by", "slot|ppr:N:node", "As nothing, or as --nproc-per-node.",
+    add("map-by", "slot|ppr:N:node", "As nothing, or as --nproc-per-node.",
         [this](const Values& values) { set_map_by(options_, values[0]); });
-    add_words(Takes::value, "rank-by", "slot", "", {{"slot", [] {}}, {"core", [] {}}},
+    add_words("rank-by", "slot", "", {{"slot", [] {}}, {"core", [] {}}},
               "ranks are numbered host by host: expected slot");
-    add(Takes::nothing, "pernode =nproc-per-node", "", "As --nproc-per-node 1.",
+    add("pernode =nproc-per-node", "", "As --nproc-per-node 1.",
         [this](const Values&) { options_.ranks_per_host = 1; });
-    add(Takes::nothing, "tag-output l prepend-rank =prefix-output", "", "As --prefix-output.",
+    add("tag-output l prepend-rank =prefix-output", "", "As --prefix-output.",
         [this](const Values&) { options_.prefix_output = Switch::on; });
-    add(Takes::value, "output =prefix-output", "tag", "As --prefix-output.",
-        [this](const Values& values) {
-          for (const std::string_view word : split(values[0], ',')) {
-            if (word != "tag" && word != "rank") {
-              throw Refused{"expected tag; files are written by --output-filename FOLDER"};
-            }
-          }
-          options_.prefix_output = Switch::on;
-        });
-    add(Takes::pair, "genv env =x", "NAME VALUE", "As -x.", [this](const Values& values) {
+    add("output =prefix-output", "tag", "As --prefix-output.", [this](const Values& values) {
+      for (const std::string_view word : split(values[0], ',')) {
+        if (word != "tag" && word != "rank") {
+          throw Refused{"expected tag; files are written by --output-filename FOLDER"};
+        }
+      }
+      options_.prefix_output = Switch::on;
+    });
+    add("genv env =x", "NAME VALUE", "As -x.", [this](const Values& values) {
       forward_variable(values[0] + "=" + values[1]);
     })->take_all();
-    add(Takes::value, "genvlist envlist =x", "NAME,...", "As -x.", [this](const Values& values) {
+    add("genvlist envlist =x", "NAME,...", "As -x.", [this](const Values& values) {
       for (const std::string_view name : split(values[0], ',')) {
         if (name.find('=') != name.npos) throw Refused{"expected names with commas between them"};
         forward_variable(std::string(trimmed(name)));
@@ -716,46 +686,31 @@ class Flags {
   }
 
   void add_torchruns() {
-    add(Takes::value, "rdzv-endpoint =rendezvous", "HOST:PORT", "As --rendezvous tcp://HOST:PORT.",
-        [this](const Values& values) {
-          options_.rendezvous = or_refuse(parse_endpoint(values[0]));
-        });
     // Two halves of one endpoint.
-    add(Takes::value, "master-addr", "HOST", "The address of --rendezvous.",
-        [this](const Values& values) {
-          const std::uint16_t port = options_.rendezvous ? options_.rendezvous->port : kMasterPort;
-          options_.rendezvous = or_refuse(parse_endpoint(values[0]));
-          options_.rendezvous->port = port;
-        });
-    add(Takes::value, "master-port", "PORT", "The port of --rendezvous.",
-        [this](const Values& values) {
-          const int port = or_refuse(parse_integer(values[0], 0, 65535));
-          if (!options_.rendezvous) options_.rendezvous.emplace();
-          options_.rendezvous->port = static_cast<std::uint16_t>(port);
-        });
-    add_words(Takes::value, "rdzv-backend", "c10d|static", "", {{"c10d", [] {}}, {"static", [] {}}},
+    add("master-addr", "HOST", "The address of --rendezvous.", [this](const Values& values) {
+      const std::uint16_t port = options_.rendezvous ? options_.rendezvous->port : kMasterPort;
+      options_.rendezvous = or_refuse(parse_rendezvous(values[0]));
+      options_.rendezvous->port = port;
+    });
+    add("master-port", "PORT", "The port of --rendezvous.", [this](const Values& values) {
+      const int port = or_refuse(parse_integer(values[0], 0, 65535));
+      if (!options_.rendezvous) options_.rendezvous.emplace();
+      options_.rendezvous->port = static_cast<std::uint16_t>(port);
+    });
+    add_words("rdzv-backend", "c10d|static", "", {{"c10d", [] {}}, {"static", [] {}}},
               "nodes meet at an address or in a shared folder: --rendezvous tcp://HOST:PORT or "
               "file:///FOLDER");
-    add(Takes::value, "max-restarts", "N", "", [this](const Values& values) {
+    add("max-restarts", "N", "", [this](const Values& values) {
       if (values[0] != "0") note("--max-restarts: a failed job is not restarted");
     });
   }
 
-  void add_foreign() {
-    for (const bool refused : {false, true}) {
-      standing_ = refused ? 2 : 1;
-      for (const auto& [names, value, text] :
-           refused ? std::span<const Foreign>(kRefusedFlags) : kIgnored) {
-        const Takes takes = *value == '\0'  ? Takes::nothing
-                            : *value == '[' ? Takes::on_off
-                                            : Takes::value;
-        for (const std::string_view name : split_at_spaces(names)) {
-          add(takes, fmt::format("{} {}", name, refused ? "=refused" : ""), value, "",
-              [this, refused, advice = std::string_view(text)](const Values&) {
-                if (refused) throw Refused{fmt::format("not supported; {}", advice)};
-                if (!advice.empty()) note(fmt::format("{} changes nothing: {}", place_, advice));
-              });
-        }
+  void add_ignored() {
+    for (const auto& [names, value, text] : kIgnored) {
+      for (const std::string_view name : split_at_spaces(names)) {
+        add(std::string(name), value, "", [this, advice = std::string_view(text)](const Values&) {
+          if (!advice.empty()) note(fmt::format("{} changes nothing: {}", place_, advice));
+        });
       }
     }
   }
@@ -764,10 +719,10 @@ class Flags {
   CLI::App app_;
   std::map<const CLI::Option*, Flag> flags_;
   std::string group_;  ///< of flags that are added; empty: of another launcher's
-  /// Names of other launchers' flags: that work, that change nothing, that are refused.
-  std::array<std::string, 3> compatible_;
-  std::size_t standing_ = 0;  ///< index into these
-  std::string place_;         ///< of the flag that is applied
+  /// Names of other launchers' flags: that work, that change nothing.
+  std::string compatible_, ignored_;
+  std::string* listed_ = &compatible_;
+  std::string place_;  ///< of the flag that is applied
 };
 
 /// A flag with its values, as the command line or the config file has it.
@@ -788,16 +743,10 @@ Given take_flag(Flags& flags, std::span<const std::string>& rest) {
   const std::size_t equals = argument.find('=');
   Given given{.place = argument.substr(0, equals)};
   const std::string name = given.place.substr(dashes);
-  given.flag = flags.find(name);
+  given.flag = flags.find(name, given.place);
   if (equals != argument.npos) given.values.push_back(argument.substr(equals + 1));
-  if (given.flag == nullptr) {
-    refuse(given.place, "", "horarun has no flag of this name",
-           "see --help. Flags for mpirun alone go into --mpi-args, those of the program behind its "
-           "name");
-  }
-  if (flags.of(*given.flag).target == kRefused) flags.apply(*given.flag, {}, given.place);
   rest = rest.subspan(1);
-  const Takes takes = flags.of(*given.flag).takes;
+  const Takes takes = takes_of(*given.flag);
   const bool on_off = takes == Takes::on_off;
   const bool negated = on_off && (name.starts_with("no-") || name.starts_with("no_"));
   if (!given.values.empty() && (takes == Takes::nothing || negated)) {
@@ -845,14 +794,9 @@ std::vector<Given> read_config(Flags& flags, const std::string& path) {
   std::vector<Given> given;
   const auto at = [&](const YAML::Mark& mark) { return fmt::format("{}:{}", path, mark.line + 1); };
   const auto read_entry = [&](const YAML::Node& key, const YAML::Node& value) {
-    if (!key.IsScalar()) refuse(at(key.Mark()), "", "expected the name of a flag");
     const std::string place = fmt::format("{}: {}", at(key.Mark()), key.Scalar());
-    CLI::Option* const flag = flags.find(key.Scalar());
-    if (flag == nullptr) {
-      refuse(place, "", "there is no flag of this name", "see --help");
-    }
-    const Takes takes = flags.of(*flag).takes;
-    if (flags.of(*flag).target == kRefused) flags.apply(*flag, {}, place);
+    CLI::Option* const flag = flags.find(key.Scalar(), place);
+    const Takes takes = takes_of(*flag);
     if (!flag->get_configurable() || takes == Takes::pair) {
       refuse(place, "", "belongs on the command line");
     }
@@ -877,9 +821,7 @@ std::vector<Given> read_config(Flags& flags, const std::string& path) {
     for (const std::string& each : values) given.push_back({flag, {each}, place});
   };
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(*text);
-    if (documents.size() > 1) refuse(path, "", "a second document begins; expected one");
-    const YAML::Node document = documents.empty() ? YAML::Node() : documents[0];
+    const YAML::Node document = YAML::Load(*text);
     if (document.IsNull()) return given;
     if (!document.IsMap()) {
       refuse(at(document.Mark()), "", "expected a map of flags to values, such as \"np: 4\"");
@@ -891,31 +833,57 @@ std::vector<Given> read_config(Flags& flags, const std::string& path) {
   return given;
 }
 
+/// The value of the first entry "name=value" that is not empty.
+std::optional<std::string_view> value_of(std::string_view name, Environment environment) {
+  for (const char* const entry : environment) {
+    const std::string_view text(entry == nullptr ? "" : entry);
+    if (text.starts_with(name) && text.substr(name.size()).starts_with('=') &&
+        text.size() > name.size() + 1) {
+      return text.substr(name.size() + 1);
+    }
+  }
+  return std::nullopt;
+}
+
 /// An allocation's hosts are known at the start only.
 bool is_in_allocation(Environment environment) {
   return value_of("SLURM_JOB_NODELIST", environment) || value_of("PBS_NODEFILE", environment);
 }
 
-/// Where nodes meet, and which nodes there are, where the environment says so and the options do
-/// not.
+/// Where nodes meet, and which nodes there are, where the options do not say so: MASTER_ADDR and
+/// MASTER_PORT, and NNODES with NODE_RANK, else WORLD_SIZE with RANK, one process a node, as for
+/// torchrun.
 void take_environment(LaunchOptions& options, Environment environment) {
-  if (!options.hosts.empty() || options.rendezvous) return;
-  const auto found = node_in_environment(environment);
-  if (!found) refuse("environment", "", found.error());
-  if (!*found) return;
-  const NodeInEnvironment& node = **found;
+  const auto host = value_of("MASTER_ADDR", environment);
+  if (!host || !options.hosts.empty() || options.rendezvous) return;
+  const auto place = parse_rendezvous(fmt::format(
+      "{}:{}", *host, value_of("MASTER_PORT", environment).value_or(std::to_string(kMasterPort))));
+  if (!place) refuse("MASTER_ADDR, MASTER_PORT", "", place.error());
+  const auto number = [](const char* name, std::string_view value, int least, int most) {
+    const auto read = parse_integer(value, least, most);
+    if (!read) refuse(name, value, read.error());
+    return *read;
+  };
+  int nnodes = 0, node_rank = 0;
+  for (const auto& [of_all, own] :
+       {std::pair("NNODES", "NODE_RANK"), std::pair("WORLD_SIZE", "RANK")}) {
+    const auto count = value_of(of_all, environment), rank = value_of(own, environment);
+    if (nnodes > 0 || !count || !rank) continue;
+    nnodes = number(of_all, *count, 1, kMostRanks);
+    node_rank = number(own, *rank, 0, nnodes - 1);
+  }
   if (options.nnodes == 1) {
-    if (node.nnodes == 0 || (options.np && node.nnodes > 1)) {
+    if (nnodes == 0 || (options.np && nnodes > 1)) {
       if (is_in_allocation(environment)) return;
       options.notices.emplace_back(
           "MASTER_ADDR is not used, the job has this host alone: for nodes that meet there give "
           "--nnodes and --node-rank");
       return;
     }
-    options.nnodes = node.nnodes;
-    if (!options.node_rank) options.node_rank = node.node_rank;
+    options.nnodes = nnodes;
+    if (!options.node_rank) options.node_rank = node_rank;
   }
-  options.rendezvous = node.rendezvous;
+  options.rendezvous = *place;
 }
 
 void check_nodes(LaunchOptions& options) {
@@ -1008,11 +976,7 @@ void complete_settings(LaunchOptions& options, Environment environment) {
         std::ranges::find(options.settings, each.variable, &SettingAssignment::variable);
     if (same == options.settings.end()) all.push_back(std::move(each));
   }
-  try {
-    options.effective = parse_settings(all);
-  } catch (const Error& error) {
-    refuse("environment", "", error.what());
-  }
+  options.effective = parse_settings(all);
 }
 
 /// Checks options against each other, and fills in what follows from several.
@@ -1049,7 +1013,7 @@ LaunchOptions parse(std::span<const std::string> arguments, Environment environm
   if (about != given.end()) {
     flags.apply(*about->flag, about->values, about->place);
     for (const Given& each : given) {  // --check-build looks at it, too
-      if (each.flag == flags.find("mpirun")) flags.apply(*each.flag, each.values, each.place);
+      if (each.flag->check_lname("mpirun")) flags.apply(*each.flag, each.values, each.place);
     }
     return options;
   }
@@ -1057,7 +1021,7 @@ LaunchOptions parse(std::span<const std::string> arguments, Environment environm
   std::string config;
   for (const Given& each : given) {
     if (flags.of(*each.flag).target != "x") overridden.insert(flags.of(*each.flag).target);
-    if (each.flag == flags.find("config-file")) config = each.values[0];
+    if (each.flag->check_lname("config-file")) config = each.values[0];
   }
   if (overridden.contains("config-file")) {
     for (const Given& each : read_config(flags, config)) {
