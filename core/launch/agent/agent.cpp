@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -11,24 +10,15 @@
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <map>
-#include <optional>
 #include <stdexcept>
-#include <string_view>
 #include <system_error>
 
 #include "core/launch/command/command.h"
 #include "core/launch/command/cores.h"
-#include "core/launch/control/system.h"
 #include "core/launch/network/network.h"
 
 namespace hora::launch {

@@ -6,17 +6,14 @@
 #include <hora/printable.h>
 #include <limits.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <system_error>
-#include <utility>
 
 #include "core/launch/text.h"
 

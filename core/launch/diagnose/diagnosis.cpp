@@ -1,24 +1,15 @@
 #include "core/launch/diagnose/diagnosis.h"
 
-#include <hora/error.h>
 #include <hora/printable.h>
 #include <spdlog/fmt/fmt.h>
 
-#include <algorithm>
-#include <array>
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
 #include <functional>
-#include <iterator>
-#include <optional>
 #include <set>
-#include <string_view>
 #include <system_error>
-#include <utility>
 
 #include "core/base/text.h"
-#include "core/flight/record_reader.h"
 #include "core/launch/control/system.h"
 #include "core/launch/text.h"
 

@@ -7,18 +7,13 @@
 #include <hora/printable.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <poll.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <limits>
-#include <map>
-#include <memory>
 #include <tuple>
 
 #include "core/launch/text.h"

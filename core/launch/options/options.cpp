@@ -7,12 +7,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
-#include <functional>
-#include <map>
-#include <set>
 
-#include "core/launch/command/command.h"
 #include "core/launch/guard/guard.h"
 #include "core/launch/text.h"
 

@@ -2,15 +2,12 @@
 
 #include <spdlog/fmt/fmt.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <random>
 
 #include "core/base/process.h"
-#include "core/launch/command/command.h"
-#include "core/launch/command/cores.h"
 #include "core/launch/command/mpi.h"
 #include "core/launch/guard/guard.h"
 #include "core/launch/text.h"

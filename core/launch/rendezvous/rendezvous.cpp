@@ -2,25 +2,18 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <hora/error.h>
 #include <hora/printable.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
-#include <functional>
 #include <list>
-#include <memory>
-#include <utility>
 
 #include "core/base/file.h"
 #include "core/launch/network/network.h"

@@ -1,32 +1,22 @@
 #include "core/launch/supervisor/launcher.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <hora/error.h>
 #include <hora/printable.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <functional>
-#include <memory>
 #include <numeric>
-#include <string_view>
 #include <system_error>
 
 #include "core/flight/record_reader.h"
-#include "core/launch/control/channel.h"
-#include "core/launch/control/system.h"
 #include "core/launch/guard/guard.h"
 
 namespace hora::launch {

@@ -1,23 +1,17 @@
 #include "core/launch/supervisor/supervisor.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <hora/printable.h>
 #include <signal.h>
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <set>
 #include <tuple>
-#include <utility>
 
 #include "core/base/process.h"
 #include "core/base/text.h"
 #include "core/flight/record_reader.h"
 #include "core/launch/command/command.h"
-#include "core/launch/control/system.h"
 #include "core/launch/guard/guard.h"
 #include "core/launch/text.h"
 
