@@ -103,7 +103,7 @@ tl::expected<NodesMet, int> nodes_to_meet(const LaunchOptions& options) {
 /// On a node other than 0: node 0's agent.
 int serve(Node node_0) {
   const std::string name = "node 0 (" + node_0.host + ")";
-  const AgentEnding ending = run_agent(std::move(node_0.connection), {.launcher = name});
+  const AgentEnding ending = run_agent(std::move(node_0.connection), name);
   if (!ending.cut_off.empty()) {
     say("the ranks of this node were ended: " + ending.cut_off);
   } else if (ending.status != 0) {
@@ -193,17 +193,6 @@ std::string mpirun_text(const std::string& path) {
                      HORA_BUILT_WITH_MPI);
 }
 
-/// Returns the widest vector instructions of this processor that hora has kernels for.
-const char* vector_instructions() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f") != 0) return "AVX-512";
-  if (__builtin_cpu_supports("avx2") != 0) return "AVX2";
-  return "SSE2";
-#else
-  return "the compiler's";
-#endif
-}
-
 /// Says what this build has, what this host has for it, and how to get what is missing; `mpirun` is
 /// the value of --mpirun.
 std::string check_build(const std::string& mpirun) {
@@ -229,7 +218,7 @@ std::string check_build(const std::string& mpirun) {
   const std::string_view torch(HORA_BUILT_WITH_TORCH);
   return fmt::format(
       "hora      {}\nMPI       {}\n          its library: {}\nLibTorch  {}\nCUDA      {}\n"
-      "NCCL      {}\nvectors   {}\n",
+      "NCCL      {}\n",
       HORA_VERSION, mpirun_text(mpirun),
       library
           ? *library
@@ -239,7 +228,7 @@ std::string check_build(const std::string& mpirun) {
       !torch.empty() ? torch
                      : "no: configure with -DHORA_TORCH=ON, where libtorch-dev or another LibTorch "
                        "is installed",
-      cuda, nccl, vector_instructions());
+      cuda, nccl);
 }
 
 /// Stands in the place of ssh: mpirun calls it with [options] host word..., and it asks the
@@ -303,7 +292,7 @@ int run_user_command(std::span<const std::string> arguments) {
 int run_as(std::span<const std::string> arguments) {
   const std::string mode = arguments.empty() ? "" : arguments.front();
   if (mode == "--agent") {
-    return run_agent({UniqueFd(STDIN_FILENO), UniqueFd(STDOUT_FILENO)}, {}).status;
+    return run_agent({UniqueFd(STDIN_FILENO), UniqueFd(STDOUT_FILENO)}).status;
   }
   if (mode == "--guard") return run_guard(arguments.subspan(1));
   if (mode == "--keeper") return run_keeper(arguments.subspan(1));

@@ -59,6 +59,27 @@ std::string first_of(std::vector<std::string> names, std::size_t most) {
                      count > most ? fmt::format(" and {} more", count - most) : "");
 }
 
+std::string aligned(const std::vector<std::vector<std::string>>& rows, std::string_view alignment) {
+  const auto width_of = [](std::string_view text) {  // of UTF-8: bytes that begin a character
+    return static_cast<std::size_t>(std::ranges::count_if(
+        text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+  };
+  std::vector<std::size_t> widths(alignment.size());
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const std::string padding(widths[i] - width_of(row[i]), ' ');
+      line += (i > 0 ? "  " : "") + (alignment[i] == '<' ? row[i] + padding : padding + row[i]);
+    }
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text;
+}
+
 bool is_made_of(std::string_view text, std::string_view more) noexcept {
   return !text.empty() && std::ranges::all_of(text, [&](char c) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||

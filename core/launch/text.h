@@ -52,6 +52,9 @@ bool lists(std::string_view words, std::string_view word);
 /// "a, b and 3 more": of more than `most` names the first ones, and how many others there are.
 std::string first_of(std::vector<std::string> names, std::size_t most);
 
+/// Lines of columns, two spaces apart, of rows of equal length. `alignment`: '<' or '>' by column.
+std::string aligned(const std::vector<std::vector<std::string>>& rows, std::string_view alignment);
+
 /// Whether there is a character, and all are ASCII letters, digits, or of `more`.
 bool is_made_of(std::string_view text, std::string_view more) noexcept;
 

@@ -64,16 +64,11 @@ Prepared prepare(const Prepare& request) {
   Prepared result;
   if (auto wrong = wrong_with(request); !wrong.empty()) result.problems.push_back(wrong);
   const std::uint64_t left = free_space(temporary_folder()).value_or(kTemporaryBytes);
-  const char* path = std::getenv("PATH");
   if (left < kTemporaryBytes) {
     result.problems.push_back(fmt::format(
         "the folder {} has {} MiB left, MPI needs {}; remove what lies there, or set TMPDIR to "
         "another",
         temporary_folder(), left >> 20, kTemporaryBytes >> 20));
-  } else if (path == nullptr || *path == '\0') {
-    result.problems.push_back(
-        "PATH is not set, without which mpirun does not start; export "
-        "PATH=/usr/local/bin:/usr/bin:/bin");
   }
   if (request.ranks > 0) {
     const auto binding = parse_binding(request.binding).value_or(Binding::automatic);
@@ -193,7 +188,9 @@ using std::chrono::milliseconds;
 
 /// More than this waiting for the launcher: what guards report waits in their pipe.
 constexpr std::size_t kMostQueued = std::size_t{4} << 20;
-constexpr milliseconds kAgentTick{100};
+constexpr milliseconds kAgentTick{100}, kAgentHeartbeat{5000};
+/// Without a message from the launcher for this long the agent ends everything.
+constexpr milliseconds kSilence{30000};
 constexpr milliseconds kLastFlush{2000};
 constexpr milliseconds kKillLimit{5000};
 /// From a rank's SIGKILL until its guard has said so, and has written its flight record.
@@ -213,13 +210,13 @@ ChildOptions child_of(const Start& request) {
 
 class Agent {
  public:
-  Agent(Connection launcher, const AgentOptions& options)
-      : options_(options),
+  Agent(Connection launcher, const std::string& name)
+      : launcher_(name),
         channel_(
             loop_, std::move(launcher),
             [this](Message&& message) { on_message(std::move(message)); },
             [this](const std::string& why) {
-              end_alone(fmt::format("{} is gone: {}", options_.launcher, why));
+              end_alone(fmt::format("{} is gone: {}", launcher_, why));
             }),
         reports_(make_pipe()),
         signals_(
@@ -228,7 +225,7 @@ class Agent {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     start_keeper(folders_);
     ::fcntl(reports_.read.get(), F_SETFL, O_NONBLOCK);
-    loop_.watch(reports_.read.get(), POLLIN, [this](short) { on_reports(); });
+    watch_reports();
     loop_.watch(signals_.get(), POLLIN, [this](short) { on_signals(); });
     loop_.each(kAgentTick, [this] { on_time(); });
   }
@@ -385,10 +382,10 @@ class Agent {
   void on_time() {
     const auto now = Clock::now();
     network_.on_time(now);
-    if (now - last_heard_ > options_.silence) {
+    if (now - last_heard_ > kSilence) {
       end_alone(
           fmt::format("{} has not been heard from for {} s: it hangs, or the network to it is cut",
-                      options_.launcher, options_.silence.count() / 1000));
+                      launcher_, kSilence.count() / 1000));
     }
     if (kill_time_) {
       // Guards then report and record how their ranks have ended.
@@ -397,9 +394,9 @@ class Agent {
     }
     if (now >= next_heartbeat_) {
       channel_.send(Heartbeat{});
-      next_heartbeat_ = now + options_.heartbeat;
+      next_heartbeat_ = now + kAgentHeartbeat;
     }
-    loop_.change(reports_.read.get(), channel_.queued() < kMostQueued ? POLLIN : 0);
+    watch_reports();
   }
 
   void on_signals() {
@@ -419,6 +416,11 @@ class Agent {
           end_alone("this process was sent " + signal_text(static_cast<int>(info.ssi_signo)));
       }
     }
+  }
+
+  void watch_reports() {
+    loop_.watch(reports_.read.get(), channel_.queued() < kMostQueued ? POLLIN : 0,
+                [this](short) { on_reports(); });
   }
 
   void on_reports() {
@@ -477,7 +479,7 @@ class Agent {
     loop_.stop();
   }
 
-  const AgentOptions options_;
+  const std::string launcher_;  ///< as errors name it
   EventLoop loop_;
   Channel channel_;
   std::map<pid_t, Started> processes_;
@@ -496,9 +498,9 @@ class Agent {
 
 }  // namespace
 
-AgentEnding run_agent(Connection launcher, const AgentOptions& options) {
+AgentEnding run_agent(Connection launcher, const std::string& name) {
   ::signal(SIGPIPE, SIG_IGN);
-  return Agent(std::move(launcher), options).run();
+  return Agent(std::move(launcher), name).run();
 }
 
 std::vector<ProcessStat> descendants_of(pid_t ancestor) {

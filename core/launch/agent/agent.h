@@ -52,20 +52,13 @@ int run_keeper(std::span<const std::string> arguments);
 /// Removes folders of SessionFolders with all that is in them; other paths are left alone.
 void remove_session_folders(const std::vector<std::string>& paths) noexcept;
 
-struct AgentOptions {
-  std::chrono::milliseconds heartbeat{5000};
-  /// Without a message from the launcher for this long the agent ends everything.
-  std::chrono::milliseconds silence{30000};
-  std::string launcher = "the launcher";  ///< as errors name it
-};
-
 struct AgentEnding {
   int status = 69;           ///< of the job, as the launcher has said it
   std::string cut_off = {};  ///< why the agent has ended everything by itself, where it has
 };
 
-/// Until everything has ended.
-AgentEnding run_agent(Connection launcher, const AgentOptions& options);
+/// Until everything has ended. Errors call the other side `name`.
+AgentEnding run_agent(Connection launcher, const std::string& name = "the launcher");
 
 using internal::ProcessStat;
 

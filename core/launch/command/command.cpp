@@ -279,44 +279,31 @@ std::vector<std::string> srun_prefix(const std::string& srun, const std::string&
 
 namespace {
 
-struct VariableNames {
-  std::string_view launcher, rank, size, local_rank, local_size;
-};
-
-constexpr std::array<VariableNames, 2> kLaunchers = {{
-    {"Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-}};
-
-int number_of(const EnvironmentLookup& lookup, const VariableNames& names, std::string_view name) {
-  const std::string text = lookup(name).value_or("");
-  const auto number = parse_integer(text, 0, std::numeric_limits<int>::max());
-  if (number) return *number;
-  throw Refused{fmt::format("{} has set {}, but {} is {}, which is no number of a rank",
-                            names.launcher, names.rank, name, in_quotes(text))};
-}
+/// Rank, size, and both on the host: Open MPI's, hydra's.
+constexpr std::array<std::array<const char*, 4>, 2> kRankVariables = {
+    {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+      "OMPI_COMM_WORLD_LOCAL_SIZE"},
+     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}}};
 
 }  // namespace
 
 tl::expected<RankPlace, std::string> rank_of_environment(const EnvironmentLookup& lookup) {
-  return expected_of([&] {
-    for (const VariableNames& names : kLaunchers) {
-      if (!lookup(names.rank)) continue;
-      const RankPlace place{.rank = number_of(lookup, names, names.rank),
-                            .size = number_of(lookup, names, names.size),
-                            .local_rank = number_of(lookup, names, names.local_rank),
-                            .local_size = number_of(lookup, names, names.local_size)};
-      if (place.rank < place.size && place.local_rank < place.local_size &&
-          place.local_size <= place.size) {
-        return place;
+  for (const auto& names : kRankVariables) {
+    if (!lookup(names[0])) continue;
+    std::array<int, 4> numbers{};
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const std::string text = lookup(names[i]).value_or("");
+      const auto number = parse_integer(text, 0, std::numeric_limits<int>::max());
+      if (!number) {
+        return tl::unexpected(fmt::format("{} is set, but {} is {}, which is no number of a rank",
+                                          names[0], names[i], in_quotes(text)));
       }
-      throw Refused{fmt::format("{} says rank {} of {}, on its host {} of {}", names.launcher,
-                                place.rank, place.size, place.local_rank, place.local_size)};
+      numbers[i] = *number;
     }
-    throw Refused{
-        "neither OMPI_COMM_WORLD_RANK nor PMI_RANK is set: no mpirun has started this process"};
-  });
+    return RankPlace{numbers[0], numbers[1], numbers[2], numbers[3]};
+  }
+  return tl::unexpected<std::string>(
+      "neither OMPI_COMM_WORLD_RANK nor PMI_RANK is set: no mpirun has started this process");
 }
 
 }  // namespace hora::launch

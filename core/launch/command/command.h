@@ -1,7 +1,5 @@
-/// A program to start, as values: a dry run prints it, the agent executes it; which names may stand
-/// in it, how it is written as text, and which file it is. And its environment: which variables of
-/// horarun's ranks get on other hosts, which tell libraries the network, what launchers have told a
-/// process of its rank; a Slurm allocation's hosts, and how a program is started on one of them.
+/// Programs to start, as values: command lines, files and environments, of ranks and of other
+/// hosts; what launchers have told a process of its rank; a Slurm allocation's hosts.
 #pragma once
 
 #include <functional>
@@ -114,9 +112,7 @@ tl::expected<std::vector<int>, std::string> expand_counts(std::string_view text)
 tl::expected<std::vector<HostSlots>, std::string> slurm_hosts(const EnvironmentLookup& lookup);
 
 /// The words before a command that start it once on `host`, with this environment and this
-/// process's stdin and stdout: a step of its own, which shares the allocation's cores with others
-/// (--overlap, Slurm 20.11 and later). With Slurm 22.05 it starts within 0.2 s, its exit status is
-/// the command's (128 + signal), and a step whose srun is killed ends within 2 s.
+/// process's stdin and stdout, on cores that other steps use, too (--overlap, Slurm 20.11).
 std::vector<std::string> srun_prefix(const std::string& srun, const std::string& host);
 
 }  // namespace hora::launch

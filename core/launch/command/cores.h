@@ -48,13 +48,9 @@ struct CoreShare {
   bool operator==(const CoreShare&) const = default;
 };
 
-/// The share of local rank `local_rank` of `local_size`.
-///
-/// Cores, sorted by NUMA node, are cut into consecutive pieces that differ by one at most. Threads
-/// are as many as the smallest piece has cores; one core is left to the rank's engine from 8 cores
-/// on, where the engine has neither a hyperthread nor a core left over by the division, and where
-/// there are other ranks. With more ranks than cores, or less time than cores (a limit),
-/// `automatic` binds none; `cores` and `numa` bind even then, several ranks to a core.
+/// Pieces are consecutive, and differ by one core at most. Threads are as many as the smallest has
+/// cores, less one for the engine from 8 cores on, where it has neither a hyperthread nor a core
+/// left over, and there are other ranks. `automatic` binds none where cores or their time are few.
 CoreShare share_of_cores(const GrantedCores& granted, int local_rank, int local_size,
                          Binding binding, int world_size);
 

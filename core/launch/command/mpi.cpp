@@ -56,8 +56,8 @@ using Arguments = std::vector<std::string>;
 /// Names of horarun's own: another value would start daemons past its agents, or ranks that it does
 /// not know of.
 constexpr std::string_view kReserved =
-    "plm plm_rsh_agent plm_ssh_agent plm_rsh_args plm_ssh_args plm_rsh_no_tree_spawn "
-    "plm_ssh_no_tree_spawn launcher launcher-exec bootstrap bootstrap-exec host hosts hostfile "
+    "plm plm_rsh_agent plm_ssh_agent plm_rsh_args plm_ssh_args launcher launcher-exec bootstrap "
+    "bootstrap-exec host hosts hostfile "
     "machinefile np n H";
 
 /// Signals upon which Open MPI prints its stack, with more lines than horarun and the library have
@@ -99,10 +99,6 @@ class Line {
   Line& parameter(const std::string& kind, const std::string& name, const std::string& value) {
     const bool skip = value.empty() || is_among(input_.extra_arguments, name);
     return skip ? *this : add({kind, name, value});
-  }
-  /// Overrides the environment's value.
-  Line& without(const std::string& name) {
-    return is_among(input_.extra_arguments, name) ? *this : add({"--mca", name, ""});
   }
   Line& variable(const std::string& name, const std::string& value) {
     if (!value.empty()) command_.environment.push_back({name, value});
@@ -187,7 +183,8 @@ Command open_mpi(const MpiCommandInput& input) {
     if (input.verbose) line.add({"--display", "map"});
     return line.finished("--host", host_list(input, kLocal));
   }
-  line.without("plm_rsh_args")  // Kubernetes' MPI operator sets it in the environment, for ssh
+  // Kubernetes' MPI operator sets it in the environment, for ssh.
+  line.add({"--mca", "plm_rsh_args", ""})
       .parameter("--mca", "orte_leave_session_attached", "1")
       // Two daemons on one machine may crash where they share hwloc's topology in memory.
       .parameter("--mca", "rtc_hwloc_vmhole", "none")
@@ -215,13 +212,6 @@ Command hydra(const MpiCommandInput& input) {
 }
 
 void check(const MpiCommandInput& input) {
-  for (const MpiHost& host : input.hosts) {
-    if (is_host_name(host.name)) continue;
-    throw Refused{fmt::format(
-        "mpirun's list of hosts cannot carry {}; give a name of letters, digits, '.', '_' and '-', "
-        "or an IPv4 address",
-        in_quotes(host.name))};
-  }
   for (const std::string& word : input.remote_shell) {
     if (!word.empty() && word.find_first_of(" \t\n:,\"'\\") == std::string::npos) continue;
     throw Refused{fmt::format(

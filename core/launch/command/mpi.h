@@ -1,12 +1,6 @@
-/// The MPI that starts the ranks: which it is, told from its own words, where it lies, and the
-/// command line of its mpirun. Pure, but for find_mpi().
-///
-/// The command asks of each flavour: ranks host by host (0..k-1 on the first), no binding (a
-/// rank's guard binds), as many ranks on a host as the input says whatever mpirun thinks of its
-/// cores, every remote daemon by `remote_shell` straight from mpirun (no tree), no allocation
-/// looked for by mpirun itself.
-///
-/// How flavours take it, found by experiment, stands in core/launch/README.md.
+/// The MPI that starts the ranks, and the command line of its mpirun: ranks host by host, unbound,
+/// remote daemons by `remote_shell` straight from mpirun, no allocation looked for by mpirun itself
+/// (core/launch/README.md). Pure, but for find_mpi().
 #pragma once
 
 #include <string>
@@ -39,10 +33,8 @@ struct MpiInstallation {
 tl::expected<MpiInstallation, std::string> parse_mpi_version(std::string_view mpirun,
                                                              std::string_view output);
 
-/// Finds mpirun, and runs `mpirun --version`. Looks for `named` (--mpirun: a path or a name on
-/// PATH) alone where that is not empty; else for `built_with`, that of the MPI for which this hora
-/// was compiled, then on PATH. The error says where was looked, or what the program found has said,
-/// and what to do.
+/// Finds mpirun, and runs `mpirun --version`: `named` alone (--mpirun: a path or a name on PATH);
+/// where that is empty `built_with`, of the MPI for which hora was compiled, else one on PATH.
 tl::expected<MpiInstallation, std::string> find_mpi(const std::string& named);
 tl::expected<MpiInstallation, std::string> find_mpi(const std::string& named,
                                                     const std::string& built_with,

@@ -1,14 +1,8 @@
-/// Messages of horarun, its agents and its guards (control.fbs says what each is), and their ways:
-/// as frames, each the length of what follows (u32) and the message, sealed or as it is; between
-/// the launcher and an agent, and between nodes that meet, in both directions and without blocking
-/// (Channel); from guards and other processes below an agent through its pipe, which they open
-/// through /proc. No socket, no file; the pipe is gone with the agent. Thread rule: one thread; of
-/// a channel that of its loop.
-///
-/// Nodes that meet have a secret in common, the token: by it they recognise each other and encrypt
-/// their connection. It comes from a file of the user's own or from HORARUN_TOKEN; it is never
-/// sent, printed or logged, nor does it appear on a command line. It should be random: one that can
-/// be guessed can be found by trial by who has seen the begin of a connection.
+/// Messages of horarun, its agents and its guards (control.fbs), in frames, each the length of what
+/// follows (u32) and the message, sealed or as it is: by channels between launcher, agents and
+/// nodes that meet, and from guards through their agent's pipe, which they open through /proc.
+/// Nodes that meet share a token, which is never sent, printed or on a command line. Thread rule:
+/// one thread; of a channel that of its loop.
 #pragma once
 
 #include <control_generated.h>
@@ -103,10 +97,8 @@ tl::expected<SecretKey, std::string> token_from_file(const std::string& path);
 /// set). With neither, the error says how to make a token.
 tl::expected<SecretKey, std::string> load_token(const std::string& file, const char* variable);
 
-/// One end of a direction of a connection, which either seals or opens: libsodium's secretstream
-/// (XChaCha20 and Poly1305). Who lacks its key can neither read, add, change, reorder, repeat nor
-/// leave out a message unnoticed; that the last ones are missing shows only by the connection's
-/// end. Move-only. Thread rule: one thread at a time.
+/// One end of a direction of a connection, which either seals or opens: libsodium's secretstream,
+/// which notices all changes but missing last messages. Move-only. Thread rule: one at a time.
 class Seal {
  public:
   /// By which a sealed payload is longer.
@@ -137,9 +129,8 @@ Greeting fresh_greeting();
 /// Whether it is a greeting of this version.
 bool is_greeting(std::span<const std::byte> bytes);
 
-/// The seals of one side of a connection, which has made it or not (`connects`). Their keys depend
-/// on the token, the direction, and both greetings: who opens a message knows that its sender has
-/// the token, and nothing recorded can be repeated, or sent back to its sender.
+/// The seals of the side of a connection that has made it (`connects`) or of the other. Their keys
+/// depend on token, direction and both greetings: nothing recorded can be repeated or sent back.
 SealPair seals_of(const SecretKey& token, bool connects, const Greeting& own,
                   const Greeting& other);
 
@@ -251,8 +242,8 @@ struct ReportPipe {
 /// Opens the pipe that the variable names. An error says why the agent cannot be reached.
 tl::expected<ReportPipe, std::string> open_report_pipe();
 
-/// Waits while the pipe is full; false where the agent is gone. The message is at most PIPE_BUF
-/// with its frame (throws std::length_error), so that those of several processes do not mix.
+/// Waits while the pipe is full; false where the agent is gone. Throws std::length_error where a
+/// frame is longer than PIPE_BUF, up to which those of several processes do not mix.
 bool send_report(const UniqueFd& pipe, const Message& message);
 
 }  // namespace hora::launch

@@ -101,12 +101,6 @@ void EventLoop::watch(int descriptor, short events, std::function<void(short)> o
   watches_[descriptor] = {events, std::move(on_event)};
 }
 
-void EventLoop::change(int descriptor, short events) {
-  if (const auto found = watches_.find(descriptor); found != watches_.end()) {
-    found->second.events = events;
-  }
-}
-
 void EventLoop::forget(int descriptor) {
   watches_.erase(descriptor);
 }

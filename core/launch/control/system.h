@@ -48,9 +48,9 @@ std::int64_t wall_clock_ns() noexcept;
 
 class EventLoop {
  public:
-  /// `on_event` gets poll()'s events. It may add and remove descriptors, this one included.
+  /// In place of what was watched for. `on_event` gets poll()'s events. It may add and remove
+  /// descriptors, this one included.
   void watch(int descriptor, short events, std::function<void(short)> on_event);
-  void change(int descriptor, short events);
   void forget(int descriptor);
 
   /// Called at least this often, and after each turn.

@@ -3,6 +3,7 @@
 #include <hora/printable.h>
 #include <spdlog/fmt/fmt.h>
 
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <functional>
@@ -618,16 +619,7 @@ tl::expected<Diagnosis, std::string> diagnose(const std::string& folder) {
 std::string to_text(const Diagnosis& diagnosis) {
   std::vector<RankRow> rows{{"rank", "host", "end", "collectives", "phase"}};
   rows.insert(rows.end(), diagnosis.ranks.begin(), diagnosis.ranks.end());
-  std::array<std::size_t, std::tuple_size_v<RankRow>> widths{6};
-  for (const RankRow& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text = printable(diagnosis.headline) + "\n\n";
-  for (const RankRow& row : rows) {
-    std::string line = fmt::format("{:>{}}", row[0], widths[0]);
-    for (std::size_t i = 1; i < row.size(); ++i) line += fmt::format("  {:<{}}", row[i], widths[i]);
-    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-  }
+  std::string text = printable(diagnosis.headline) + "\n\n" + aligned(rows, "><<<<");
   if (!diagnosis.notes.empty()) text += "\n";
   for (const std::string& note : diagnosis.notes) text += printable(note) + "\n";
   return text;

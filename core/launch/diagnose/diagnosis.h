@@ -2,7 +2,6 @@
 /// --diagnose DIR`.
 #pragma once
 
-#include <array>
 #include <map>
 #include <string>
 #include <tl/expected.hpp>
@@ -24,7 +23,7 @@ tl::expected<JobRecords, std::string> read_records(const std::string& folder);
 
 /// Rank, host, end ("killed by signal 9 (SIGKILL) at 12.3 s"), collectives ("waits for allreduce
 /// \"x\" 60.1 s"), and the phase that the program has noted; texts that do not apply are empty.
-using RankRow = std::array<std::string, 5>;
+using RankRow = std::vector<std::string>;
 
 struct Diagnosis {
   std::string headline = {};        ///< the first cause, in one line

@@ -99,7 +99,6 @@ std::optional<ArrivalsSeen> arrivals_seen(const internal::RecordLayout& memory, 
   ArrivalsSeen seen;
   seen.decisions = arrivals->decisions;
   seen.steps = arrivals->steps;
-  seen.phases.assign(internal::kPhaseNames.begin(), internal::kPhaseNames.end());
   for (const RankArrivals& row : arrivals->rows) {
     seen.rows.emplace_back(static_cast<std::uint32_t>(row.last), Milliseconds(row.median).count(),
                            Milliseconds(row.p99).count(), row.rank, row.phase);
@@ -160,16 +159,9 @@ void pass_signal_on(int number, siginfo_t* info, void*) {
   }
 }
 
-/// Leaves a process that MPI's launcher takes for the rank, in the guard's place: what fails or is
-/// aborted MPI's launchers end by SIGKILL, with its process group: hydra at once, and Open MPI's
-/// mpirun as soon as a first rank has followed its SIGTERM (its wait of a second ends with any
-/// signal). A guard that ended so could neither say how its rank has ended nor write its flight
-/// record.
-///
-/// Returns in a child of this process, which leads a group of its own. The process that was there
-/// before passes on signals to the child, and ends with its exit status (128 + signal), or when its
-/// own parent ends. Does nothing where there is no further process to be had. For a process of one
-/// thread.
+/// Leaves a process that MPI's launcher takes for the rank, and kills with its group where a rank
+/// fails; returns in a child that leads a group of its own, and so has the time to say how its rank
+/// ended. The first process passes on signals, and ends with the child's status or its own parent.
 void leave_stand_in() {
   const pid_t guard = ::fork();
   if (guard > 0) stand_in_for(guard);

@@ -509,13 +509,9 @@ NetworkTold to_message(const HostNetwork& network) {
   return told;
 }
 
-tl::expected<HostNetwork, std::string> from_message(const NetworkTold& told,
-                                                    const std::string& host) {
+HostNetwork from_message(const NetworkTold& told, const std::string& host) {
   HostNetwork result{host, told.stack, {}};
   for (const auto& entry : told.addresses) {
-    if (entry->prefix < 0 || entry->prefix > 32) {
-      return tl::unexpected(fmt::format("host {} has told an address that is none", host));
-    }
     result.addresses.push_back({*entry});
     result.addresses.back().interface = printable(entry->interface, kLongestInterface);
   }
@@ -525,8 +521,7 @@ tl::expected<HostNetwork, std::string> from_message(const NetworkTold& told,
 NetworkTrial::NetworkTrial(const std::vector<std::string>& hosts, std::vector<std::string> named,
                            std::uint64_t nonce)
     : named_(std::move(named)), nonce_(nonce) {
-  for (const std::string& host : hosts)
-    hosts_.push_back({.host = host, .stack = {}, .addresses = {}});
+  for (const std::string& host : hosts) hosts_.push_back({host, {}, {}});
   await_all();
 }
 
@@ -544,9 +539,7 @@ NetworkTrial::Messages NetworkTrial::start() const {
 
 NetworkTrial::Messages NetworkTrial::on(std::size_t host, const NetworkTold& told) {
   if (result_ || all_told_) return {};
-  auto read = from_message(told, hosts_.at(host).host);
-  if (!read) return conclude(tl::unexpected(read.error()));
-  hosts_[host] = std::move(*read);
+  hosts_[host] = from_message(told, hosts_.at(host).host);
   silent_.erase(host);
   return silent_.empty() ? compare() : Messages();
 }

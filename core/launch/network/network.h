@@ -1,7 +1,5 @@
-/// Which network the ranks of a job use: addresses and interfaces of hosts as values, the trial of
-/// which reach which, and the choice. Names may differ between hosts. Bridges of containers and of
-/// virtual machines (docker0, virbr0) drop out by themselves: their addresses exist on several
-/// hosts, and do not reach the others.
+/// Which network the ranks of a job use: hosts' addresses as values, the trial of which reach
+/// which, and the choice. Bridges (docker0, virbr0) drop out: they do not reach other hosts.
 #pragma once
 
 #include <netinet/in.h>
@@ -118,10 +116,9 @@ struct NetworkChoice {
   bool operator==(const NetworkChoice&) const = default;
 };
 
-/// Chooses addresses, one for each host, that reach each other in both directions: those of the
-/// fastest interfaces; among equals hardware before software, then one subnet before several, the
-/// larger MTU, and the order of the first host. Loopback where all hosts are one
-/// machine. Where nothing joins all hosts: every address that no two hosts share, and a warning.
+/// Chooses an address for each host, which reach each other both ways: by speed, hardware before
+/// software, one subnet before several, MTU. Loopback where all hosts are one machine; where
+/// nothing joins all, every address that no two hosts share, and a warning.
 NetworkChoice choose_network(std::span<const HostNetwork> hosts, const Reachability& reachability);
 
 /// Chooses the user's --network-interfaces: each host uses those of its interfaces that are named.
@@ -133,15 +130,11 @@ tl::expected<NetworkChoice, std::string> choose_named(std::span<const HostNetwor
 /// To an address of this host, by its index, came a datagram of a peer's.
 using ProbePair = wire::NetworkPair;
 
-/// An agent's part of the trial: finds out, without a listening socket, which addresses of other
-/// hosts reach this one's.
-///
-/// Each host binds a short-lived UDP socket to each of its candidates, and tells the launcher the
-/// ports. Then each sends datagrams to all addresses of its partners, again and again. A datagram
-/// holds the job's nonce and both ends' host and address, and must come from exactly the address
-/// and port that the launcher has told: an address that several hosts have (docker0's) counts for
-/// none but its own. Answers when all were heard; or each peer was heard once, and for a while no
-/// more were; or kLongest is over. Thread rule: one thread, that of the loop.
+/// An agent's part of the trial: finds out which addresses of other hosts reach this one's. Its UDP
+/// sockets at each candidate send datagrams to all addresses of partners. Those count that hold
+/// the job's nonce and come from the very address and port that the launcher has told. Answers when
+/// all were heard, each peer once and then for a while no more, or after kLongest. Thread rule: the
+/// loop's thread.
 class AgentNetwork {
  public:
   static constexpr std::chrono::milliseconds kLongest{1000};
@@ -181,10 +174,9 @@ class AgentNetwork {
   bool answered_ = false;
 };
 
-/// An agent's message of its host's network. The error of from_message() says what is wrong.
+/// An agent's message of its host's network.
 NetworkTold to_message(const HostNetwork& network);
-tl::expected<HostNetwork, std::string> from_message(const NetworkTold& told,
-                                                    const std::string& host);
+HostNetwork from_message(const NetworkTold& told, const std::string& host);
 
 /// The launcher's part: values in, values out. Thread rule: one thread.
 class NetworkTrial {

@@ -1,10 +1,8 @@
 /// The hosts of a job, how many ranks each may take, and which ranks run where; and where nodes
 /// meet that are started one by one (--rendezvous). Pure.
 ///
-/// A list (-H) is "a:2,b:2" or "a,b"; a hostfile has one host a line, in the forms
-/// of Horovod and Open MPI ("a slots=2") and of MPICH ("a:2"), with comments after `#`.
-/// A host that is named more than once has the sum of its slots, in lists and files, as with Open
-/// MPI. A host without a number takes one rank for each time it is named.
+/// A list (-H) is "a:2,b"; a hostfile has a host a line, "a slots=2" or "a:2", with comments after
+/// `#`. A host has the sum of its slots: one for each time that it is named without a number.
 #pragma once
 
 #include <cstdint>

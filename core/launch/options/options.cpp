@@ -498,15 +498,8 @@ class Flags {
         });
     add_number("node-rank", "N", options_.node_rank, 0, kMostRanks - 1,
                "Which of them this is, from 0.");
-    add("nproc-per-node npernode N ppn perhost", "N",
-        "Number of ranks on each node, or on each host of -H (default: 1 with --nnodes).",
-        [this](const Values& values) {
-          const bool counts = values[0] == "auto" || values[0] == "gpu" || values[0] == "cpu";
-          const auto number = parse_integer(values[0], 1, kMostRanks);
-          const char* const advice = "; horarun does not count devices: write the number";
-          if (!number) throw Refused{number.error() + (counts ? advice : "")};
-          options_.ranks_per_host = *number;
-        });
+    add_number("nproc-per-node npernode N ppn perhost", "N", options_.ranks_per_host, 1, kMostRanks,
+               "Number of ranks on each node, or on each host of -H (default: 1 with --nnodes).");
     add_text("token-file", "FILE", options_.token_file,
              fmt::format("File with the token that all nodes of the rendezvous share (default: the "
                          "variable {}).",
@@ -643,9 +636,6 @@ class Flags {
             "expected none, core, numa or socket; for others --binding none --mpi-args "
             "\"--bind-to ...\""};
       }
-      if (domain && object != "numa") {
-        note("--bind-to " + object + ": ranks are bound to NUMA domains (--binding numa)");
-      }
       options_.binding = domain ? Binding::numa : object == "none" ? Binding::none : Binding::cores;
     });
     for (const auto& [name, binding] :
@@ -774,14 +764,7 @@ std::vector<Given> take_flags(Flags& flags, std::span<const std::string>& argume
   return given;
 }
 
-/// Reads a config file: one map from names of flags, without dashes, to values.
-///
-///     np: 4
-///     hosts: [a:2, b:2]
-///     fusion-threshold: 32MiB     # fusion_threshold, too
-///     prefix-output: off
-///
-/// Throws for unknown keys, flags that only a command line can have, maps in the map.
+/// Reads a config file: one map from names of flags, without dashes, to values or lists of them.
 std::vector<Given> read_config(Flags& flags, const std::string& path) {
   constexpr std::size_t kLargest = std::size_t{64} << 10;
   const auto text = read_input_file(path, kLargest);

@@ -73,18 +73,10 @@ struct LaunchOptions {
   std::vector<std::string> notices;
 };
 
-/// Reads horarun's arguments (without the program's own name), config file, hostfile and
-/// environment (as `environ`); has no side effects. The error is one line: place "value": problem;
-/// advice.
-///
-/// The first argument that is neither a flag nor a flag's value is the job's program, also after
-/// `--`. Long names are taken after one dash, too (-np), with `_` for `-`. The command line wins
-/// over the config file, that over the environment; of an option of one value the last holds. With
-/// --help, --version, --man, --completion or --check-build the rest but --mpirun is not looked at.
-///
+/// Reads horarun's arguments (without its own name), config file, hostfile and environment (as
+/// `environ`). The error is one line: place "value": problem; advice.
 /// Afterwards, with hosts, np is set and lay_out_ranks() succeeds; nnodes is above 1 exactly where
-/// a rendezvous is set, then np and ranks_per_host are, too, and there are no hosts; settings of
-/// the options together with the environment's are valid.
+/// a rendezvous is set, then np and ranks_per_host are, too, and there are no hosts.
 tl::expected<LaunchOptions, std::string> parse_command_line(
     std::span<const std::string> arguments, std::span<const char* const> environment);
 

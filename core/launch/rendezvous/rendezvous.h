@@ -1,9 +1,5 @@
 /// A job without ssh: a horarun is started on each node, they meet, and from then on each of the
-/// others has one connection to node 0's.
-///
-/// Node 0 has the only listening socket, until all have come. Both ends of a
-/// connection prove that they have the same token before anything else is read, and encrypt all
-/// that follows (Channel). A process that waits logs every 5 s for which hosts.
+/// others has one connection to node 0's, which alone listens, until all have come.
 #pragma once
 
 #include <chrono>

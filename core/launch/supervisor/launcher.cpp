@@ -18,6 +18,7 @@
 
 #include "core/flight/record_reader.h"
 #include "core/launch/guard/guard.h"
+#include "core/launch/text.h"
 
 namespace hora::launch {
 namespace {
@@ -124,44 +125,16 @@ constexpr std::size_t kMostRows = 40;
 const std::vector<std::string> kHeadings{"rank",  "host",   "collectives", "last collective",
                                          "last",  "median", "p99",         "lost in",
                                          "state", "doing"};
-
-bool is_text(std::size_t column) {
-  return column == 1 || column == 3 || column >= 7;
-}
-
-/// True for a byte of UTF-8 that begins a character.
-bool begins(char c) {
-  return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
-}
-
-/// Characters of a text in UTF-8.
-std::size_t width_of(std::string_view text) {
-  return static_cast<std::size_t>(std::ranges::count_if(text, begins));
-}
-
-/// The first characters.
-std::string cut(std::string_view text, std::size_t most) {
-  return fmt::format("{:.{}}", text, most);
-}
+constexpr char kAlignment[] = "><><>>><<<";
 
 /// Names differ at their ends: of long ones the beginning is left out.
 std::string cut_front(const std::string& text, std::size_t most) {
-  std::string_view rest = text;
-  while (width_of(rest) > most) {
-    rest.remove_prefix(1);
-    while (!rest.empty() && !begins(rest.front())) rest.remove_prefix(1);
+  std::size_t begin = text.size();
+  while (begin > 0 && most > 0) {
+    const bool begins = (static_cast<unsigned char>(text[--begin]) & 0xC0U) != 0x80U;
+    if (begins) --most;  // a character of UTF-8
   }
-  return std::string(rest);
-}
-
-std::string line_of(const std::vector<std::string>& cells, const std::vector<std::size_t>& widths) {
-  std::string line;
-  for (std::size_t i = 0; i < cells.size(); ++i) {
-    const std::string padding(widths[i] - width_of(cells[i]), ' ');
-    line += (i > 0 ? "  " : "") + (is_text(i) ? cells[i] + padding : padding + cells[i]);
-  }
-  line.erase(line.find_last_not_of(' ') + 1);
-  return line + "\n";
+  return text.substr(begin);
 }
 
 std::string span_text(Moment length) {
@@ -214,18 +187,12 @@ void LiveView::note(const ArrivalsSeen& seen, Moment now) {
   steps_ = seen.steps;
   decisions_ = seen.decisions;
   most_often_last_ = nullptr;
-  for (Rank& each : ranks_) each.late.reset();
+  for (Rank& each : ranks_) each.late = {};
   for (const wire::ArrivalsRow& row : seen.rows) {
     Rank* const known = rank(row.rank());
     if (!known) continue;
-    const double all = std::max<double>(1, static_cast<double>(decisions_));
-    known->late =
-        Lateness{.last = row.last(), .share = fmt::format("{:.0f} %", 100 * row.last() / all)};
-    if (row.last() == 0) continue;
-    known->late->median = fmt::format("{:.3g} ms", row.median_ms());
-    known->late->p99 = fmt::format("{:.3g} ms", row.p99_ms());
-    if (row.phase() < seen.phases.size()) known->late->phase = printable(seen.phases[row.phase()]);
-    if (&row == seen.rows.data()) most_often_last_ = known;
+    known->late = row;
+    if (row.last() > 0 && &row == seen.rows.data()) most_often_last_ = known;
   }
 }
 
@@ -244,6 +211,16 @@ std::string LiveView::state_of(const Rank& rank) {
   return (rank.seen->waits ? "waits" : "runs") + idle;
 }
 
+std::array<std::string, 4> LiveView::lateness_of(const Rank& rank) const {
+  const wire::ArrivalsRow& row = rank.late;
+  if (row.last() == 0) return {};
+  const double share = 100.0 * row.last() / std::max<double>(1, static_cast<double>(decisions_));
+  return {
+      fmt::format("{:.0f} %", share), fmt::format("{:.3g} ms", row.median_ms()),
+      fmt::format("{:.3g} ms", row.p99_ms()),
+      std::string(row.phase() < internal::kStepPhases ? internal::kPhaseNames[row.phase()] : "")};
+}
+
 /// How far the job is, and who came last most often.
 std::string LiveView::progress(Moment now) const {
   std::string text = span_text(now - start_);
@@ -252,51 +229,42 @@ std::string LiveView::progress(Moment now) const {
       steps_a_second_ > 0 ? fmt::format(", {:.3g} a second", steps_a_second_) : "";
   text += fmt::format(": step {}{}, {} decisions", steps_, rate, decisions_);
   if (most_often_last_ == nullptr) return text;
-  const Lateness& late = *most_often_last_->late;
+  const auto [share, median, p99, phase] = lateness_of(*most_often_last_);
   return text + fmt::format("; most often last: rank {} (host {}), {}, median {}, p99 {}{}",
-                            most_often_last_ - ranks_.data(), most_often_last_->host, late.share,
-                            late.median, late.p99,
-                            late.phase.empty() ? "" : ", mostly in " + in_quotes(late.phase));
+                            most_often_last_ - ranks_.data(), most_often_last_->host, share, median,
+                            p99, phase.empty() ? "" : ", mostly in " + in_quotes(phase));
 }
 
 std::vector<std::string> LiveView::cells_of(std::size_t number) const {
   const Rank& rank = ranks_[number];
   const RankSeen seen = rank.seen.value_or(RankSeen());
-  const Lateness late = rank.late.value_or(Lateness());
+  auto [share, median, p99, phase] = lateness_of(rank);
   return {std::to_string(number),
           rank.host,
           rank.seen ? std::to_string(seen.submitted) : "",
           cut_front(seen.collective, kWidestCell),
-          late.share,
-          late.median,
-          late.p99,
-          cut(late.phase, kWidestCell),
+          std::move(share),
+          std::move(median),
+          std::move(p99),
+          std::move(phase),
           state_of(rank),
-          cut(seen.phase, kWidestCell)};
+          fmt::format("{:.{}}", seen.phase, kWidestCell)};
 }
 
 std::string LiveView::table(Moment now) const {
   std::vector<std::size_t> ranks(ranks_.size());
   std::iota(ranks.begin(), ranks.end(), std::size_t{0});
   if (ranks.size() > kMostRows) {
-    std::ranges::stable_sort(ranks, std::greater(), [&](std::size_t rank) {
-      return ranks_[rank].late.value_or(Lateness()).last;
-    });
+    std::ranges::stable_sort(ranks, std::greater(),
+                             [&](std::size_t rank) { return ranks_[rank].late.last(); });
     ranks.resize(kMostRows);
     std::ranges::sort(ranks);
   }
   std::vector<std::vector<std::string>> lines{kHeadings};
   for (const std::size_t rank : ranks) lines.push_back(cells_of(rank));
-  std::vector<std::size_t> widths(kHeadings.size());
-  for (const auto& cells : lines) {
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-      widths[i] = std::max(widths[i], width_of(cells[i]));
-    }
-  }
-  std::string text = "horarun: " + progress(now) + "\n";
-  for (const auto& cells : lines) text += line_of(cells, widths);
   const std::size_t more = ranks_.size() - ranks.size();
-  return text + (more > 0 ? fmt::format("and {} more ranks\n", more) : "");
+  return fmt::format("horarun: {}\n{}{}", progress(now), aligned(lines, kAlignment),
+                     more > 0 ? fmt::format("and {} more ranks\n", more) : "");
 }
 
 namespace {

@@ -2,6 +2,7 @@
 /// standard output and error, files, or both; and what `horarun --watch` says of a job that runs.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <map>
@@ -70,21 +71,17 @@ class LiveView {
   std::string table(Moment now) const;
 
  private:
-  /// How often and how late a rank came last to collectives.
-  struct Lateness {
-    std::uint32_t last = 0;
-    std::string share = {}, median = {}, p99 = {};
-    std::string phase = {};  ///< in which it has held up the others most
-  };
   struct Rank {
     std::string host;
     bool started = false, stopped = false, ended = false;
     std::optional<RankSeen> seen = {};
-    std::optional<Lateness> late = {};
+    wire::ArrivalsRow late = {};  ///< how often and how late it came last to collectives
   };
   Rank* rank(int number);
   static std::string state_of(const Rank& rank);
   void note(const ArrivalsSeen& seen, Moment now);
+  /// Share of the decisions, median, p99, and the phase in which it has held up the others most.
+  std::array<std::string, 4> lateness_of(const Rank& rank) const;
   std::string progress(Moment now) const;
   std::vector<std::string> cells_of(std::size_t rank) const;
 

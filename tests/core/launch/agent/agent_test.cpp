@@ -71,15 +71,6 @@ TEST(Prepare, FindsProgramsAndTheFolderOrSaysWhyNot) {
   EXPECT_THAT(prepare(request).problems, ElementsAre(HasSubstr("it is no folder")));
 }
 
-TEST(Prepare, SaysThatThereIsNoPath) {
-  const std::string path = ::getenv("PATH");
-  for (const bool is_set : {true, false}) {
-    is_set ? ::setenv("PATH", "", 1) : ::unsetenv("PATH");
-    EXPECT_THAT(prepare(request_for("sh")).problems, ElementsAre(HasSubstr("PATH is not set")));
-  }
-  ::setenv("PATH", path.c_str(), 1);
-}
-
 TEST(Prepare, SaysWhatTheHostHas) {
   Prepare request = request_for("sh");
   request.ranks = 2;

@@ -232,7 +232,6 @@ TEST(Messages, EveryKindComesBackAsItWas) {
   Start start;
   start.arguments = {"a", "", "b c"};
   ArrivalsSeen arrivals;
-  arrivals.phases = {"backward"};
   arrivals.rows.emplace_back(7, 4.0F, 9.0F, 2, 1);
   for (const Message& message : std::vector<Message>{ended, start, Heartbeat{}, Hello{}, EndAll{},
                                                      Prepared{}, RankSeen{}, arrivals}) {

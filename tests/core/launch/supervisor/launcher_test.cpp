@@ -62,7 +62,6 @@ ArrivalsSeen arrivals(std::uint64_t steps, int most_often_last = 2) {
   ArrivalsSeen message;
   message.decisions = 4 * steps;
   message.steps = steps;
-  message.phases = {"input and forward", "backward"};
   message.rows = {{static_cast<std::uint32_t>(3 * steps), 4.12F, 9, most_often_last, 1},
                   {static_cast<std::uint32_t>(steps), 0.1F, 0.25F, 0, 0}};
   return message;
@@ -158,7 +157,6 @@ TEST(LiveView, IgnoresWhatTheJobDoesNotHave) {
   EXPECT_EQ(job.table(Moment(0)), before);
   ArrivalsSeen strange = arrivals(1, -5);
   strange.decisions = 0;
-  strange.phases.clear();
   job.on_message(0, strange, Moment(1));
   job.on_message(0, arrivals(0), Moment(1));
   EXPECT_THAT(job.table(Moment(1)), Not(HasSubstr("most often")));
@@ -169,9 +167,6 @@ TEST(LiveView, PrintsNothingThatATerminalActsOn) {
   RankSeen message = at_work(0);
   message.collective = message.phase = "x\x1b[2J\n";
   job.on_message(0, message, Moment(1));
-  ArrivalsSeen late = arrivals(1, 0);
-  late.phases = {"\x1b", "\x1b\n"};
-  job.on_message(0, late, Moment(1));
   const std::string text = job.table(Moment(2));
   EXPECT_EQ(text.find('\x1b'), text.npos);
   EXPECT_THAT(lines_of_view(job.table(Moment(2))), SizeIs(3));
