@@ -14,10 +14,10 @@ set(man_page ${CMAKE_CURRENT_BINARY_DIR}/horarun.1)
 set(completion ${CMAKE_CURRENT_BINARY_DIR}/completions/horarun)
 add_custom_command(
   OUTPUT ${man_page} ${completion}
-  COMMAND horarun --man > ${man_page}
   COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_CURRENT_BINARY_DIR}/completions
-  COMMAND horarun --completion bash > ${completion}
-  DEPENDS horarun
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cmake/horarun_documents.sh $<TARGET_FILE:horarun>
+          ${PROJECT_VERSION} ${man_page} ${completion}
+  DEPENDS horarun cmake/horarun_documents.sh
   COMMENT "Writing horarun's man page and completion"
   VERBATIM)
 add_custom_target(horarun_documents ALL DEPENDS ${man_page} ${completion})

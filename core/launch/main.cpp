@@ -48,16 +48,6 @@ int refuse(const std::string& text) {
   return kUsage;
 }
 
-/// This program's.
-std::string own_path() {
-  return std::filesystem::read_symlink("/proc/self/exe");
-}
-
-bool root_is_allowed(const LaunchOptions& options) {
-  const char* allowed = std::getenv("OMPI_ALLOW_RUN_AS_ROOT");
-  return ::geteuid() != 0 || options.allow_run_as_root || (allowed != nullptr && *allowed == '1');
-}
-
 /// Meets the other nodes; an Error where that fails, the exit status where a signal came first.
 tl::expected<NodesMet, int> meet_nodes(const LaunchOptions& options) {
   // Blocked from here on: the launcher and the agent take them in the same way.
@@ -89,17 +79,6 @@ tl::expected<NodesMet, int> meet_nodes(const LaunchOptions& options) {
   }
 }
 
-/// For --dry-run, whose nodes do not meet: they are named by their numbers.
-tl::expected<NodesMet, int> nodes_to_meet(const LaunchOptions& options) {
-  NodesMet met;
-  for (int node = 0; node < options.nnodes; ++node) {
-    met.nodes.push_back({.host = "node" + std::to_string(node),
-                         .address = {},
-                         .ranks = options.ranks_per_host.value_or(1)});
-  }
-  return met;
-}
-
 /// On a node other than 0: node 0's agent.
 int serve(Node node_0) {
   const std::string name = "node 0 (" + node_0.host + ")";
@@ -114,19 +93,24 @@ int serve(Node node_0) {
 }
 
 int run(const LaunchOptions& options) {
-  if (!root_is_allowed(options)) {
+  const char* const allowed = std::getenv("OMPI_ALLOW_RUN_AS_ROOT");
+  if (::geteuid() == 0 && !options.allow_run_as_root && (allowed == nullptr || *allowed != '1')) {
     return refuse(
         "it is run as root, under which a mistake of the program can destroy the system; "
         "run it as another user, or give --allow-run-as-root");
   }
   NodesMet met;
-  if (options.rendezvous) {
-    auto nodes = options.dry_run ? nodes_to_meet(options) : meet_nodes(options);
+  if (options.rendezvous && options.dry_run) {  // named by their numbers
+    for (int node = 0; node < options.nnodes; ++node) {
+      met.nodes.push_back({"node" + std::to_string(node), {}, options.ranks_per_host.value_or(1)});
+    }
+  } else if (options.rendezvous) {
+    auto nodes = meet_nodes(options);
     if (!nodes) return nodes.error();
     met = std::move(*nodes);
     if (met.node_rank != 0) return serve(std::move(met.nodes.front()));
   }
-  auto job = make_job(options, own_path(), std::move(met));
+  auto job = make_job(options, std::filesystem::read_symlink("/proc/self/exe"), std::move(met));
   if (!job) return refuse(job.error());
   for (const std::string& notice : job->notices) say(notice);
   if (options.dry_run) {
@@ -135,8 +119,6 @@ int run(const LaunchOptions& options) {
   }
   return run_launcher(std::move(job->launcher));
 }
-
-using Answer = tl::expected<std::string, std::string>;
 
 /// Returns the function `name` of the first library that can be loaded; `files` are paths, or names
 /// that the dynamic linker searches for. The error says what was tried and what failed.
@@ -156,7 +138,7 @@ tl::expected<Function*, std::string> function_of(const std::vector<std::string>&
   return tl::unexpected(fmt::format("{}", fmt::join(failures, "; ")));
 }
 
-Answer mpi_version() {
+tl::expected<std::string, std::string> mpi_version() {
   constexpr std::size_t kLongest = 8192;  // MPICH's MPI_MAX_LIBRARY_VERSION_STRING is largest
   // Without the packages for compiling there are the names alone with which programs are linked.
   std::vector<std::string> files{HORA_BUILT_WITH_MPI_LIBRARY, "libmpi.so.40"};
@@ -196,7 +178,7 @@ std::string mpirun_text(const std::string& path) {
 /// Says what this build has, what this host has for it, and how to get what is missing; `mpirun` is
 /// the value of --mpirun.
 std::string check_build(const std::string& mpirun) {
-  const Answer library = mpi_version();
+  const auto library = mpi_version();
   std::string cuda = "no: cmake --preset cuda, where CUDA 12 and NCCL 2.19 are installed";
   std::string nccl = "no: it belongs to a build with CUDA";
   if (*HORA_BUILT_WITH_CUDA != '\0') {
@@ -269,12 +251,6 @@ int run_user_command(std::span<const std::string> arguments) {
       break;
     case Action::version:
       text = std::string("horarun ") + HORA_VERSION + "\n";
-      break;
-    case Action::man:
-      text = man_page(HORA_VERSION);
-      break;
-    case Action::completion:
-      text = bash_completion();
       break;
     case Action::check_build:
       text = check_build(options->mpirun);

@@ -197,17 +197,6 @@ constexpr milliseconds kKillLimit{5000};
 constexpr milliseconds kReportTime{1000};
 constexpr int kNotStarted = 127;  ///< as a shell has it
 
-/// Without its streams.
-ChildOptions child_of(const Start& request) {
-  ChildOptions child;
-  child.environment = request.environment;
-  child.arguments = request.arguments;
-  if (child.arguments.empty()) child.arguments = shell_command(request.text);
-  child.folder = request.folder;
-  child.dies_with_parent = true;
-  return child;
-}
-
 class Agent {
  public:
   Agent(Connection launcher, const std::string& name)
@@ -280,7 +269,11 @@ class Agent {
   };
 
   tl::expected<void, std::string> start(const Start& request) {
-    ChildOptions child = child_of(request);
+    ChildOptions child;
+    child.arguments = request.arguments.empty() ? shell_command(request.text) : request.arguments;
+    child.folder = request.folder;
+    child.dies_with_parent = true;
+    child.environment = request.environment;
     for (std::string& variable : folders_.environment()) {
       child.environment.push_back(std::move(variable));
     }

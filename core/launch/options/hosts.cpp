@@ -185,7 +185,9 @@ tl::expected<RendezvousPlace, std::string> parse_rendezvous(std::string_view url
     if (colon == address.npos) return place;
     const std::string_view text = address.substr(colon + 1);
     const auto port = parse_integer(text, 0, 65535);
-    if (!port) reject("port {}: {}", in_quotes(text), port.error());
+    if (!port) {
+      reject("port {}: {}, in tcp://host:port or file:///folder", in_quotes(text), port.error());
+    }
     place.port = static_cast<std::uint16_t>(*port);
     return place;
   });

@@ -281,17 +281,6 @@ class Flags {
            "name");
   }
 
-  /// All spellings with their dashes that work.
-  std::vector<std::string> spellings() const {
-    std::vector<std::string> result;
-    for (const CLI::Option* flag : app_.get_options()) {
-      if (flag->get_description().empty()) continue;
-      for (const std::string& name : flag->get_snames()) result.push_back("-" + name);
-      for (const std::string& name : flag->get_lnames()) result.push_back(with_dashes(name));
-    }
-    return result;
-  }
-
   /// Puts values into the options. `place`, for messages: "-np", "job.yaml:3: np".
   void apply(const CLI::Option& option, const Values& values, const std::string& place) {
     const Flag& flag = of(option);
@@ -363,11 +352,6 @@ class Flags {
       if (found == words.end()) throw Refused{problem};
       found->second();
     });
-  }
-
-  template <class Field>
-  static std::function<void()> sets(Field& field, Field value) {
-    return [&field, value] { field = value; };
   }
 
   void add_action(const std::string& names, Action action, std::string help) {
@@ -524,9 +508,9 @@ class Flags {
     add_words("prefix-output", "[=on|off|auto]",
               "Puts host:rank before each line of output (default: on for more than one rank with "
               "a terminal).",
-              {{"on", sets(options_.prefix_output, Switch::on)},
-               {"off", sets(options_.prefix_output, Switch::off)},
-               {"auto", sets(options_.prefix_output, Switch::automatic)}},
+              {{"on", [this] { options_.prefix_output = Switch::on; }},
+               {"off", [this] { options_.prefix_output = Switch::off; }},
+               {"auto", [this] { options_.prefix_output = Switch::automatic; }}},
               "expected on, off or auto");
     add("ranks", "RANKS", "Shows the output of these ranks only: 0,3 or 0-3 (default: all).",
         [this](const Values& values) { add_ranks(options_.shown_ranks, values[0]); });
@@ -553,13 +537,6 @@ class Flags {
     add_action("version V", Action::version, "Prints the version, as -v alone does.");
     add_action("check-build cb", Action::check_build,
                "Says which MPI, CUDA, NCCL and LibTorch there are, and what is missing.");
-    add_action("man", Action::man, "Prints this as a man page: horarun --man | man -l -");
-    add("completion", "bash", "Prints the shell's completion: source <(horarun --completion bash)",
-        [this](const Values& values) {
-          if (values[0] != "bash") throw Refused{"expected bash"};
-          options_.action = Action::completion;
-        })
-        ->configurable(false);
   }
 
   void add_settings() {
@@ -717,10 +694,6 @@ struct Given {
   std::string place = {};  ///< "-np", "job.yaml:3: np"
 };
 
-bool is_switch_value(const std::string& text) {
-  return text == "on" || text == "off" || text == "auto";
-}
-
 /// The flag at the front of `rest`, with its values: both are removed.
 Given take_flag(Flags& flags, std::span<const std::string>& rest) {
   const std::string& argument = rest.front();
@@ -738,7 +711,7 @@ Given take_flag(Flags& flags, std::span<const std::string>& rest) {
     refuse(given.place, given.values[0], "this flag takes no value");
   }
   if (on_off && given.values.empty()) {
-    const bool is_next = !negated && !rest.empty() && is_switch_value(rest.front());
+    const bool is_next = !negated && !rest.empty() && lists("on off auto", rest.front());
     given.values.push_back(negated ? "off" : is_next ? rest.front() : "on");
     if (is_next) rest = rest.subspan(1);
   }
@@ -1023,27 +996,6 @@ tl::expected<LaunchOptions, std::string> parse_command_line(
 std::string help_text() {
   LaunchOptions options;
   return Flags(options).help();
-}
-
-std::string man_page(std::string_view version) {
-  std::string text = fmt::format(
-      ".TH HORARUN 1 \"\" \"hora {}\" \"User Commands\"\n.SH NAME\nhorarun \\- start, watch and "
-      "end data\\-parallel training jobs\n.SH DESCRIPTION\n.nf\n",
-      version);
-  for (const char c : help_text()) {
-    if (c == '\\' || c == '-') text += '\\';
-    text += c == '\\' ? 'e' : c;
-  }
-  return text +
-         ".fi\n.SH EXIT STATUS\nThat of the rank that failed first; 128 and the signal's "
-         "number where a signal ended it; 2 for wrong flags; 0 where all ranks have ended "
-         "well.\n";
-}
-
-std::string bash_completion() {
-  LaunchOptions options;
-  return fmt::format("complete -o default -W '{}' horarun\n",
-                     fmt::join(Flags(options).spellings(), " "));
 }
 
 }  // namespace hora::launch

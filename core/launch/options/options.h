@@ -18,7 +18,7 @@
 namespace hora::launch {
 
 /// Starts a job, or prints something and ends.
-enum class Action { run, help, man, completion, version, check_build, diagnose };
+enum class Action { run, help, version, check_build, diagnose };
 
 enum class Switch { automatic, off, on };
 
@@ -84,11 +84,5 @@ inline constexpr std::size_t kHelpWidth = 100;
 
 /// --help: at most kHelpWidth columns.
 std::string help_text();
-
-/// --man: the same, as a page of section 1. `version` as in "0.1.0".
-std::string man_page(std::string_view version);
-
-/// --completion bash: a script that completes the flags of `horarun`.
-std::string bash_completion();
 
 }  // namespace hora::launch

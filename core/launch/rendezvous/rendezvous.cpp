@@ -567,9 +567,6 @@ class RendezvousClient {
 
 NodesMet meet(const RendezvousOptions& options, const SecretKey& token) {
   ::signal(SIGPIPE, SIG_IGN);
-  if (options.place.in_folder() && !options.node_rank) {
-    cannot_meet("nodes that meet in a folder need their numbers: give each its --node-rank");
-  }
   if (options.node_rank.value_or(0) == 0) {
     if (const auto listener = listen_as_node0(options)) {
       std::optional<Announcement> announcement;

@@ -186,17 +186,6 @@ TEST(Help, IsGroupedWithinItsWidth) {
     EXPECT_LE(line.size(), kHelpWidth) << line;
     EXPECT_FALSE(line.ends_with(' ')) << line;
   }
-  EXPECT_THAT(man_page("0.1.0"), HasSubstr("\\-\\-fusion\\-threshold BYTES\n"));
-}
-
-TEST(Completion, NamesFlagsThatWork) {
-  const internal::test::TemporaryFolder folder;
-  const std::string script = test::written(folder, "horarun.bash", bash_completion());
-  EXPECT_EQ(
-      std::system(("bash -euc 'source " + script + " && complete -p horarun' >/dev/null").c_str()),
-      0);
-  EXPECT_THAT(bash_completion(), testing::AllOf(HasSubstr(" --no-report "), HasSubstr(" -np "),
-                                                testing::Not(HasSubstr("--min-np"))));
 }
 
 using Hosts = std::vector<HostSlots>;
