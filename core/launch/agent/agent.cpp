@@ -58,39 +58,6 @@ std::string wrong_with(const Prepare& request) {
          (is_missing ? "; copy it there, or name a folder that all hosts share" : "");
 }
 
-}  // namespace
-
-Prepared prepare(const Prepare& request) {
-  Prepared result;
-  if (auto wrong = wrong_with(request); !wrong.empty()) result.problems.push_back(wrong);
-  const std::uint64_t left = free_space(temporary_folder()).value_or(kTemporaryBytes);
-  if (left < kTemporaryBytes) {
-    result.problems.push_back(fmt::format(
-        "the folder {} has {} MiB left, MPI needs {}; remove what lies there, or set TMPDIR to "
-        "another",
-        temporary_folder(), left >> 20, kTemporaryBytes >> 20));
-  }
-  if (request.ranks > 0) {
-    const auto binding = parse_binding(request.binding).value_or(Binding::automatic);
-    result.cores = describe_cores(granted_cores(), static_cast<int>(request.ranks), binding,
-                                  static_cast<int>(request.world_size), request.threads);
-  }
-  result.memory = available_memory(read_small_file);
-  result.shared_memory = free_space("/dev/shm").value_or(0);
-  result.clock_ns = wall_clock_ns();
-  return result;
-}
-
-Hello this_host() {
-  Hello hello;
-  hello.version = HORA_VERSION;
-  utsname machine{};
-  if (::uname(&machine) == 0) hello.architecture = machine.machine;
-  return hello;
-}
-
-namespace {
-
 constexpr char kSessionPrefix[] = "horarun-";
 constexpr char kTmpdirVariable[] = "HORARUN_TMPDIR";  ///< the TMPDIR that ranks are to have
 constexpr char kMemoryVariable[] = "HORARUN_SHM";     ///< the folder in shared memory
@@ -103,72 +70,6 @@ std::string make_folder(const std::string& parent, const std::string& advice = {
   }
   return path;
 }
-
-}  // namespace
-
-SessionFolders::SessionFolders() {
-  paths_.push_back(make_folder(temporary_folder(), "; set TMPDIR to one that can be written"));
-  try {
-    paths_.push_back(make_folder("/dev/shm"));
-  } catch (...) {
-    remove_session_folders(paths_);
-    throw;
-  }
-}
-
-SessionFolders::~SessionFolders() {
-  remove_session_folders(paths_);
-}
-
-std::vector<std::string> SessionFolders::environment() const {
-  const char* own = std::getenv("TMPDIR");
-  return {fmt::format("{}={}", kMemoryVariable, paths_[1]),
-          fmt::format("{}={}", kTmpdirVariable, own == nullptr ? "" : own), "TMPDIR=" + paths_[0]};
-}
-
-std::vector<std::string> rank_environment_of_session() {
-  const char *memory = std::getenv(kMemoryVariable), *own = std::getenv(kTmpdirVariable);
-  if (memory == nullptr || own == nullptr) return {};
-  std::vector<std::string> result{fmt::format("TMPDIR={}", *own == '\0' ? "/tmp" : own)};
-  for (const char* name :
-       {"OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory"}) {
-    if (std::getenv(name) == nullptr) result.push_back(fmt::format("{}={}", name, memory));
-  }
-  return result;
-}
-
-int run_keeper(std::span<const std::string> arguments) {
-  if (arguments.empty()) return 2;
-  ::signal(SIGTERM, SIG_IGN);
-  const pid_t agent = std::atoi(arguments[0].c_str());
-  const UniqueFd process = open_process(agent);
-  pollfd entry{process.get(), POLLIN, 0};
-  while (process && ::getppid() == agent && ::poll(&entry, 1, -1) < 0 && errno == EINTR) {
-  }
-  // Processes that are ending may still add files.
-  const std::vector<std::string> folders(arguments.begin() + 1, arguments.end());
-  const auto end = Clock::now() + std::chrono::seconds(1);
-  while (Clock::now() < end) {
-    remove_session_folders(folders);
-    ::usleep(50000);
-  }
-  return 0;
-}
-
-void remove_session_folders(const std::vector<std::string>& paths) noexcept {
-  for (const std::string& path : paths) {
-    const std::filesystem::path folder(path);
-    if (!folder.is_absolute() || !folder.filename().native().starts_with(kSessionPrefix)) continue;
-    std::error_code error;
-    // A process that is ending may still add a file.
-    for (int attempt = 0; attempt < 3; ++attempt) {
-      std::filesystem::remove_all(folder, error);
-      if (!error) break;
-    }
-  }
-}
-
-namespace {
 
 /// Starts a process that removes the folders where this one is killed; it ends with this one
 /// otherwise.
@@ -490,6 +391,97 @@ class Agent {
 };
 
 }  // namespace
+
+Prepared prepare(const Prepare& request) {
+  Prepared result;
+  if (auto wrong = wrong_with(request); !wrong.empty()) result.problems.push_back(wrong);
+  const std::uint64_t left = free_space(temporary_folder()).value_or(kTemporaryBytes);
+  if (left < kTemporaryBytes) {
+    result.problems.push_back(fmt::format(
+        "the folder {} has {} MiB left, MPI needs {}; remove what lies there, or set TMPDIR to "
+        "another",
+        temporary_folder(), left >> 20, kTemporaryBytes >> 20));
+  }
+  if (request.ranks > 0) {
+    const auto binding = parse_binding(request.binding).value_or(Binding::automatic);
+    result.cores = describe_cores(granted_cores(), static_cast<int>(request.ranks), binding,
+                                  static_cast<int>(request.world_size), request.threads);
+  }
+  result.memory = available_memory(read_small_file);
+  result.shared_memory = free_space("/dev/shm").value_or(0);
+  result.clock_ns = wall_clock_ns();
+  return result;
+}
+
+Hello this_host() {
+  Hello hello;
+  hello.version = HORA_VERSION;
+  utsname machine{};
+  if (::uname(&machine) == 0) hello.architecture = machine.machine;
+  return hello;
+}
+
+SessionFolders::SessionFolders() {
+  paths_.push_back(make_folder(temporary_folder(), "; set TMPDIR to one that can be written"));
+  try {
+    paths_.push_back(make_folder("/dev/shm"));
+  } catch (...) {
+    remove_session_folders(paths_);
+    throw;
+  }
+}
+
+SessionFolders::~SessionFolders() {
+  remove_session_folders(paths_);
+}
+
+std::vector<std::string> SessionFolders::environment() const {
+  const char* own = std::getenv("TMPDIR");
+  return {fmt::format("{}={}", kMemoryVariable, paths_[1]),
+          fmt::format("{}={}", kTmpdirVariable, own == nullptr ? "" : own), "TMPDIR=" + paths_[0]};
+}
+
+std::vector<std::string> rank_environment_of_session() {
+  const char *memory = std::getenv(kMemoryVariable), *own = std::getenv(kTmpdirVariable);
+  if (memory == nullptr || own == nullptr) return {};
+  std::vector<std::string> result{fmt::format("TMPDIR={}", *own == '\0' ? "/tmp" : own)};
+  for (const char* name :
+       {"OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory"}) {
+    if (std::getenv(name) == nullptr) result.push_back(fmt::format("{}={}", name, memory));
+  }
+  return result;
+}
+
+int run_keeper(std::span<const std::string> arguments) {
+  if (arguments.empty()) return 2;
+  ::signal(SIGTERM, SIG_IGN);
+  const pid_t agent = std::atoi(arguments[0].c_str());
+  const UniqueFd process = open_process(agent);
+  pollfd entry{process.get(), POLLIN, 0};
+  while (process && ::getppid() == agent && ::poll(&entry, 1, -1) < 0 && errno == EINTR) {
+  }
+  // Processes that are ending may still add files.
+  const std::vector<std::string> folders(arguments.begin() + 1, arguments.end());
+  const auto end = Clock::now() + std::chrono::seconds(1);
+  while (Clock::now() < end) {
+    remove_session_folders(folders);
+    ::usleep(50000);
+  }
+  return 0;
+}
+
+void remove_session_folders(const std::vector<std::string>& paths) noexcept {
+  for (const std::string& path : paths) {
+    const std::filesystem::path folder(path);
+    if (!folder.is_absolute() || !folder.filename().native().starts_with(kSessionPrefix)) continue;
+    std::error_code error;
+    // A process that is ending may still add a file.
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      std::filesystem::remove_all(folder, error);
+      if (!error) break;
+    }
+  }
+}
 
 AgentEnding run_agent(Connection launcher, const std::string& name) {
   ::signal(SIGPIPE, SIG_IGN);

@@ -58,6 +58,36 @@ bool is_plain(const char& c) {
   return is_made_of({&c, 1}, "._/=+-");
 }
 
+bool is_executable(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
+}
+
+constexpr std::string_view kPrefixes =
+    "HORA_ NCCL_ UCX_ OMP_ GOMP_ KMP_ MKL_ OPENBLAS_ BLIS_ DNNL_ ONEDNN_ CUDA_ CUBLAS_ CUDNN_ "
+    "TORCH_ PYTORCH_ ATEN_ FI_ GLOO_ MALLOC_ ASAN_ UBSAN_ TSAN_ LSAN_ OMPI_MCA_ PRTE_MCA_ "
+    "MPIR_CVAR_";
+
+constexpr std::string_view kNames =
+    "PATH LD_LIBRARY_PATH PYTHONPATH VIRTUAL_ENV CONDA_PREFIX GLIBC_TUNABLES LANG LC_ALL LC_CTYPE "
+    "TZ OPAL_PREFIX PRTE_PREFIX PMIX_PREFIX XLA_FLAGS OMPI_ALLOW_RUN_AS_ROOT "
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM PRTE_ALLOW_RUN_AS_ROOT";
+
+/// mpirun sets these for its own processes; a launcher within another job has them, too. (HORARUN_*
+/// begins with none of the prefixes above.)
+constexpr std::string_view kNever = "OMPI_MCA_orte_ OMPI_MCA_ess_ OMPI_MCA_initial_wdir";
+
+bool begins_with_any(std::string_view name, std::string_view prefixes) {
+  return std::ranges::any_of(split_at_spaces(prefixes),
+                             [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+/// Rank, size, and both on the host: Open MPI's, hydra's.
+constexpr std::array<std::array<const char*, 4>, 2> kRankVariables = {
+    {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+      "OMPI_COMM_WORLD_LOCAL_SIZE"},
+     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}}};
+
 }  // namespace
 
 std::string encode_words(const std::vector<std::string>& words) {
@@ -97,15 +127,6 @@ tl::expected<std::vector<std::string>, std::string> decode_words(std::string_vie
   }
   return words;
 }
-
-namespace {
-
-bool is_executable(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
-}
-
-}  // namespace
 
 std::string find_program(const std::string& name, std::string_view search_path) {
   std::error_code error;
@@ -151,29 +172,6 @@ tl::expected<std::string, std::string> inspect_program(const std::string& progra
   }
   return path;
 }
-
-namespace {
-
-constexpr std::string_view kPrefixes =
-    "HORA_ NCCL_ UCX_ OMP_ GOMP_ KMP_ MKL_ OPENBLAS_ BLIS_ DNNL_ ONEDNN_ CUDA_ CUBLAS_ CUDNN_ "
-    "TORCH_ PYTORCH_ ATEN_ FI_ GLOO_ MALLOC_ ASAN_ UBSAN_ TSAN_ LSAN_ OMPI_MCA_ PRTE_MCA_ "
-    "MPIR_CVAR_";
-
-constexpr std::string_view kNames =
-    "PATH LD_LIBRARY_PATH PYTHONPATH VIRTUAL_ENV CONDA_PREFIX GLIBC_TUNABLES LANG LC_ALL LC_CTYPE "
-    "TZ OPAL_PREFIX PRTE_PREFIX PMIX_PREFIX XLA_FLAGS OMPI_ALLOW_RUN_AS_ROOT "
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM PRTE_ALLOW_RUN_AS_ROOT";
-
-/// mpirun sets these for its own processes; a launcher within another job has them, too. (HORARUN_*
-/// begins with none of the prefixes above.)
-constexpr std::string_view kNever = "OMPI_MCA_orte_ OMPI_MCA_ess_ OMPI_MCA_initial_wdir";
-
-bool begins_with_any(std::string_view name, std::string_view prefixes) {
-  return std::ranges::any_of(split_at_spaces(prefixes),
-                             [&](std::string_view prefix) { return name.starts_with(prefix); });
-}
-
-}  // namespace
 
 bool is_forwarded(std::string_view name) {
   return !begins_with_any(name, kNever) &&
@@ -276,16 +274,6 @@ std::vector<std::string> srun_prefix(const std::string& srun, const std::string&
   }
   return words;
 }
-
-namespace {
-
-/// Rank, size, and both on the host: Open MPI's, hydra's.
-constexpr std::array<std::array<const char*, 4>, 2> kRankVariables = {
-    {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-      "OMPI_COMM_WORLD_LOCAL_SIZE"},
-     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}}};
-
-}  // namespace
 
 tl::expected<RankPlace, std::string> rank_of_environment(const EnvironmentLookup& lookup) {
   for (const auto& names : kRankVariables) {

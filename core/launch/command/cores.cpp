@@ -83,6 +83,40 @@ std::string counted(std::size_t count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
+/// The folders of this process's cgroup and of those above it, up to the root: all of them limit
+/// it. Within a container some may not be there.
+std::vector<std::string> cgroup_folders(const FileReader& read) {
+  constexpr std::string_view kUnified = "0::";  // hierarchy 0, no controllers (version 2), path
+  std::vector<std::string> folders;
+  const std::string text = read("/proc/self/cgroup").value_or("");
+  for (const std::string_view line : split(text, '\n')) {
+    if (!line.starts_with(kUnified)) continue;
+    auto path = std::filesystem::path(line.substr(kUnified.size())).relative_path();
+    for (; !path.empty(); path = path.parent_path()) folders.push_back("/sys/fs/cgroup" / path);
+    folders.emplace_back("/sys/fs/cgroup");
+  }
+  return folders;
+}
+
+/// The number that the text begins with, after spaces; none: "max".
+std::optional<std::uint64_t> number_in(std::string_view text) {
+  text = trimmed(text);
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end == text.data()) return std::nullopt;
+  return number;
+}
+
+/// The number after `name` at the beginning of a line of a file.
+std::optional<std::uint64_t> number_after(const FileReader& read, const std::string& path,
+                                          std::string_view name) {
+  const std::string text = read(path).value_or("");
+  for (const std::string_view line : split(text, '\n')) {
+    if (line.starts_with(name)) return number_in(line.substr(name.size()));
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string_view name_of(Binding binding) noexcept {
@@ -157,44 +191,6 @@ std::optional<std::string> read_small_file(const std::string& path) {
   auto text = read_input_file(path, 65536);
   return text ? std::optional(std::move(*text)) : std::nullopt;
 }
-
-namespace {
-
-/// The folders of this process's cgroup and of those above it, up to the root: all of them limit
-/// it. Within a container some may not be there.
-std::vector<std::string> cgroup_folders(const FileReader& read) {
-  constexpr std::string_view kUnified = "0::";  // hierarchy 0, no controllers (version 2), path
-  std::vector<std::string> folders;
-  const std::string text = read("/proc/self/cgroup").value_or("");
-  for (const std::string_view line : split(text, '\n')) {
-    if (!line.starts_with(kUnified)) continue;
-    auto path = std::filesystem::path(line.substr(kUnified.size())).relative_path();
-    for (; !path.empty(); path = path.parent_path()) folders.push_back("/sys/fs/cgroup" / path);
-    folders.emplace_back("/sys/fs/cgroup");
-  }
-  return folders;
-}
-
-/// The number that the text begins with, after spaces; none: "max".
-std::optional<std::uint64_t> number_in(std::string_view text) {
-  text = trimmed(text);
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end == text.data()) return std::nullopt;
-  return number;
-}
-
-/// The number after `name` at the beginning of a line of a file.
-std::optional<std::uint64_t> number_after(const FileReader& read, const std::string& path,
-                                          std::string_view name) {
-  const std::string text = read(path).value_or("");
-  for (const std::string_view line : split(text, '\n')) {
-    if (line.starts_with(name)) return number_in(line.substr(name.size()));
-  }
-  return std::nullopt;
-}
-
-}  // namespace
 
 double cgroup_cpu_limit(const FileReader& read) {
   double least = 0;

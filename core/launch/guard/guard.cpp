@@ -34,80 +34,6 @@ bool is_of_signal_handler(std::string_view line) {
   return line.substr(0, end).find_first_not_of("0123456789", colon + 1) == line.npos;
 }
 
-}  // namespace
-
-std::string last_lines(std::string_view rest, std::size_t count) {
-  std::vector<std::string_view> all, own;
-  while (!rest.empty()) {
-    const std::string_view line = rest.substr(0, rest.find_first_of("\r\n"));
-    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-    if (line.find_first_not_of(" \t") == line.npos) continue;
-    all.push_back(line);
-    if (!is_of_signal_handler(line)) own.push_back(line);
-  }
-  if (own.empty()) own = std::move(all);
-  return fmt::format("{}", fmt::join(std::span(own).last(std::min(count, own.size())), "\n"));
-}
-
-bool ended_well(const RankEnded& ended) {
-  return ended.failure.empty() && WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 0 &&
-         (!ended.initialized || ended.shut_down);
-}
-
-std::optional<int> status_of_abort(std::string_view last_words) {
-  constexpr std::string_view kStart = "Abort(";
-  const auto said = last_words.find("): application called MPI_Abort(");
-  const auto start = last_words.substr(0, said).rfind(kStart);
-  if (said == last_words.npos || start == last_words.npos) return std::nullopt;
-  const std::string_view number = last_words.substr(start + kStart.size());
-  int status = 0;
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), status);
-  if (error != std::errc()) return std::nullopt;
-  return (status & 0xff) == 0 ? 1 : status & 0xff;
-}
-
-using internal::FlightRecord;
-using internal::RankArrivals;
-using internal::RecordState;
-using internal::RecordTime;
-
-RankSeen rank_seen(const internal::RecordLayout& memory, int rank, RecordTime now) {
-  const auto record = internal::read_record(memory, now, /*most=*/1).value_or(FlightRecord());
-  RankSeen seen;
-  seen.rank = rank;
-  seen.state = record.pid > 0 ? static_cast<std::uint8_t>(record.state) : kNotBegun;
-  seen.waits = record.blocked > 0;
-  seen.submitted = record.submitted;
-  if (!record.collectives.empty()) {
-    seen.collective = record.collectives.back().name.substr(0, kMostName);
-  }
-  seen.phase = record.phase.substr(0, kMostName);
-  const RecordTime idle = std::max(now - record.last_activity, RecordTime(0));
-  seen.idle_ms = static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(idle).count());
-  const bool is_inside = record.pid > 0 && (record.state == RecordState::starting ||
-                                            record.state == RecordState::in_shutdown);
-  seen.overdue = (seen.waits || is_inside) && idle >= kOverdue;
-  return seen;
-}
-
-std::optional<ArrivalsSeen> arrivals_seen(const internal::RecordLayout& memory, RecordTime& after) {
-  const auto arrivals = internal::read_arrivals(memory.arrivals);
-  if (!arrivals || arrivals->at <= after) return std::nullopt;
-  after = arrivals->at;
-  using Milliseconds = std::chrono::duration<float, std::milli>;
-  ArrivalsSeen seen;
-  seen.decisions = arrivals->decisions;
-  seen.steps = arrivals->steps;
-  for (const RankArrivals& row : arrivals->rows) {
-    seen.rows.emplace_back(static_cast<std::uint32_t>(row.last), Milliseconds(row.median).count(),
-                           Milliseconds(row.p99).count(), row.rank, row.phase);
-  }
-  return seen;
-}
-
-namespace {
-
 constexpr int kCannotStart = 127;
 constexpr std::size_t kLastLines = 5;
 constexpr std::size_t kMostLastWords = 1000, kMostKept = 4000;
@@ -460,6 +386,76 @@ class Guard {
 };
 
 }  // namespace
+
+std::string last_lines(std::string_view rest, std::size_t count) {
+  std::vector<std::string_view> all, own;
+  while (!rest.empty()) {
+    const std::string_view line = rest.substr(0, rest.find_first_of("\r\n"));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    if (line.find_first_not_of(" \t") == line.npos) continue;
+    all.push_back(line);
+    if (!is_of_signal_handler(line)) own.push_back(line);
+  }
+  if (own.empty()) own = std::move(all);
+  return fmt::format("{}", fmt::join(std::span(own).last(std::min(count, own.size())), "\n"));
+}
+
+bool ended_well(const RankEnded& ended) {
+  return ended.failure.empty() && WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 0 &&
+         (!ended.initialized || ended.shut_down);
+}
+
+std::optional<int> status_of_abort(std::string_view last_words) {
+  constexpr std::string_view kStart = "Abort(";
+  const auto said = last_words.find("): application called MPI_Abort(");
+  const auto start = last_words.substr(0, said).rfind(kStart);
+  if (said == last_words.npos || start == last_words.npos) return std::nullopt;
+  const std::string_view number = last_words.substr(start + kStart.size());
+  int status = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), status);
+  if (error != std::errc()) return std::nullopt;
+  return (status & 0xff) == 0 ? 1 : status & 0xff;
+}
+
+using internal::FlightRecord;
+using internal::RankArrivals;
+using internal::RecordState;
+using internal::RecordTime;
+
+RankSeen rank_seen(const internal::RecordLayout& memory, int rank, RecordTime now) {
+  const auto record = internal::read_record(memory, now, /*most=*/1).value_or(FlightRecord());
+  RankSeen seen;
+  seen.rank = rank;
+  seen.state = record.pid > 0 ? static_cast<std::uint8_t>(record.state) : kNotBegun;
+  seen.waits = record.blocked > 0;
+  seen.submitted = record.submitted;
+  if (!record.collectives.empty()) {
+    seen.collective = record.collectives.back().name.substr(0, kMostName);
+  }
+  seen.phase = record.phase.substr(0, kMostName);
+  const RecordTime idle = std::max(now - record.last_activity, RecordTime(0));
+  seen.idle_ms = static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(idle).count());
+  const bool is_inside = record.pid > 0 && (record.state == RecordState::starting ||
+                                            record.state == RecordState::in_shutdown);
+  seen.overdue = (seen.waits || is_inside) && idle >= kOverdue;
+  return seen;
+}
+
+std::optional<ArrivalsSeen> arrivals_seen(const internal::RecordLayout& memory, RecordTime& after) {
+  const auto arrivals = internal::read_arrivals(memory.arrivals);
+  if (!arrivals || arrivals->at <= after) return std::nullopt;
+  after = arrivals->at;
+  using Milliseconds = std::chrono::duration<float, std::milli>;
+  ArrivalsSeen seen;
+  seen.decisions = arrivals->decisions;
+  seen.steps = arrivals->steps;
+  for (const RankArrivals& row : arrivals->rows) {
+    seen.rows.emplace_back(static_cast<std::uint32_t>(row.last), Milliseconds(row.median).count(),
+                           Milliseconds(row.p99).count(), row.rank, row.phase);
+  }
+  return seen;
+}
 
 int run_guard(std::span<const std::string> arguments) {
   ::signal(SIGPIPE, SIG_IGN);

@@ -35,121 +35,6 @@ int number_in_file(const std::string& path) {
   return file >> number ? std::max(number, 0) : 0;
 }
 
-}  // namespace
-
-std::string to_string(const IpAddress& address) {
-  const std::uint32_t value = address.value;
-  return fmt::format("{}.{}.{}.{}", value >> 24, value >> 16 & 255, value >> 8 & 255, value & 255);
-}
-
-std::optional<IpAddress> parse_address(const std::string& text) {
-  in_addr read{};
-  const bool is_text = text.find('\0') == std::string::npos;
-  if (!is_text || ::inet_pton(AF_INET, text.c_str(), &read) != 1) return {};
-  return IpAddress{ntohl(read.s_addr)};
-}
-
-std::string to_string(const Endpoint& endpoint) {
-  return fmt::format("{}:{}", to_string(endpoint.address), endpoint.port);
-}
-
-SocketAddress::SocketAddress(const IpAddress& address, std::uint16_t port) {
-  storage.sin_family = AF_INET;
-  storage.sin_port = htons(port);
-  storage.sin_addr.s_addr = htonl(address.value);
-}
-
-Endpoint SocketAddress::endpoint() const {
-  return {{ntohl(storage.sin_addr.s_addr)}, ntohs(storage.sin_port)};
-}
-
-std::optional<IpAddress> address_of(const sockaddr* address) {
-  if (address == nullptr || address->sa_family != AF_INET) return {};
-  return IpAddress{ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr)};
-}
-
-Subnet subnet_of(const IpAddress& address, int prefix) {
-  const std::uint32_t mask = prefix == 0 ? 0 : ~0U << (32 - prefix);
-  return {{address.value & mask}, prefix};
-}
-
-bool Subnet::contains(const IpAddress& address) const {
-  return subnet_of(address, prefix).base == base;
-}
-
-std::string to_string(const Subnet& subnet) {
-  return fmt::format("{}/{}", to_string(subnet.base), subnet.prefix);
-}
-
-std::vector<HostAddress> this_host_addresses() {
-  ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0) {
-    throw Error(
-        ErrorCode::transport,
-        fmt::format("this host's network interfaces cannot be listed: {}", std::strerror(errno)));
-  }
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(first, &::freeifaddrs);
-  std::vector<HostAddress> result;
-  for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
-    HostAddress& made = result.emplace_back();
-    made.interface = entry->ifa_name;
-    made.up = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0;
-    made.loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0;
-    // /sys may be that of another network namespace, where this name is another interface.
-    const std::string folder = "/sys/class/net/" + made.interface + "/";
-    if (number_in_file(folder + "ifindex") == static_cast<int>(::if_nametoindex(entry->ifa_name))) {
-      made.hardware = ::access((folder + "device").c_str(), F_OK) == 0;
-      made.mtu = number_in_file(folder + "mtu");
-      made.speed = number_in_file(folder + "speed");
-    }
-    if (const auto address = address_of(entry->ifa_addr)) {
-      made.address = address->value;
-      made.prefix = prefix_of(entry->ifa_netmask);
-    }
-  }
-  // Each interface has an entry of its own, too (AF_PACKET).
-  std::set<std::string> used;
-  for (const HostAddress& each : result) {
-    if (!each.ip().is_unspecified()) used.insert(each.interface);
-  }
-  std::erase_if(result, [&](const HostAddress& each) {
-    return each.ip().is_unspecified() && used.contains(each.interface);
-  });
-  return result;
-}
-
-std::string this_network_stack() {
-  std::string start;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> start;
-  struct stat status {};
-  if (::stat("/proc/thread-self/ns/net", &status) != 0) status = {};
-  return fmt::format("{}/{}/{}", start, status.st_dev, status.st_ino);
-}
-
-std::string describe(std::span<const HostAddress> addresses) {
-  std::vector<std::string> texts;
-  for (const HostAddress& each : addresses) {
-    texts.push_back(fmt::format("{} ({}{})", each.interface,
-                                each.ip().is_unspecified()
-                                    ? "no address"
-                                    : fmt::format("{}/{}", to_string(each.ip()), each.prefix),
-                                each.up ? "" : ", down"));
-  }
-  return texts.empty() ? "none" : fmt::format("{}", fmt::join(texts, ", "));
-}
-
-std::vector<std::size_t> probe_partners(std::size_t host, std::size_t hosts) {
-  constexpr std::size_t kFewHosts = 16;
-  std::set<std::size_t> partners;
-  for (std::size_t step = 1; step < hosts; hosts <= kFewHosts ? ++step : step *= 2) {
-    partners.insert((host + step) % hosts);
-    partners.insert((host + hosts - step) % hosts);
-  }
-  return {partners.begin(), partners.end()};
-}
-
-namespace {
-
 /// One address for each host, by its index.
 using Assignment = std::vector<std::size_t>;
 /// By host: the addresses that it uses.
@@ -324,7 +209,131 @@ NetworkChoice make_choice(std::span<const HostNetwork> hosts, const Used& used) 
   return choice;
 }
 
+constexpr auto kRound = 100ms;                 ///< between two times that datagrams are sent
+constexpr auto kShortestTrial = 200ms;         ///< in which not all are heard
+constexpr auto kQuiet = 150ms;                 ///< without a new one
+constexpr int kMostDatagrams = 256;            ///< read before other descriptors have their turn
+constexpr std::size_t kLongestInterface = 64;  ///< of a name: IFNAMSIZ is 16
+
+/// All hosts of a job have one architecture.
+struct Datagram {
+  std::array<char, 8> magic{'h', 'o', 'r', 'a', 'p', 'r', 'b', '2'};
+  std::uint64_t nonce = 0;
+  std::uint32_t from_host = 0, from_address = 0, to_host = 0, to_address = 0;
+};
+
 }  // namespace
+
+std::string to_string(const IpAddress& address) {
+  const std::uint32_t value = address.value;
+  return fmt::format("{}.{}.{}.{}", value >> 24, value >> 16 & 255, value >> 8 & 255, value & 255);
+}
+
+std::optional<IpAddress> parse_address(const std::string& text) {
+  in_addr read{};
+  const bool is_text = text.find('\0') == std::string::npos;
+  if (!is_text || ::inet_pton(AF_INET, text.c_str(), &read) != 1) return {};
+  return IpAddress{ntohl(read.s_addr)};
+}
+
+std::string to_string(const Endpoint& endpoint) {
+  return fmt::format("{}:{}", to_string(endpoint.address), endpoint.port);
+}
+
+SocketAddress::SocketAddress(const IpAddress& address, std::uint16_t port) {
+  storage.sin_family = AF_INET;
+  storage.sin_port = htons(port);
+  storage.sin_addr.s_addr = htonl(address.value);
+}
+
+Endpoint SocketAddress::endpoint() const {
+  return {{ntohl(storage.sin_addr.s_addr)}, ntohs(storage.sin_port)};
+}
+
+std::optional<IpAddress> address_of(const sockaddr* address) {
+  if (address == nullptr || address->sa_family != AF_INET) return {};
+  return IpAddress{ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr)};
+}
+
+Subnet subnet_of(const IpAddress& address, int prefix) {
+  const std::uint32_t mask = prefix == 0 ? 0 : ~0U << (32 - prefix);
+  return {{address.value & mask}, prefix};
+}
+
+bool Subnet::contains(const IpAddress& address) const {
+  return subnet_of(address, prefix).base == base;
+}
+
+std::string to_string(const Subnet& subnet) {
+  return fmt::format("{}/{}", to_string(subnet.base), subnet.prefix);
+}
+
+std::vector<HostAddress> this_host_addresses() {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) {
+    throw Error(
+        ErrorCode::transport,
+        fmt::format("this host's network interfaces cannot be listed: {}", std::strerror(errno)));
+  }
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(first, &::freeifaddrs);
+  std::vector<HostAddress> result;
+  for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
+    HostAddress& made = result.emplace_back();
+    made.interface = entry->ifa_name;
+    made.up = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0;
+    made.loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0;
+    // /sys may be that of another network namespace, where this name is another interface.
+    const std::string folder = "/sys/class/net/" + made.interface + "/";
+    if (number_in_file(folder + "ifindex") == static_cast<int>(::if_nametoindex(entry->ifa_name))) {
+      made.hardware = ::access((folder + "device").c_str(), F_OK) == 0;
+      made.mtu = number_in_file(folder + "mtu");
+      made.speed = number_in_file(folder + "speed");
+    }
+    if (const auto address = address_of(entry->ifa_addr)) {
+      made.address = address->value;
+      made.prefix = prefix_of(entry->ifa_netmask);
+    }
+  }
+  // Each interface has an entry of its own, too (AF_PACKET).
+  std::set<std::string> used;
+  for (const HostAddress& each : result) {
+    if (!each.ip().is_unspecified()) used.insert(each.interface);
+  }
+  std::erase_if(result, [&](const HostAddress& each) {
+    return each.ip().is_unspecified() && used.contains(each.interface);
+  });
+  return result;
+}
+
+std::string this_network_stack() {
+  std::string start;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> start;
+  struct stat status {};
+  if (::stat("/proc/thread-self/ns/net", &status) != 0) status = {};
+  return fmt::format("{}/{}/{}", start, status.st_dev, status.st_ino);
+}
+
+std::string describe(std::span<const HostAddress> addresses) {
+  std::vector<std::string> texts;
+  for (const HostAddress& each : addresses) {
+    texts.push_back(fmt::format("{} ({}{})", each.interface,
+                                each.ip().is_unspecified()
+                                    ? "no address"
+                                    : fmt::format("{}/{}", to_string(each.ip()), each.prefix),
+                                each.up ? "" : ", down"));
+  }
+  return texts.empty() ? "none" : fmt::format("{}", fmt::join(texts, ", "));
+}
+
+std::vector<std::size_t> probe_partners(std::size_t host, std::size_t hosts) {
+  constexpr std::size_t kFewHosts = 16;
+  std::set<std::size_t> partners;
+  for (std::size_t step = 1; step < hosts; hosts <= kFewHosts ? ++step : step *= 2) {
+    partners.insert((host + step) % hosts);
+    partners.insert((host + hosts - step) % hosts);
+  }
+  return {partners.begin(), partners.end()};
+}
 
 NetworkChoice choose_network(std::span<const HostNetwork> hosts, const Reachability& reachability) {
   if (are_one_machine(hosts)) return choose_loopback(hosts);
@@ -383,23 +392,6 @@ tl::expected<NetworkChoice, std::string> choose_named(std::span<const HostNetwor
   }
   return make_choice(hosts, used);
 }
-
-namespace {
-
-constexpr auto kRound = 100ms;                 ///< between two times that datagrams are sent
-constexpr auto kShortestTrial = 200ms;         ///< in which not all are heard
-constexpr auto kQuiet = 150ms;                 ///< without a new one
-constexpr int kMostDatagrams = 256;            ///< read before other descriptors have their turn
-constexpr std::size_t kLongestInterface = 64;  ///< of a name: IFNAMSIZ is 16
-
-/// All hosts of a job have one architecture.
-struct Datagram {
-  std::array<char, 8> magic{'h', 'o', 'r', 'a', 'p', 'r', 'b', '2'};
-  std::uint64_t nonce = 0;
-  std::uint32_t from_host = 0, from_address = 0, to_host = 0, to_address = 0;
-};
-
-}  // namespace
 
 void AgentNetwork::close() {
   for (const UniqueFd& socket : sockets_) loop_.forget(socket.get());

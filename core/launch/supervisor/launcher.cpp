@@ -31,91 +31,6 @@ constexpr std::chrono::milliseconds kLongestWait{200};
                           path, std::strerror(errno)));
 }
 
-}  // namespace
-
-RankOutputWriter::RankOutputWriter(RankOutputOptions options) : options_(std::move(options)) {
-  if (options_.folder.empty()) return;
-  const std::filesystem::path folder(options_.folder);
-  std::error_code error;
-  if (folder.has_parent_path()) std::filesystem::create_directories(folder.parent_path(), error);
-  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) refuse_folder(options_.folder);
-  if (::access(folder.c_str(), W_OK | X_OK) != 0) refuse_folder(options_.folder);
-}
-
-void RankOutputWriter::write(int rank, const std::string& host, bool error,
-                             std::string_view bytes) {
-  if (!options_.folder.empty()) write_all(file_of(rank), path_of(rank), bytes);
-  if (!options_.shown.empty() && !options_.shown.contains(rank)) return;
-  Stream& stream = streams_[{rank, error}];
-  stream.host = host;
-  stream.waits_since.reset();
-  const std::string prefix = options_.prefix ? fmt::format("{}:{}: ", host, rank) : "";
-  std::string lines;
-  for (const char character : bytes) {
-    stream.line += character;
-    if (character != '\n' && character != '\r') continue;
-    lines += prefix + stream.line;
-    stream.line.clear();
-  }
-  show(error, lines);
-}
-
-void RankOutputWriter::on_time(std::chrono::steady_clock::time_point now) {
-  if (options_.prefix) return;
-  for (auto& [key, stream] : streams_) {
-    if (stream.line.empty()) continue;
-    if (!stream.waits_since) stream.waits_since = now;
-    if (now - *stream.waits_since < kLongestWait) continue;
-    show(key.second, stream.line);
-    stream.line.clear();
-    stream.waits_since.reset();
-  }
-}
-
-void RankOutputWriter::finish() {
-  for (auto& [key, stream] : streams_) {
-    if (stream.line.empty()) continue;
-    const auto& [rank, error] = key;
-    show(error, options_.prefix ? fmt::format("{}:{}: {}\n", stream.host, rank, stream.line)
-                                : stream.line);
-    stream.line.clear();
-  }
-}
-
-void RankOutputWriter::show(bool error, std::string_view bytes) {
-  if (bytes.empty()) return;
-  write_all(error ? options_.error : options_.output, error ? "standard error" : "standard output",
-            bytes);
-}
-
-void RankOutputWriter::write_all(int descriptor, const std::string& name, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(descriptor, bytes.data(), bytes.size());
-    if (count >= 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(count));
-    } else if (errno == EAGAIN) {  // another process has made a terminal or a pipe non-blocking
-      pollfd entry{descriptor, POLLOUT, 0};
-      ::poll(&entry, 1, -1);
-    } else if (errno != EINTR) {
-      const bool reader_is_gone = errno == EPIPE;
-      if (!reader_is_gone && failure_.empty()) failure_ = name + ": " + std::strerror(errno);
-      return;
-    }
-  }
-}
-
-int RankOutputWriter::file_of(int rank) {
-  UniqueFd& file = files_[rank];
-  if (!file) {
-    const std::string path = path_of(rank);
-    file.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!file) refuse_folder(path);
-  }
-  return file.get();
-}
-
-namespace {
-
 using internal::RecordState;
 
 /// A rank that has done nothing for longer is said to.
@@ -142,132 +57,6 @@ std::string span_text(Moment length) {
   if (seconds < 60) return fmt::format("{} s", seconds);
   return fmt::format("{} min {} s", seconds / 60, seconds % 60);
 }
-
-}  // namespace
-
-LiveView::LiveView(const std::vector<JobHost>& hosts, Moment now) : start_(now) {
-  for (const JobHost& host : hosts) {
-    host_names_.push_back(printable(host.name));
-    ranks_.resize(ranks_.size() + static_cast<std::size_t>(host.ranks),
-                  Rank{.host = host_names_.back()});
-  }
-}
-
-void LiveView::on_message(std::size_t host, const Message& message, Moment now) {
-  if (host >= host_names_.size()) return;
-  if (const auto* const arrivals = std::get_if<ArrivalsSeen>(&message)) {
-    note(*arrivals, now);
-  } else if (const auto* const started = std::get_if<RankStarted>(&message)) {
-    Rank* const known = rank(started->rank);
-    if (known) *known = Rank{.host = host_names_[host], .started = true};
-  } else if (const auto* const seen = std::get_if<RankSeen>(&message)) {
-    Rank* const known = rank(seen->rank);
-    if (!known) return;
-    known->seen = *seen;
-    known->seen->collective = printable(seen->collective);
-    known->seen->phase = printable(seen->phase);
-  } else if (const auto* const stopped = std::get_if<RankStopped>(&message)) {
-    if (Rank* const known = rank(stopped->rank)) known->stopped = stopped->stopped;
-  } else if (const auto* const ended = std::get_if<RankEnded>(&message)) {
-    if (Rank* const known = rank(ended->rank)) known->ended = true;
-  }
-}
-
-LiveView::Rank* LiveView::rank(int number) {
-  const bool exists = number >= 0 && static_cast<std::size_t>(number) < ranks_.size();
-  return exists ? &ranks_[static_cast<std::size_t>(number)] : nullptr;
-}
-
-void LiveView::note(const ArrivalsSeen& seen, Moment now) {
-  if (arrivals_at_ && seen.steps >= steps_ && now > *arrivals_at_) {
-    steps_a_second_ = static_cast<double>(seen.steps - steps_) /
-                      std::chrono::duration<double>(now - *arrivals_at_).count();
-  }
-  arrivals_at_ = now;
-  steps_ = seen.steps;
-  decisions_ = seen.decisions;
-  most_often_last_ = nullptr;
-  for (Rank& each : ranks_) each.late = {};
-  for (const wire::ArrivalsRow& row : seen.rows) {
-    Rank* const known = rank(row.rank());
-    if (!known) continue;
-    known->late = row;
-    if (row.last() > 0 && &row == seen.rows.data()) most_often_last_ = known;
-  }
-}
-
-std::string LiveView::state_of(const Rank& rank) {
-  if (rank.ended) return "ended";
-  if (rank.stopped) return "stopped";
-  if (!rank.seen) return rank.started ? "started" : "not started";
-  if (rank.seen->state == kNotBegun) return "before hora::init";
-  const auto state = static_cast<RecordState>(rank.seen->state);
-  if (state > internal::last_of<RecordState>) return "unknown";
-  if (state == RecordState::starting) return "in hora::init";
-  if (state != RecordState::initialised) return std::string(name_of(state));
-  const std::string idle = rank.seen->idle_ms < kIdleMilliseconds
-                               ? ""
-                               : ", idle " + span_text(Moment(rank.seen->idle_ms));
-  return (rank.seen->waits ? "waits" : "runs") + idle;
-}
-
-std::array<std::string, 4> LiveView::lateness_of(const Rank& rank) const {
-  const wire::ArrivalsRow& row = rank.late;
-  if (row.last() == 0) return {};
-  const double share = 100.0 * row.last() / std::max<double>(1, static_cast<double>(decisions_));
-  return {
-      fmt::format("{:.0f} %", share), fmt::format("{:.3g} ms", row.median_ms()),
-      fmt::format("{:.3g} ms", row.p99_ms()),
-      std::string(row.phase() < internal::kStepPhases ? internal::kPhaseNames[row.phase()] : "")};
-}
-
-/// How far the job is, and who came last most often.
-std::string LiveView::progress(Moment now) const {
-  std::string text = span_text(now - start_);
-  if (!arrivals_at_) return text;
-  const std::string rate =
-      steps_a_second_ > 0 ? fmt::format(", {:.3g} a second", steps_a_second_) : "";
-  text += fmt::format(": step {}{}, {} decisions", steps_, rate, decisions_);
-  if (most_often_last_ == nullptr) return text;
-  const auto [share, median, p99, phase] = lateness_of(*most_often_last_);
-  return text + fmt::format("; most often last: rank {} (host {}), {}, median {}, p99 {}{}",
-                            most_often_last_ - ranks_.data(), most_often_last_->host, share, median,
-                            p99, phase.empty() ? "" : ", mostly in " + in_quotes(phase));
-}
-
-std::vector<std::string> LiveView::cells_of(std::size_t number) const {
-  const Rank& rank = ranks_[number];
-  const RankSeen seen = rank.seen.value_or(RankSeen());
-  auto [share, median, p99, phase] = lateness_of(rank);
-  return {std::to_string(number),
-          rank.host,
-          rank.seen ? std::to_string(seen.submitted) : "",
-          cut_front(seen.collective, kWidestCell),
-          std::move(share),
-          std::move(median),
-          std::move(p99),
-          std::move(phase),
-          state_of(rank),
-          fmt::format("{:.{}}", seen.phase, kWidestCell)};
-}
-
-std::string LiveView::table(Moment now) const {
-  std::vector<std::size_t> ranks(ranks_.size());
-  std::iota(ranks.begin(), ranks.end(), std::size_t{0});
-  if (ranks.size() > kMostRows) {
-    std::ranges::stable_sort(ranks, std::greater(),
-                             [&](std::size_t rank) { return ranks_[rank].late.last(); });
-    ranks.resize(kMostRows);
-    std::ranges::sort(ranks);
-  }
-  std::vector<std::vector<std::string>> lines{kHeadings};
-  for (const std::size_t rank : ranks) lines.push_back(cells_of(rank));
-  const std::size_t more = ranks_.size() - ranks.size();
-  return fmt::format("horarun: {}\n{}{}", progress(now), aligned(lines, kAlignment),
-                     more > 0 ? fmt::format("and {} more ranks\n", more) : "");
-}
-
-namespace {
 
 constexpr std::chrono::milliseconds kTick{100};
 constexpr std::chrono::milliseconds kHeartbeat{5000};
@@ -465,6 +254,209 @@ class Launcher {
 };
 
 }  // namespace
+
+RankOutputWriter::RankOutputWriter(RankOutputOptions options) : options_(std::move(options)) {
+  if (options_.folder.empty()) return;
+  const std::filesystem::path folder(options_.folder);
+  std::error_code error;
+  if (folder.has_parent_path()) std::filesystem::create_directories(folder.parent_path(), error);
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) refuse_folder(options_.folder);
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) refuse_folder(options_.folder);
+}
+
+void RankOutputWriter::write(int rank, const std::string& host, bool error,
+                             std::string_view bytes) {
+  if (!options_.folder.empty()) write_all(file_of(rank), path_of(rank), bytes);
+  if (!options_.shown.empty() && !options_.shown.contains(rank)) return;
+  Stream& stream = streams_[{rank, error}];
+  stream.host = host;
+  stream.waits_since.reset();
+  const std::string prefix = options_.prefix ? fmt::format("{}:{}: ", host, rank) : "";
+  std::string lines;
+  for (const char character : bytes) {
+    stream.line += character;
+    if (character != '\n' && character != '\r') continue;
+    lines += prefix + stream.line;
+    stream.line.clear();
+  }
+  show(error, lines);
+}
+
+void RankOutputWriter::on_time(std::chrono::steady_clock::time_point now) {
+  if (options_.prefix) return;
+  for (auto& [key, stream] : streams_) {
+    if (stream.line.empty()) continue;
+    if (!stream.waits_since) stream.waits_since = now;
+    if (now - *stream.waits_since < kLongestWait) continue;
+    show(key.second, stream.line);
+    stream.line.clear();
+    stream.waits_since.reset();
+  }
+}
+
+void RankOutputWriter::finish() {
+  for (auto& [key, stream] : streams_) {
+    if (stream.line.empty()) continue;
+    const auto& [rank, error] = key;
+    show(error, options_.prefix ? fmt::format("{}:{}: {}\n", stream.host, rank, stream.line)
+                                : stream.line);
+    stream.line.clear();
+  }
+}
+
+void RankOutputWriter::show(bool error, std::string_view bytes) {
+  if (bytes.empty()) return;
+  write_all(error ? options_.error : options_.output, error ? "standard error" : "standard output",
+            bytes);
+}
+
+void RankOutputWriter::write_all(int descriptor, const std::string& name, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(descriptor, bytes.data(), bytes.size());
+    if (count >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(count));
+    } else if (errno == EAGAIN) {  // another process has made a terminal or a pipe non-blocking
+      pollfd entry{descriptor, POLLOUT, 0};
+      ::poll(&entry, 1, -1);
+    } else if (errno != EINTR) {
+      const bool reader_is_gone = errno == EPIPE;
+      if (!reader_is_gone && failure_.empty()) failure_ = name + ": " + std::strerror(errno);
+      return;
+    }
+  }
+}
+
+int RankOutputWriter::file_of(int rank) {
+  UniqueFd& file = files_[rank];
+  if (!file) {
+    const std::string path = path_of(rank);
+    file.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!file) refuse_folder(path);
+  }
+  return file.get();
+}
+
+LiveView::LiveView(const std::vector<JobHost>& hosts, Moment now) : start_(now) {
+  for (const JobHost& host : hosts) {
+    host_names_.push_back(printable(host.name));
+    ranks_.resize(ranks_.size() + static_cast<std::size_t>(host.ranks),
+                  Rank{.host = host_names_.back()});
+  }
+}
+
+void LiveView::on_message(std::size_t host, const Message& message, Moment now) {
+  if (host >= host_names_.size()) return;
+  if (const auto* const arrivals = std::get_if<ArrivalsSeen>(&message)) {
+    note(*arrivals, now);
+  } else if (const auto* const started = std::get_if<RankStarted>(&message)) {
+    Rank* const known = rank(started->rank);
+    if (known) *known = Rank{.host = host_names_[host], .started = true};
+  } else if (const auto* const seen = std::get_if<RankSeen>(&message)) {
+    Rank* const known = rank(seen->rank);
+    if (!known) return;
+    known->seen = *seen;
+    known->seen->collective = printable(seen->collective);
+    known->seen->phase = printable(seen->phase);
+  } else if (const auto* const stopped = std::get_if<RankStopped>(&message)) {
+    if (Rank* const known = rank(stopped->rank)) known->stopped = stopped->stopped;
+  } else if (const auto* const ended = std::get_if<RankEnded>(&message)) {
+    if (Rank* const known = rank(ended->rank)) known->ended = true;
+  }
+}
+
+LiveView::Rank* LiveView::rank(int number) {
+  const bool exists = number >= 0 && static_cast<std::size_t>(number) < ranks_.size();
+  return exists ? &ranks_[static_cast<std::size_t>(number)] : nullptr;
+}
+
+void LiveView::note(const ArrivalsSeen& seen, Moment now) {
+  if (arrivals_at_ && seen.steps >= steps_ && now > *arrivals_at_) {
+    steps_a_second_ = static_cast<double>(seen.steps - steps_) /
+                      std::chrono::duration<double>(now - *arrivals_at_).count();
+  }
+  arrivals_at_ = now;
+  steps_ = seen.steps;
+  decisions_ = seen.decisions;
+  most_often_last_ = nullptr;
+  for (Rank& each : ranks_) each.late = {};
+  for (const wire::ArrivalsRow& row : seen.rows) {
+    Rank* const known = rank(row.rank());
+    if (!known) continue;
+    known->late = row;
+    if (row.last() > 0 && &row == seen.rows.data()) most_often_last_ = known;
+  }
+}
+
+std::string LiveView::state_of(const Rank& rank) {
+  if (rank.ended) return "ended";
+  if (rank.stopped) return "stopped";
+  if (!rank.seen) return rank.started ? "started" : "not started";
+  if (rank.seen->state == kNotBegun) return "before hora::init";
+  const auto state = static_cast<RecordState>(rank.seen->state);
+  if (state > internal::last_of<RecordState>) return "unknown";
+  if (state == RecordState::starting) return "in hora::init";
+  if (state != RecordState::initialised) return std::string(name_of(state));
+  const std::string idle = rank.seen->idle_ms < kIdleMilliseconds
+                               ? ""
+                               : ", idle " + span_text(Moment(rank.seen->idle_ms));
+  return (rank.seen->waits ? "waits" : "runs") + idle;
+}
+
+std::array<std::string, 4> LiveView::lateness_of(const Rank& rank) const {
+  const wire::ArrivalsRow& row = rank.late;
+  if (row.last() == 0) return {};
+  const double share = 100.0 * row.last() / std::max<double>(1, static_cast<double>(decisions_));
+  return {
+      fmt::format("{:.0f} %", share), fmt::format("{:.3g} ms", row.median_ms()),
+      fmt::format("{:.3g} ms", row.p99_ms()),
+      std::string(row.phase() < internal::kStepPhases ? internal::kPhaseNames[row.phase()] : "")};
+}
+
+/// How far the job is, and who came last most often.
+std::string LiveView::progress(Moment now) const {
+  std::string text = span_text(now - start_);
+  if (!arrivals_at_) return text;
+  const std::string rate =
+      steps_a_second_ > 0 ? fmt::format(", {:.3g} a second", steps_a_second_) : "";
+  text += fmt::format(": step {}{}, {} decisions", steps_, rate, decisions_);
+  if (most_often_last_ == nullptr) return text;
+  const auto [share, median, p99, phase] = lateness_of(*most_often_last_);
+  return text + fmt::format("; most often last: rank {} (host {}), {}, median {}, p99 {}{}",
+                            most_often_last_ - ranks_.data(), most_often_last_->host, share, median,
+                            p99, phase.empty() ? "" : ", mostly in " + in_quotes(phase));
+}
+
+std::vector<std::string> LiveView::cells_of(std::size_t number) const {
+  const Rank& rank = ranks_[number];
+  const RankSeen seen = rank.seen.value_or(RankSeen());
+  auto [share, median, p99, phase] = lateness_of(rank);
+  return {std::to_string(number),
+          rank.host,
+          rank.seen ? std::to_string(seen.submitted) : "",
+          cut_front(seen.collective, kWidestCell),
+          std::move(share),
+          std::move(median),
+          std::move(p99),
+          std::move(phase),
+          state_of(rank),
+          fmt::format("{:.{}}", seen.phase, kWidestCell)};
+}
+
+std::string LiveView::table(Moment now) const {
+  std::vector<std::size_t> ranks(ranks_.size());
+  std::iota(ranks.begin(), ranks.end(), std::size_t{0});
+  if (ranks.size() > kMostRows) {
+    std::ranges::stable_sort(ranks, std::greater(),
+                             [&](std::size_t rank) { return ranks_[rank].late.last(); });
+    ranks.resize(kMostRows);
+    std::ranges::sort(ranks);
+  }
+  std::vector<std::vector<std::string>> lines{kHeadings};
+  for (const std::size_t rank : ranks) lines.push_back(cells_of(rank));
+  const std::size_t more = ranks_.size() - ranks.size();
+  return fmt::format("horarun: {}\n{}{}", progress(now), aligned(lines, kAlignment),
+                     more > 0 ? fmt::format("and {} more ranks\n", more) : "");
+}
 
 int run_launcher(LauncherOptions options) {
   ::signal(SIGPIPE, SIG_IGN);

@@ -31,6 +31,83 @@ std::string need_of(const PreparedHost& host, std::uint64_t bytes) {
                          : fmt::format("its {} ranks need {}", host.ranks, in_mib(bytes));
 }
 
+std::string what_to_do(const LostAgent& lost, std::span<const std::string> command) {
+  constexpr int kCannotExecute = 126, kNotFound = 127;
+  const std::string& program = command.front();
+  if (command.size() == 2) return {};  // the agent itself, on this host
+  if (!lost.status) return "install " + program + " on this host";
+  const int status = WIFEXITED(*lost.status) ? WEXITSTATUS(*lost.status) : -1;
+  if (status == kNotFound || status == kCannotExecute) {
+    return "horarun must be there under this very path, with its libraries: install hora on that "
+           "host, too, or in a folder that all hosts share";
+  }
+  if (program == "srun") return "is the node up (sinfo), and is this job's allocation still there?";
+  return "ssh must log in there without a question: is the name right, the host up, its sshd "
+         "reachable, this user's key there? --ssh-port and --ssh-identity-file name others";
+}
+
+constexpr std::uint32_t kMpirun = 0;
+/// Agents end what runs, and say goodbye, within this after the grace.
+constexpr Moment kAgentsEnd{6000};
+constexpr Moment kStoppedWarning{1000};
+constexpr int kUnavailable = 69;  ///< sysexits.h, EX_UNAVAILABLE
+/// So many checks in which two hosts have not answered mean that the network is cut.
+constexpr int kMissedOfCut = 3;
+constexpr std::size_t kMostPairs = 4;  ///< shown
+
+/// Open MPI leaves domains out of host names. An address has no domain.
+bool is_same_host(const std::string& name, const std::string& asked) {
+  const auto is_address = [](const std::string& text) {
+    return text.find_first_not_of("0123456789.:") == text.npos;
+  };
+  return name == asked || (!is_address(name) && name.substr(0, name.find('.')) == asked);
+}
+
+std::size_t total_ranks(const JobPlan& plan) {
+  std::size_t ranks = 0;
+  for (const JobHost& host : plan.hosts) ranks += static_cast<std::size_t>(host.ranks);
+  return ranks;
+}
+
+using internal::RecordState;
+
+constexpr std::size_t kMostOutputKept = 8000;
+constexpr std::size_t kMostNamedRanks = 4;
+
+/// 0 is the likeliest first cause. MPI ends ranks by SIGTERM, or by the end of what has started
+/// their guards, but no guard. SIGPIPE comes from writing to a peer that has gone.
+int order_of(const RankEnded& ended) {
+  if (ended.peer_failed) return 2;
+  const bool failed_before = !ended.cause.empty() && ended.cause_ns < ended.asked_ns;
+  if (ended.asked_ns != 0) return failed_before ? 1 : 3;
+  if (ended.guard_killed) return 0;
+  if (!ended.failure.empty()) return ended.pid == 0 ? 0 : 2;
+  if (WIFSIGNALED(ended.status)) return WTERMSIG(ended.status) == SIGPIPE ? 2 : 0;
+  return 1;
+}
+
+/// Since 1970, in nanoseconds: when it first knew of the failure.
+std::int64_t time_of(const RankEnded& ended) {
+  return ended.cause_ns != 0 ? std::min(ended.cause_ns, ended.ended_ns) : ended.ended_ns;
+}
+
+std::string in_one_line(const std::string& text) {
+  std::string line;
+  for (const char character : text) {
+    if (character == '\n') {
+      line += " | ";
+    } else if (static_cast<unsigned char>(character) >= ' ' || character == '\t') {
+      line += character;
+    }
+  }
+  return line;
+}
+
+std::string when_text(const RankEnded& ended) {
+  return fmt::format(", {:.1f} s after its start{}", static_cast<double>(ended.lived_ms) / 1000,
+                     ended.phase.empty() ? "" : ", in " + in_one_line(ended.phase));
+}
+
 }  // namespace
 
 std::vector<std::string> problems_of(std::span<const PreparedHost> hosts, const RankNeeds& needs) {
@@ -112,25 +189,6 @@ std::string cores_line(std::span<const PreparedHost> hosts) {
   return fmt::format("cores: {}", fmt::join(texts, "; "));
 }
 
-namespace {
-
-std::string what_to_do(const LostAgent& lost, std::span<const std::string> command) {
-  constexpr int kCannotExecute = 126, kNotFound = 127;
-  const std::string& program = command.front();
-  if (command.size() == 2) return {};  // the agent itself, on this host
-  if (!lost.status) return "install " + program + " on this host";
-  const int status = WIFEXITED(*lost.status) ? WEXITSTATUS(*lost.status) : -1;
-  if (status == kNotFound || status == kCannotExecute) {
-    return "horarun must be there under this very path, with its libraries: install hora on that "
-           "host, too, or in a folder that all hosts share";
-  }
-  if (program == "srun") return "is the node up (sinfo), and is this job's allocation still there?";
-  return "ssh must log in there without a question: is the name right, the host up, its sshd "
-         "reachable, this user's key there? --ssh-port and --ssh-identity-file name others";
-}
-
-}  // namespace
-
 std::string tried_text(std::span<const std::string> command) {
   if (command.empty()) return {};
   return "; tried: " + as_shell_line({{command.begin(), command.end()}, {}});
@@ -141,33 +199,6 @@ std::string start_advice(const LostAgent& lost, std::span<const std::string> com
   const std::string advice = what_to_do(lost, command);
   return tried_text(command) + (advice.empty() ? "" : "; " + advice);
 }
-
-namespace {
-
-constexpr std::uint32_t kMpirun = 0;
-/// Agents end what runs, and say goodbye, within this after the grace.
-constexpr Moment kAgentsEnd{6000};
-constexpr Moment kStoppedWarning{1000};
-constexpr int kUnavailable = 69;  ///< sysexits.h, EX_UNAVAILABLE
-/// So many checks in which two hosts have not answered mean that the network is cut.
-constexpr int kMissedOfCut = 3;
-constexpr std::size_t kMostPairs = 4;  ///< shown
-
-/// Open MPI leaves domains out of host names. An address has no domain.
-bool is_same_host(const std::string& name, const std::string& asked) {
-  const auto is_address = [](const std::string& text) {
-    return text.find_first_not_of("0123456789.:") == text.npos;
-  };
-  return name == asked || (!is_address(name) && name.substr(0, name.find('.')) == asked);
-}
-
-std::size_t total_ranks(const JobPlan& plan) {
-  std::size_t ranks = 0;
-  for (const JobHost& host : plan.hosts) ranks += static_cast<std::size_t>(host.ranks);
-  return ranks;
-}
-
-}  // namespace
 
 Supervisor::Supervisor(JobPlan plan, Moment now)
     : plan_(std::move(plan)), start_(now), ending_(total_ranks(plan_), plan_.ending) {
@@ -509,49 +540,6 @@ std::string Supervisor::ranks_of(std::size_t host) const {
 bool Supervisor::is_rank(int rank) const {
   return rank >= 0 && static_cast<std::size_t>(rank) < ranks_.size();
 }
-
-namespace {
-
-using internal::RecordState;
-
-constexpr std::size_t kMostOutputKept = 8000;
-constexpr std::size_t kMostNamedRanks = 4;
-
-/// 0 is the likeliest first cause. MPI ends ranks by SIGTERM, or by the end of what has started
-/// their guards, but no guard. SIGPIPE comes from writing to a peer that has gone.
-int order_of(const RankEnded& ended) {
-  if (ended.peer_failed) return 2;
-  const bool failed_before = !ended.cause.empty() && ended.cause_ns < ended.asked_ns;
-  if (ended.asked_ns != 0) return failed_before ? 1 : 3;
-  if (ended.guard_killed) return 0;
-  if (!ended.failure.empty()) return ended.pid == 0 ? 0 : 2;
-  if (WIFSIGNALED(ended.status)) return WTERMSIG(ended.status) == SIGPIPE ? 2 : 0;
-  return 1;
-}
-
-/// Since 1970, in nanoseconds: when it first knew of the failure.
-std::int64_t time_of(const RankEnded& ended) {
-  return ended.cause_ns != 0 ? std::min(ended.cause_ns, ended.ended_ns) : ended.ended_ns;
-}
-
-std::string in_one_line(const std::string& text) {
-  std::string line;
-  for (const char character : text) {
-    if (character == '\n') {
-      line += " | ";
-    } else if (static_cast<unsigned char>(character) >= ' ' || character == '\t') {
-      line += character;
-    }
-  }
-  return line;
-}
-
-std::string when_text(const RankEnded& ended) {
-  return fmt::format(", {:.1f} s after its start{}", static_cast<double>(ended.lived_ms) / 1000,
-                     ended.phase.empty() ? "" : ", in " + in_one_line(ended.phase));
-}
-
-}  // namespace
 
 int exit_status(const RankEnded& ended) {
   const int status = shell_status(ended.status);
