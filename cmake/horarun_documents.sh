@@ -8,7 +8,8 @@ help=$("$1" --help)
     'horarun \- start, watch and end data\-parallel training jobs' '.SH DESCRIPTION' .nf
   sed 's/\\/\\e/g; s/-/\\-/g' <<< "$help"
   printf '%s\n' .fi '.SH EXIT STATUS' \
-    "That of the rank that failed first; 128 and the signal's number where a signal ended it; 2 for wrong flags; 0 where all ranks have ended well."
+    "That of the rank that failed first; 128 and the signal's number where a signal ended it;" \
+    "2 for wrong flags; 0 where all ranks have ended well."
 } > "$3"
 # A flag's line begins with two spaces and a dash; other launchers' flags stand in deeper lines.
 flags=$(grep -E '^  -' <<< "$help" | grep -oE '(^|[ ,])--?[A-Za-z][a-z-]*' | tr -d ' ,' | tr '\n' ' ')

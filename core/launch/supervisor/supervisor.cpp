@@ -31,21 +31,6 @@ std::string need_of(const PreparedHost& host, std::uint64_t bytes) {
                          : fmt::format("its {} ranks need {}", host.ranks, in_mib(bytes));
 }
 
-std::string what_to_do(const LostAgent& lost, std::span<const std::string> command) {
-  constexpr int kCannotExecute = 126, kNotFound = 127;
-  const std::string& program = command.front();
-  if (command.size() == 2) return {};  // the agent itself, on this host
-  if (!lost.status) return "install " + program + " on this host";
-  const int status = WIFEXITED(*lost.status) ? WEXITSTATUS(*lost.status) : -1;
-  if (status == kNotFound || status == kCannotExecute) {
-    return "horarun must be there under this very path, with its libraries: install hora on that "
-           "host, too, or in a folder that all hosts share";
-  }
-  if (program == "srun") return "is the node up (sinfo), and is this job's allocation still there?";
-  return "ssh must log in there without a question: is the name right, the host up, its sshd "
-         "reachable, this user's key there? --ssh-port and --ssh-identity-file name others";
-}
-
 constexpr std::uint32_t kMpirun = 0;
 /// Agents end what runs, and say goodbye, within this after the grace.
 constexpr Moment kAgentsEnd{6000};
@@ -195,9 +180,23 @@ std::string tried_text(std::span<const std::string> command) {
 }
 
 std::string start_advice(const LostAgent& lost, std::span<const std::string> command) {
-  if (command.empty()) return {};
-  const std::string advice = what_to_do(lost, command);
-  return tried_text(command) + (advice.empty() ? "" : "; " + advice);
+  constexpr int kCannotExecute = 126, kNotFound = 127;
+  const bool is_local = command.size() == 2;  // the agent itself
+  if (command.empty() || is_local) return tried_text(command);
+  const int status = lost.status && WIFEXITED(*lost.status) ? WEXITSTATUS(*lost.status) : -1;
+  std::string advice =
+      "ssh must log in there without a question: is the name right, the host up, its sshd "
+      "reachable, this user's key there? --ssh-port and --ssh-identity-file name others";
+  if (!lost.status) {
+    advice = fmt::format("install {} on this host", command.front());
+  } else if (status == kNotFound || status == kCannotExecute) {
+    advice =
+        "horarun must be there under this very path, with its libraries: install hora on that "
+        "host, too, or in a folder that all hosts share";
+  } else if (command.front() == "srun") {
+    advice = "is the node up (sinfo), and is this job's allocation still there?";
+  }
+  return fmt::format("{}; {}", tried_text(command), advice);
 }
 
 Supervisor::Supervisor(JobPlan plan, Moment now)
