@@ -1,5 +1,6 @@
 /// This process's identity in messages, and whether it is a forked child of a rank; what the kernel
-/// says of another process of this host; and this machine's processors and networks.
+/// says of another process of this host; and this machine's processors and networks; and new
+/// files.
 #pragma once
 
 #include <cstdint>
@@ -95,5 +96,24 @@ inline constexpr const char* kRdmaDevices = "/sys/class/infiniband";
 /// Their active ports, "mlx5_0 port 1", in order; of a folder laid out as kRdmaDevices, which need
 /// not exist.
 std::vector<std::string> active_rdma_ports(const std::filesystem::path& devices = kRdmaDevices);
+
+/// A new regular file for this user alone (mode 0600): one of that name is removed first. What else
+/// has the name (a link, a folder, a FIFO, a device) stays, and is an error: nothing is followed,
+/// written into, or waited for. Move-only owner of its descriptor; the file stays.
+class NewFile {
+ public:
+  /// Throws Error(invalid_argument) that names the path and what is wrong with it.
+  explicit NewFile(const std::string& path);
+  NewFile(NewFile&& other) noexcept;
+  NewFile& operator=(NewFile&& other) noexcept;
+  ~NewFile();
+
+  int descriptor() const noexcept { return descriptor_; }
+  /// A name for streams that take names: of this very file, whatever its path names by now.
+  std::string descriptor_path() const;
+
+ private:
+  int descriptor_ = -1;
+};
 
 }  // namespace hora::internal

@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "core/control_block/atomic.h"
-#include "core/control_block/launch_ticket_lock.h"
 #include "core/control_block/node_progress.h"
 #include "core/control_block/tensor_id.h"
 

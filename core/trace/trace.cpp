@@ -17,8 +17,8 @@
 #include <system_error>
 #include <utility>
 
-#include "core/base/file.h"
 #include "core/base/log.h"
+#include "core/base/process.h"
 
 namespace hora::internal {
 

@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "core/base/text.h"
-#include "core/flight/record_reader.h"
+#include "core/flight/flight_recorder.h"
 #include "core/launch/control/system.h"
 #include "core/launch/text.h"
 

@@ -20,7 +20,7 @@
 #include <cstring>
 #include <vector>
 
-#include "core/flight/record_reader.h"
+#include "core/flight/flight_recorder.h"
 #include "core/launch/agent/agent.h"
 #include "core/launch/command/command.h"
 #include "core/launch/command/cores.h"

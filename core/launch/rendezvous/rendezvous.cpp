@@ -22,7 +22,7 @@
 #include <memory>
 #include <utility>
 
-#include "core/base/file.h"
+#include "core/base/process.h"
 #include "core/launch/network/network.h"
 #include "core/launch/text.h"
 

@@ -24,7 +24,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "core/flight/record_reader.h"
+#include "core/flight/flight_recorder.h"
 #include "core/launch/control/channel.h"
 #include "core/launch/control/system.h"
 #include "core/launch/guard/guard.h"
