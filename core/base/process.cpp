@@ -225,8 +225,4 @@ NewFile::~NewFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-std::string NewFile::descriptor_path() const {
-  return "/proc/self/fd/" + std::to_string(descriptor_);
-}
-
 }  // namespace hora::internal

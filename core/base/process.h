@@ -42,9 +42,8 @@ bool descriptors_are_gone() noexcept;
 /// "rank 3 (host node7, pid 4242)"; what is not known is left out.
 std::string to_string(const ProcessIdentity& process);
 
-/// A forked child has its parent's memory, but none of its threads, none of its place in the job,
-/// and any lock as another thread held it. It may destroy nothing that a ProcessOwner guards.
-/// Thread rule: any thread. Asking costs one load.
+/// Tells a forked child, which has its parent's memory but no threads or place in the job: it may
+/// destroy nothing that a ProcessOwner guards. Thread rule: any thread. Costs one load.
 class ProcessOwner {
  public:
   ProcessOwner();
@@ -110,7 +109,7 @@ class NewFile {
 
   int descriptor() const noexcept { return descriptor_; }
   /// A name for streams that take names: of this very file, whatever its path names by now.
-  std::string descriptor_path() const;
+  std::string descriptor_path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
 
  private:
   int descriptor_ = -1;

@@ -65,10 +65,8 @@ struct StartOrderMemory {
 };
 
 /// NCCL wants all ranks of a communicator to issue its calls in one order. Which step is possible
-/// first (the next chunk's way in, or the way out of one that has crossed the network) depends on
-/// time, so the leader decides and the others follow. A fixed order would have to drain the
-/// pipeline whenever nothing further has been decided.
-/// Thread rule: the thread that holds the engine's lock.
+/// first depends on time, so the leader decides and the others follow. Thread rule: the thread that
+/// holds the engine's lock.
 class StartOrder {
  public:
   enum class Step : std::uint8_t { reduce_scatter = 1, all_gather = 2 };
@@ -174,12 +172,10 @@ struct LaunchTicketLockMemory {
   std::array<std::byte, 128> note;
 };
 
-/// A collective on devices occupies each of them until all have started it. Two sets whose
-/// collectives are enqueued on two devices in different orders deadlock (each waits for the other).
-/// So the launches of the node's sets take turns: a set has its turn when all its members of this
-/// node are ready to enqueue, and passes it on when all have done so. During its turn a set waits
-/// only for its members' engines, which never block; so sets wait for each other in the order of
-/// their tickets: deadlock-free. Thread rule: the thread that holds the engine's lock.
+/// A collective on devices occupies each of them until all have started it, so sets that enqueue in
+/// different orders deadlock. So a node's sets take turns, from when all members of this node are
+/// ready to enqueue until all have. During its turn a set waits only for its members' engines,
+/// which never block. Thread rule: the thread that holds the engine's lock.
 class LaunchTicketLock {
  public:
   /// `members`: of the set, on this node. References outlive it.

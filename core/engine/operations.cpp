@@ -113,10 +113,6 @@ std::shared_ptr<Operation> NameTable::take_waiting(Id id) {
   return operation && operation->id == id ? std::move(operation) : nullptr;
 }
 
-void NameTable::set_waiting(Id id, std::shared_ptr<Operation> operation) {
-  in_flight_[static_cast<std::size_t>(slot_of(id))] = std::move(operation);
-}
-
 std::shared_ptr<Operation> NameTable::undecided(const std::string& name) const {
   const auto entry = entries_.find(name);
   if (entry == entries_.end() || !entry->second.operation) return nullptr;

@@ -247,10 +247,9 @@ struct SetMemory {
   }
 };
 
-/// The part of `bytes` bytes that no other rank of the node touches: all of it where there is none;
-/// this rank's own part of an exchange; in a set of one node also its slice of a large tensor,
-/// which is a unit of its own there, unless its sum goes by memory nodes. `rows`: of exchanges
-/// (BoundExchange::rows).
+/// The part of `bytes` bytes that no other rank of the node touches: all where there is none; of an
+/// exchange (`rows`: BoundExchange::rows) this rank's own; in a set of one node its slice of a
+/// large tensor, unless its sum goes by memory nodes.
 Range own_part(const SetMemory& set, const Signature& signature, std::size_t bytes,
                std::span<const std::int64_t> rows);
 
@@ -266,18 +265,16 @@ class TensorMemory {
     bytes_ = bytes;
     location_ = kNowhere;
   }
-  /// Makes the data reachable, in a way that plan_memory() chooses; of an exchange also a header.
-  /// release() frees it, also where this throws: Error(out_of_memory) and, of memory on a device,
-  /// Error(transport).
+  /// Makes the data reachable as plan_memory() chooses; of an exchange also a header. release()
+  /// frees it, also where this throws Error(out_of_memory) or, on a device, Error(transport).
   void copy_in(const SetMemory& set, const Signature& signature, const Request& request,
                Caller caller);
   /// The result goes to where the caller has the tensor, on a device in the order of the streams.
   void copy_out(const SetMemory& set);
   void release(const SetMemory& set);
-  /// The caller's memory is not touched any more: what the engine has yet to read there is copied
-  /// to the block, and nothing is copied out. With the progress lock held, before it is finished;
-  /// own_data() is another from then on. False where that is too late: messages may be on their way
-  /// into the memory until it is finished.
+  /// Stops the use of the caller's memory: the rest is copied to the block, nothing is copied out,
+  /// own_data() is another. With the progress lock held, before the end. False where messages may
+  /// be on their way into it until it is finished.
   [[nodiscard]] bool cancel();
   bool is_cancelled() const { return is_cancelled_; }
   /// From now on messages use own_data().
@@ -430,7 +427,9 @@ class NameTable {
 
   /// The operation that waits for `id` on this rank, and waits no longer; null if none.
   std::shared_ptr<Operation> take_waiting(Id id);
-  void set_waiting(Id id, std::shared_ptr<Operation> operation);
+  void set_waiting(Id id, std::shared_ptr<Operation> operation) {
+    in_flight_[static_cast<std::size_t>(slot_of(id))] = std::move(operation);
+  }
   /// The operation of this name that waits for other ranks, or null.
   std::shared_ptr<Operation> undecided(const std::string& name) const;
 
@@ -569,9 +568,8 @@ class Operations {
       HORA_REQUIRES(table_lock_);
 
   std::shared_ptr<Operation> enter(Request& request) HORA_REQUIRES(table_lock_);
-  // How peers learn of operations: known ids by ready bits, everything else by mail to the node's
-  // leader, and all where a rank of the node has joined, which sets no bit; wakes the ranks that
-  // must see it.
+  // How peers learn of operations: known ids by ready bits, all else, and all where a rank of the
+  // node has joined, by mail to the node's leader; wakes the ranks that must see it.
   void announce(const std::shared_ptr<Operation>& operation) HORA_REQUIRES(table_lock_);
   Arrival arrive(const Operation& operation, Id id);
   void report(const Operation& operation) HORA_REQUIRES(table_lock_);

@@ -464,10 +464,6 @@ void Progress::withdraw() {
   parts_.abort();
 }
 
-std::optional<Error> Progress::failure() const {
-  return sets_.aborted().load() ? first_cause().get() : std::nullopt;
-}
-
 bool Progress::is_logged(const std::string& text) const {
   const auto cause = first_cause().get();
   return cause && text.find(cause->what()) != std::string::npos;
@@ -572,10 +568,6 @@ void Progress::Turn::leave() {
   const bool leftover = progress_.is_unfinished();
   lock_.unlock();
   if (leftover) progress_.wake_rank();
-}
-
-void Progress::start() {
-  thread_ = std::thread([this] { run(); });
 }
 
 void Progress::stop() {

@@ -117,14 +117,6 @@ bool LeaderIo::has_output(Duration now) const {
   return due && *due <= now;
 }
 
-bool LeaderIo::unfinished() {
-  return !for_log_.empty() || (tree_ && !tree_->flushed());
-}
-
-bool LeaderIo::has_pending_work() const {
-  return control_block_.leader_has_pending_work() || leader_.has_joined_arrivals();
-}
-
 void LeaderIo::send_end(const Error& error) noexcept {
   if (!tree_) return;
   try {
@@ -679,10 +671,6 @@ const std::vector<int>& Waits::ranks_of_node() const {
   return parts_.topology.ranks_of_node[static_cast<std::size_t>(node)];
 }
 
-bool Waits::is_of_node(int rank) const {
-  return std::ranges::binary_search(ranks_of_node(), rank);
-}
-
 ProcessIdentity Waits::identity_of(int rank) const {
   const auto r = static_cast<std::size_t>(rank);
   return r < engine_.processes.size() ? engine_.processes[r] : ProcessIdentity{.rank = rank};
@@ -936,10 +924,6 @@ void Stragglers::count(Id id, const LastArrival& last) {
                    std::span(rows_).first(shown));
   }
   if (slow) log().warn("{}", slow_rank_text(*slow, engine_.processes));
-}
-
-std::string Stragglers::text() const {
-  return arrivals_text(ledger_, engine_.processes);
 }
 
 }  // namespace hora::internal

@@ -65,11 +65,9 @@ std::string stall_text(const WaitReport& report, Duration waited);
 std::string timeout_text(const WaitReport& report);
 
 /// Watches the waits of one set on this rank. While the root answers it logs for all ranks what
-/// they have not all submitted (OverdueNames). What has been decided and does not end, join() and
-/// shutdown(), and what waits while the root is silent, the lowest local rank that waits logs for
-/// its node, at growing intervals: from the control block it sees the other ranks of its node even
-/// if they are stopped. Thread rule: the thread that holds the engine's progress lock, but for
-/// state_of(): any thread.
+/// they have not all submitted (OverdueNames); what does not end, join(), shutdown(), and a silent
+/// root, the lowest local rank that waits logs for its node. Thread rule: the holder of the
+/// progress lock, but for state_of(): any thread.
 class Waits {
  public:
   /// Both outlive it.
@@ -100,9 +98,8 @@ class Waits {
   void note_departed(const std::vector<int>& ranks) {
     departed_.insert(ranks.begin(), ranks.end());
   }
-  /// Where this rank waits in shutdown() and is the one to say so: it has waited for
-  /// HORA_STALL_WARNING, and a rank that has not called it is of its node, or its node has the
-  /// lowest rank that has.
+  /// The stall in shutdown() beyond HORA_STALL_WARNING where this rank is to log it: a rank that
+  /// has not called it is of its node, or its node has the lowest rank that has.
   std::optional<Stall> departure_stall(Duration time) const;
   /// A process of this host that has been stopped for HORA_TIMEOUT while this rank waits in
   /// shutdown(). A little later than that: horarun, which sees all hosts, ends the job first.
@@ -120,7 +117,7 @@ class Waits {
  private:
   ProcessIdentity identity_of(int rank) const;
   const std::vector<int>& ranks_of_node() const;
-  bool is_of_node(int rank) const;
+  bool is_of_node(int rank) const { return std::ranges::binary_search(ranks_of_node(), rank); }
   bool is_of_host(int rank) const { return identity_of(rank).host == own_identity().host; }
   ProcessIdentity own_identity() const { return identity_of(engine_.rank); }
   Presence presence_of(const Operation& operation) const;
@@ -158,7 +155,7 @@ class Stragglers {
   LastArrival last_of(Id id) const { return last_of_[static_cast<std::size_t>(slot_of(id))]; }
 
   /// The final report's table.
-  std::string text() const;
+  std::string text() const { return arrivals_text(ledger_, engine_.processes); }
 
  private:
   const EngineParts& engine_;
@@ -193,9 +190,11 @@ class LeaderIo {
   /// milliseconds.
   void send_end(const Error& error) noexcept;
   /// True while messages to other nodes are on their way, or decisions wait for room in the log.
-  bool unfinished();
+  bool unfinished() { return !for_log_.empty() || (tree_ && !tree_->flushed()); }
   /// work() would find what a rank of this node has announced.
-  bool has_pending_work() const;
+  bool has_pending_work() const {
+    return control_block_.leader_has_pending_work() || leader_.has_joined_arrivals();
+  }
   /// The root's, since the last call: ids that run, and who came last to them.
   std::vector<std::pair<Id, LastArrival>> take_arrivals() {
     if (arrivals_.empty()) return {};

@@ -367,10 +367,6 @@ FlightRecorder::FlightRecorder(const char* variable)
   writer_.begin();
 }
 
-std::int64_t FlightRecorder::guard() const noexcept {
-  return memory_ ? std::max<std::int64_t>(0, memory_->layout().header.guard.load()) : 0;
-}
-
 void FlightRecorder::write_failures_to(const std::string& folder) {
   if (folder.empty() || !memory_ || guard() > 0) return;
   if (const auto made = make_record_folder(folder); !made) {

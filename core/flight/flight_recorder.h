@@ -1,13 +1,11 @@
 /// The flight record of this rank: the last collectives and what the rank is doing, written by
 /// stores alone into memory that another process may map and read at any moment, also after the
-/// rank was killed. Nothing in it is trusted by its reader: the writer may be
-/// killed between two stores, or be broken. Records as values, and as files: one JSON object a
-/// rank, "hora-record.<rank>.json". And the relay of SIGUSR1 and SIGUSR2, which batch systems send
-/// before they end a job: one that comes to this rank is passed on to all.
+/// rank was killed; nothing in it is trusted by its reader. Records as values, and as files. And
+/// the relay of SIGUSR1 and SIGUSR2, which batch systems send before they end a job: to all ranks.
 ///
 /// Under horarun the rank's guard, its parent process, makes the memory (a memfd) and reads it;
-/// otherwise it is the rank's own. Both are processes of one host, and their times are of
-/// CLOCK_MONOTONIC in nanoseconds where nothing else is said; 0: has not happened.
+/// otherwise it is the rank's own. Times are nanoseconds of the host's CLOCK_MONOTONIC; 0: has not
+/// happened.
 #pragma once
 
 #include <hora/error.h>
@@ -75,12 +73,10 @@ inline constexpr std::size_t kRecordPhaseBytes = 128;
 inline constexpr std::size_t kRecordHostBytes = 256;
 inline constexpr std::size_t kRecordVersionBytes = 32;
 
-/// One collective. Its ticket (0, 1, 2, ... in the order of submission) is its place: entry `ticket
-/// % kRecordedCollectives`. `begun` is written first and `written` last, both with the low 32 bits
-/// of ticket + 1: where they differ, the entry is half-written, and dropped (a seqlock; Boehm, "Can
-/// seqlocks get along with programming language memory models?", MSPC 2012). All between them is
-/// released and acquired one by one, which orders it against both marks without a fence. Later
-/// stores are single, and may come in any order.
+/// One collective, at entry `ticket % kRecordedCollectives`. A seqlock: `begun` is written first
+/// and `written` last, both with the low 32 bits of ticket + 1: where they differ, the entry is
+/// dropped. All between them is released and acquired one by one, which orders it against both
+/// marks without a fence. Later stores are single, and may come in any order.
 struct alignas(64) RecordEntry {
   std::atomic<std::uint32_t> begun;
   std::atomic<std::uint32_t> written;
@@ -214,10 +210,9 @@ struct RecordIdentity {
 using RecordTicket = std::uint64_t;
 inline constexpr RecordTicket kNoTicket = ~RecordTicket{0};
 
-/// A place for hooks, copied freely; default-constructed: off, and each costs one comparison. The
-/// memory outlives it. Stores alone: no lock, no allocation, no call of the system, so that signal
-/// handlers may call it. Thread rule: any thread, but begin(), identify() and set_state(): one
-/// thread.
+/// Copied freely; default-constructed: off. The memory outlives it. Stores alone: no lock,
+/// allocation or call of the system, so that signal handlers may call it. Thread rule: any thread,
+/// but begin(), identify() and set_state(): one thread.
 class RecordWriter {
  public:
   RecordWriter() noexcept = default;
@@ -269,8 +264,7 @@ class RecordWriter {
 void write_arrivals(RecordArrivals& memory, RecordTime at, std::uint64_t decisions,
                     std::uint64_t steps, std::span<const RankArrivals> rows) noexcept;
 
-/// Under horarun the memory is the guard's, which reads it after the rank's end; otherwise it is
-/// the rank's own, and the rank that fails writes it to a file itself, if it can. Thread rule:
+/// Owns the record; without a guard a rank that fails writes it to a file itself. Thread rule:
 /// failed() and writer(): any thread; the rest: one thread.
 class FlightRecorder {
  public:
@@ -284,7 +278,9 @@ class FlightRecorder {
   /// Whether roots keep a ledger of arrivals: not where the variable says "off".
   bool counts_arrivals() const noexcept { return counts_arrivals_; }
   /// The process of the guard; 0 where there is none.
-  std::int64_t guard() const noexcept;
+  std::int64_t guard() const noexcept {
+    return memory_ ? std::max<std::int64_t>(0, memory_->layout().header.guard.load()) : 0;
+  }
 
   /// From here on a failure is written there; empty: nowhere. Throws Error(invalid_setting) where
   /// nothing can be written. Without effect where there is a guard.
@@ -409,10 +405,9 @@ struct FlightRecord {
   bool operator==(const FlightRecord&) const = default;
 };
 
-/// Reads memory that another process may write to at the same time, or has damaged: texts are
-/// printable, enumerators exist, numbers are within their bounds, entries are whole. An error names
-/// what is no record. `now`: the time. `most`: of the last collectives; those who watch a rank that
-/// lives need not read all. Thread rule: any thread.
+/// Reads memory that another process may write to, or has damaged: texts are printable, enumerators
+/// exist, numbers are within bounds, entries are whole. `most`: of the last collectives. The error
+/// names what is no record. Thread rule: any thread.
 tl::expected<FlightRecord, std::string> read_record(const RecordLayout& memory, RecordTime now,
                                                     std::size_t most = kRecordedCollectives);
 

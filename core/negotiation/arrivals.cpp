@@ -114,10 +114,6 @@ ArrivalLedger::ArrivalLedger(std::vector<int> ranks, int id_capacity)
       phases_of_(static_cast<std::size_t>(id_capacity), kTrainingPhase),
       order_(ranks_.size()) {}
 
-void ArrivalLedger::assign(std::size_t slot, std::string_view name) {
-  if (slot < phases_of_.size()) phases_of_[slot] = phase_of(name);
-}
-
 std::optional<SlowRank> ArrivalLedger::add(std::size_t slot, const LastArrival& last) {
   if (last.late == LastArrival::kAlone || slot >= steps_of_.size()) return std::nullopt;
   const std::size_t index = index_of(last.rank);

@@ -75,10 +75,9 @@ struct RankArrivals {
   bool operator==(const RankArrivals&) const = default;
 };
 
-/// The root's ledger of one process set's collectives that are known by an id. A *step* ends where
-/// an id comes again that it has had already. A rank *holds up* a step by its greatest lateness in
-/// it: what is late together with it, as the buckets of one backward pass are, costs nothing more.
-/// The time is lost in the phases in which that lateness has grown. Pure. Does not allocate after
+/// The root's ledger of one process set's collectives that have an id. A *step* ends where an id
+/// comes again. A rank *holds up* a step by its greatest lateness in it, lost in the phases in
+/// which that has grown: what is late together costs nothing more. Pure; does not allocate after
 /// construction. Thread rule: one thread at a time.
 class ArrivalLedger {
  public:
@@ -95,7 +94,9 @@ class ArrivalLedger {
   ArrivalLedger(std::vector<int> ranks, int id_capacity);
 
   /// Ids of this slot (Id) belong to a collective of this name from here on.
-  void assign(std::size_t slot, std::string_view name);
+  void assign(std::size_t slot, std::string_view name) {
+    if (slot < phases_of_.size()) phases_of_[slot] = phase_of(name);
+  }
   /// An id of this slot is decided. Where that ends a window with a slow rank: which, at growing
   /// intervals for each rank. Ignores ranks that are not of the set.
   std::optional<SlowRank> add(std::size_t slot, const LastArrival& last);

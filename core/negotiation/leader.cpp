@@ -178,10 +178,6 @@ std::string KnownNames::problem_in(const Decision& decision) const {
   return {};
 }
 
-void RootDecisions::depart(const std::vector<int>& ranks) {
-  next_.departed.insert(next_.departed.end(), ranks.begin(), ranks.end());
-}
-
 void RootDecisions::all_joined(int last) {
   next_.all_joined = true;
   next_.last_joined = last;

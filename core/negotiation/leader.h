@@ -36,8 +36,7 @@ std::string mismatch_text(const Report& report);
 std::string remarks_text(std::span<const std::string> remarks);
 
 /// One sentence about all of them, of a set with these ranks (ascending): tensors that wait for the
-/// same ranks are named together (the first few), and what can be done is said once; after it what
-/// is known of the ranks that lack them (the first few).
+/// same ranks are named together, and after it what is known of the ranks that lack them.
 std::string overdue_text(ProcessSet set, std::span<const Presence> tensors,
                          std::span<const int> ranks);
 
@@ -53,11 +52,10 @@ struct Expired {
   Presence presence;
 };
 
-/// Names that wait too long, until the next report about them: to the parent at once, by the root
-/// in a warning for the log once the others may have said what they know. The root's besides: names
-/// that run out of time; ranks report their limits to it a little before these end, so that the
-/// answers of all nodes are there when it reports for the whole job. Pure. Thread rule: one thread
-/// at a time.
+/// Names that wait too long, until the next report: to the parent at once, by the root in a warning
+/// once the others may have answered. The root's besides: names that run out of time, reported to
+/// it a little before, so that all nodes' answers are there. Pure. Thread rule: one thread at a
+/// time.
 class OverdueNames {
  public:
   /// Which ranks are ready for a name, and which local ranks are not, by the leader's own records.
@@ -208,9 +206,8 @@ struct ReportedName {
 Report merged_report(const std::string& name, const ReportedName& reported,
                      const TreePosition& position);
 
-/// The names that a leader knows: those that have ids, and those that are reported because they
-/// have none, or have it with another signature: then it is given up. Pure. Thread rule: one thread
-/// at a time.
+/// The names that a leader knows: those that have ids, and those that are reported, having none or
+/// one with another signature, which is given up. Pure. Thread rule: one thread at a time.
 class KnownNames {
  public:
   /// The name's id where it has one.
@@ -251,9 +248,8 @@ class KnownNames {
   std::map<std::string, ReportedName> reports_;
 };
 
-/// Ids for new names: of free slots, and where there is none the one to give up for it: round the
-/// slots, the one that was given first. Others than the root need not agree on it. Pure. Thread
-/// rule: one thread at a time.
+/// Ids for new names: of free slots, else that of the oldest one, given up. Others than the root
+/// need not agree on it. Pure. Thread rule: one thread at a time.
 class IdRing {
  public:
   explicit IdRing(int capacity) : capacity_(static_cast<std::size_t>(capacity)) {}
@@ -307,7 +303,9 @@ class RootDecisions {
     if (resized) next_.resized.push_back(id);
   }
   /// These ranks have called shutdown.
-  void depart(const std::vector<int>& ranks);
+  void depart(const std::vector<int>& ranks) {
+    next_.departed.insert(next_.departed.end(), ranks.begin(), ranks.end());
+  }
   /// The id is to be given up.
   void dispute(Id id) { disputed_.push_back(id); }
   /// All ranks have reported a name: it gets an id, or they disagree.
@@ -347,10 +345,9 @@ struct LeaderOutput {
   std::vector<std::pair<Id, LastArrival>> arrivals = {};
 };
 
-/// Readiness goes up the tree: an id or a report is sent up once the leader's whole subtree has it;
-/// decisions come down. A rank whose signature of a known name has changed reports it while others
-/// set the ready bit of the name's id: then the id is given up, and these report as well. Ranks
-/// that have called join are present for every name, with nothing. Thread rule: one thread at a
+/// Readiness goes up the tree once the leader's whole subtree has an id or a report; decisions come
+/// down. Where a rank's signature of a known name has changed, its id is given up, and all report.
+/// Ranks that have joined are present for every name, with nothing. Thread rule: one thread at a
 /// time.
 class Leader {
  public:

@@ -309,10 +309,6 @@ std::int64_t ExchangeMap::rows(int from_rank, int to_rank) const {
   }
 }
 
-std::size_t ExchangeMap::bytes(std::int64_t rows) const {
-  return static_cast<std::size_t>(rows) * extents_.row_bytes;
-}
-
 ByteLayout ExchangeMap::layout(int from_node, int to_node) const {
   if (extents_.kind == OperationKind::alltoall) return alltoall_layout(from_node, to_node);
   if (extents_.kind == OperationKind::reduce_scatter) return scattered_layout(to_node);

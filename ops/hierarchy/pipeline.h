@@ -125,11 +125,17 @@ class Pipeline final : public DataPath {
   bool feed();
   bool step(Chunk& chunk);
   void start_cross(Chunk& chunk);
-  bool may_start(const ActiveUnit& entry, StartOrder::Step step) const;
-  void note_start(const ActiveUnit& entry, StartOrder::Step step);
+  bool may_start(const ActiveUnit& entry, StartOrder::Step step) const {
+    return !entry.local->is_collective() || order_.allows(step);
+  }
+  void note_start(const ActiveUnit& entry, StartOrder::Step step) {
+    if (entry.local->is_collective()) order_.start(step);
+  }
   void pop_unit();
   bool retire_units();
-  bool is_complete(const ActiveUnit& entry) const;
+  bool is_complete(const ActiveUnit& entry) const {
+    return entry.whole ? entry.done : entry.complete_chunks == chunks_of(entry);
+  }
   void note_begin(BoundUnit& unit) const {
     if (unit.on_start) unit.on_start(unit);
   }

@@ -27,10 +27,6 @@
 
 namespace hora::internal {
 
-void BlockAllocator::add_segment(std::uint64_t begin, std::uint64_t bytes) {
-  free_.emplace(Place{segments_++, begin}, bytes);
-}
-
 std::optional<BlockAllocator::SegmentBlock> BlockAllocator::allocate(std::size_t bytes) {
   const std::uint64_t wanted = align_up(std::max<std::size_t>(bytes, 1));
   auto fit = free_.end();

@@ -32,7 +32,9 @@ class HORA_EXPORT BlockAllocator {
   };
 
   /// Adds [begin, begin + bytes) of a new segment, the next one in number, as free memory.
-  void add_segment(std::uint64_t begin, std::uint64_t bytes);
+  void add_segment(std::uint64_t begin, std::uint64_t bytes) {
+    free_.emplace(Place{segments_++, begin}, bytes);
+  }
   /// Nothing where no free block is long enough.
   std::optional<SegmentBlock> allocate(std::size_t bytes);
   /// `block` as allocate() gave it.
