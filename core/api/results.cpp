@@ -8,13 +8,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
-#include <string>
-#include <utility>
 
 #include "core/api/internals.h"
 #include "core/base/text.h"
-#include "core/engine/engine.h"
 #include "core/engine/operations.h"
 
 namespace hora {

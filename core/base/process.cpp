@@ -22,7 +22,6 @@
 #include <utility>
 
 namespace hora::internal {
-
 namespace {
 
 std::atomic<std::uint64_t> forks{0};  ///< on the way to this process

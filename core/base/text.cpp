@@ -3,7 +3,6 @@
 
 #include <hora/error.h>
 #include <hora/printable.h>
-#include <hora/types.h>
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/fmt/ranges.h>
 

@@ -7,12 +7,9 @@
 #include <cstdio>
 #include <exception>
 #include <thread>
-#include <utility>
 
 #include "core/base/log.h"
-#include "core/base/process.h"
 #include "core/base/text.h"
-#include "core/flight/flight_recorder.h"
 
 namespace hora::internal {
 namespace {

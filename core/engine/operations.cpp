@@ -3,16 +3,11 @@
 #include <hora/printable.h>
 #include <spdlog/fmt/fmt.h>
 
-#include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "core/base/text.h"
-#include "core/negotiation/signature.h"
-#include "core/plan/plan.h"
 
 namespace hora::internal {
-
 namespace {
 
 /// The share of a limit that a rank that knows more has to notice its end first, and for its
@@ -181,13 +176,6 @@ const Signature* NameTable::signature_of(Id id) const {
   if (name == names_of_ids_.end()) return nullptr;
   const NameEntry& entry = entries_.at(name->second);
   return entry.id == id ? &entry.signature : nullptr;
-}
-
-std::optional<std::string> NameTable::taken() const {
-  for (const auto& [name, entry] : entries_) {
-    if (entry.operation) return name;
-  }
-  return std::nullopt;
 }
 
 Operations::Operations(const SetParts& parts, const EngineParts& engine,

@@ -449,8 +449,6 @@ class NameTable {
   std::vector<std::shared_ptr<Operation>> unfinished() const;
   /// Those that still have their names, finished or not: no call has got their errors.
   std::vector<std::shared_ptr<Operation>> uncollected() const;
-  /// A name that is not free, if any.
-  std::optional<std::string> taken() const;
 
  private:
   struct Hash {
@@ -510,7 +508,8 @@ class Operations {
   /// A name whose handle is open, if any.
   std::optional<std::string> open_name() const {
     const LockGuard table(table_lock_);
-    return table_.taken();
+    const auto open = table_.uncollected();
+    return open.empty() ? std::nullopt : std::optional(open.front()->name);
   }
   Statistics statistics() const {
     const LockGuard table(table_lock_);

@@ -7,10 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
-#include <string>
-#include <thread>
 #include <utility>
 
 #include "core/base/log.h"

@@ -7,19 +7,13 @@
 #include <exception>
 #include <iterator>
 #include <thread>
-#include <utility>
 #include <variant>
 
 #include "core/base/log.h"
 #include "core/base/text.h"
-#include "core/engine/operations.h"
 #include "core/engine/progress.h"
-#include "core/flight/flight_recorder.h"
-#include "core/negotiation/leader.h"
-#include "core/plan/plan.h"
 
 namespace hora::internal {
-
 namespace {
 
 /// Before the unit starts.

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <hora/error.h>
 #include <hora/printable.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -12,23 +11,19 @@
 #include <algorithm>
 #include <cerrno>
 #include <concepts>
-#include <cstdint>
 #include <exception>
 #include <fstream>
 #include <limits>
 #include <new>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <system_error>
 #include <type_traits>
-#include <utility>
 
 #include "core/base/log.h"
 #include "core/base/process.h"
 #include "core/base/text.h"
 
 namespace hora::internal {
-
 namespace {
 
 constexpr auto kRelease = std::memory_order_release;

@@ -2,16 +2,13 @@
 
 #include <flatbuffers/flatbuffers.h>
 #include <fmt/format.h>
-#include <hora/error.h>
 #include <hora/printable.h>
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <set>
-#include <string>
 #include <string_view>
 #include <utility>
 

@@ -3,16 +3,12 @@
 #include <fmt/format.h>
 #include <hora/printable.h>
 
-#include <algorithm>
-#include <functional>
 #include <iterator>
 #include <string_view>
-#include <utility>
 
 #include "core/base/text.h"
 
 namespace hora::internal {
-
 namespace {
 
 /// Bytes of a name in a decision, beside its text.

@@ -6,8 +6,6 @@
 #include <span>
 #include <vector>
 
-#include "core/base/checked.h"
-
 namespace hora::internal {
 
 std::string_view name_of(OperationKind kind) noexcept {

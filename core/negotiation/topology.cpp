@@ -1,6 +1,5 @@
 #include "core/negotiation/topology.h"
 
-#include <algorithm>
 #include <map>
 
 namespace hora::internal {

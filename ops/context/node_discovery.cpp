@@ -1,7 +1,6 @@
 #include "ops/context/node_discovery.h"
 
 #include <fmt/format.h>
-#include <hora/error.h>
 #include <hwloc.h>
 #include <malloc.h>
 #include <sched.h>
@@ -9,8 +8,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
-#include <span>
 #include <utility>
 
 #include "core/base/log.h"

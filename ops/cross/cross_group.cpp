@@ -5,11 +5,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
 #include <new>
-#include <span>
 #include <string>
 #include <utility>
 

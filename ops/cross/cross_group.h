@@ -70,15 +70,11 @@ struct Workspace {
   std::vector<const std::byte*> inputs;
 };
 
-/// Shared by the operations of one cross group.
-///
-/// A message's tag is made of (sequence modulo kWindow) and the phase of its algorithm, at most
-/// 32767, MPI's guaranteed bound. Within one operation a pair of members exchanges, in one
-/// direction and phase, either one message, or several whose sends and receives are both started in
-/// one order. Operations with equal tags are kWindow apart, and no member starts the later one
-/// before the earlier one is complete on it (begin() sees to it); messages of one pair and tag
-/// match in the order in which they were started, so none is taken for another, however far ahead
-/// the other member is.
+/// Shared by the operations of one cross group. A message's tag is (sequence modulo kWindow) and
+/// the phase of its algorithm, at most 32767, MPI's guaranteed bound. Within an operation a pair
+/// exchanges, in one direction and phase, messages that both start in one order; operations with
+/// equal tags are kWindow apart, and begin() starts none before the earlier one is complete here.
+/// So no message is taken for another, however far ahead the other member is.
 class CrossResources {
  public:
   static constexpr std::uint64_t kWindow = 4096;

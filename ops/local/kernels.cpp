@@ -9,12 +9,10 @@
 #include <cstdint>
 #include <cstring>
 #include <iterator>
-#include <limits>
 #include <string>
 #include <string_view>
 
 #include "ops/local/element.h"
-#include "ops/local/kernel_table.h"
 
 namespace hora::internal {
 namespace {

@@ -12,16 +12,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <limits>
 #include <mutex>
-#include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "core/base/checked.h"
 

@@ -58,12 +58,9 @@ struct WindowTicket {
   std::uint64_t nonce = 0;
 };
 
-/// A memfd and its mapping. Nothing of it has a name in a file system, so nothing is left behind.
-/// Move-only; the destructor unmaps and closes.
-///
-/// fork() gives the child a process's own windows as a copy: it reads what the rank has written,
-/// and what it writes itself reaches no rank. Pages that the child has not written to go on showing
-/// what ranks write. A child made by clone() or vfork() is not covered.
+/// A memfd and its mapping, without a name in a file system. Move-only. fork() gives the child a
+/// copy: it reads what the rank has written, and what it writes reaches no rank; pages that it has
+/// not written to go on showing what ranks write. clone() and vfork() are not covered.
 class Window {
  public:
   /// Bytes at the beginning that belong to the window itself.
