@@ -1,17 +1,10 @@
 // Handles and results, of one collective and of groups.
 #include "core/api/results.h"
 
-#include <hora/error.h>
 #include <hora/groups.h>
-#include <hora/handle.h>
-#include <hora/result.h>
-
-#include <algorithm>
-#include <cstring>
 
 #include "core/api/internals.h"
 #include "core/base/text.h"
-#include "core/engine/operations.h"
 
 namespace hora {
 using namespace internal;

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +32,12 @@ std::string host_name();
 /// A text that differs from that of processes whose pids mean nothing here (pid_namespaces(7));
 /// "unknown" where there is no /proc.
 std::string pid_namespace();
+
+/// By world rank; the rank alone where the process is not known.
+inline ProcessIdentity identity_of(int rank, std::span<const ProcessIdentity> processes) {
+  const auto r = static_cast<std::size_t>(rank);
+  return r < processes.size() ? processes[r] : ProcessIdentity{.rank = rank};
+}
 
 /// This process as `rank`.
 ProcessIdentity identity_of_process(int rank);

@@ -8,11 +8,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <numeric>
 #include <ostream>
 #include <utility>
-#include <vector>
 
 #include "core/base/checked.h"
 #include "core/base/diagnostics.h"

@@ -2,11 +2,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <exception>
-#include <thread>
 
 #include "core/base/log.h"
 #include "core/base/text.h"

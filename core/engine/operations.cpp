@@ -3,8 +3,6 @@
 #include <hora/printable.h>
 #include <spdlog/fmt/fmt.h>
 
-#include <utility>
-
 #include "core/base/text.h"
 
 namespace hora::internal {
@@ -778,7 +776,12 @@ void TensorMemory::copy_in(const SetMemory& set, const Signature& signature, con
   const auto result =
       set.on_device(signature) ? std::nullopt : expect_result(set, signature, request);
   take(set, signature, request, caller, result);
-  write_header(set, request, result ? result->location : kNowhere);
+  const NodeMemory::MemoryBlock header =
+      set.memory().allocate(ExchangeHeader::bytes_for(request.rows.size()));
+  header_ = header.data;
+  ExchangeHeader::write(header_, location_, result ? result->location : kNowhere, bytes_,
+                        request.rows);
+  location_ = header.location;
 }
 
 void TensorMemory::take(const SetMemory& set, const Signature& signature, const Request& request,
@@ -838,7 +841,13 @@ void TensorMemory::take(const SetMemory& set, const Signature& signature, const 
     }
   }
   plan_ = plan;
-  if (plan_.copies_in) copy_to_block(set, signature.kind);
+  if (!plan_.copies_in) return;
+  if (plan_.way == MemoryWay::through_host) {
+    set.heap->to_host(block_, data_, bytes_, stream_);
+  } else {
+    const bool peers_write = signature.kind == OperationKind::allreduce;
+    copy_around(set, plan_.own, block_, data_, bytes_, !peers_write || exceeds_caches(set));
+  }
 }
 
 void TensorMemory::take_block(const SetMemory& set) {
@@ -848,23 +857,6 @@ void TensorMemory::take_block(const SetMemory& set) {
   if (set.volume) set.volume->add(bytes_);
   block_ = block.data;
   location_ = block_location_ = block.location;
-}
-
-void TensorMemory::copy_to_block(const SetMemory& set, OperationKind kind) {
-  if (plan_.way == MemoryWay::through_host) {
-    set.heap->to_host(block_, data_, bytes_, stream_);
-    return;
-  }
-  const bool peers_write = kind == OperationKind::allreduce;
-  copy_around(set, plan_.own, block_, data_, bytes_, !peers_write || exceeds_caches(set));
-}
-
-void TensorMemory::write_header(const SetMemory& set, const Request& request, Location expected) {
-  const NodeMemory::MemoryBlock header =
-      set.memory().allocate(ExchangeHeader::bytes_for(request.rows.size()));
-  header_ = header.data;
-  ExchangeHeader::write(header_, location_, expected, bytes_, request.rows);
-  location_ = header.location;
 }
 
 void TensorMemory::copy_out(const SetMemory& set) {

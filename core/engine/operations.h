@@ -317,8 +317,6 @@ class TensorMemory {
   void take(const SetMemory& set, const Signature& signature, const Request& request, Caller caller,
             const std::optional<NodeMemory::MemoryBlock>& result);
   void take_block(const SetMemory& set);
-  void copy_to_block(const SetMemory& set, OperationKind kind);
-  void write_header(const SetMemory& set, const Request& request, Location expected);
 
   MemoryPlan plan_;
   bool is_cancelled_ = false;

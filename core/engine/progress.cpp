@@ -1,19 +1,13 @@
 #include "core/engine/progress.h"
 
-#include <hora/error.h>
 #include <sched.h>
 #include <spdlog/fmt/fmt.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cstring>
-#include <utility>
-
 #include "core/base/log.h"
-#include "core/base/process.h"
 #include "core/base/text.h"
-#include "core/flight/flight_recorder.h"
 
 namespace hora::internal {
 namespace {

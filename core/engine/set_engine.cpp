@@ -2,12 +2,8 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include <algorithm>
-#include <chrono>
 #include <exception>
 #include <iterator>
-#include <thread>
-#include <variant>
 
 #include "core/base/log.h"
 #include "core/base/text.h"
@@ -90,10 +86,21 @@ LeaderIo::LeaderIo(const Topology& topology, int node, int id_capacity,
       local_ranks_(topology.ranks_of_node[static_cast<std::size_t>(node)]) {}
 
 bool LeaderIo::work(Duration now) {
-  bool any = read_mail(now);
-  if (tree_) {
-    any |= read_arrivals();
-    any |= read_tree(now);
+  bool any = false;
+  for (int r = 0; r < control_block_.local_size(); ++r) {
+    while (const auto bytes = control_block_.pop_mail(r)) {
+      any = true;
+      leader_.on_mail(r, read_as<Mail>(*bytes, limits_, fmt::format("local rank {}", r)), now);
+    }
+  }
+  while (const auto id = tree_ ? control_block_.pop_arrival() : std::nullopt) {
+    any = true;
+    leader_.on_node_ready(*id, control_block_.last_arrival(*id, local_ranks_),
+                          control_block_.take_resized(*id));
+  }
+  while (const auto received = tree_ ? tree_->receive() : std::nullopt) {
+    any = true;
+    read(*received, now);
   }
   any |= leader_.on_joined_arrivals();
   // A leader that waits looks often, and mostly has nothing to say.
@@ -124,36 +131,6 @@ void LeaderIo::send_end(const Error& error) noexcept {
   }
 }
 
-bool LeaderIo::read_mail(Duration now) {
-  bool any = false;
-  for (int r = 0; r < control_block_.local_size(); ++r) {
-    while (const auto bytes = control_block_.pop_mail(r)) {
-      any = true;
-      leader_.on_mail(r, read_as<Mail>(*bytes, limits_, fmt::format("local rank {}", r)), now);
-    }
-  }
-  return any;
-}
-
-bool LeaderIo::read_arrivals() {
-  bool any = false;
-  while (const auto id = control_block_.pop_arrival()) {
-    any = true;
-    leader_.on_node_ready(*id, control_block_.last_arrival(*id, local_ranks_),
-                          control_block_.take_resized(*id));
-  }
-  return any;
-}
-
-bool LeaderIo::read_tree(Duration now) {
-  bool any = false;
-  while (const auto received = tree_->receive()) {
-    any = true;
-    read(*received, now);
-  }
-  return any;
-}
-
 void LeaderIo::read(const TreeLink::Received& received, Duration now) {
   const std::string from = fmt::format("node {}", received.node);
   if (received.node == parent_) {
@@ -178,21 +155,17 @@ bool LeaderIo::hand_out(Duration now) {
       const auto bytes = encode(plain);
       for (const int child : children_) tree_->send(child, bytes);
     }
-    to_log(decision);
+    for (const Id id : decision.retired) {
+      // Its last arriver on this node may be about to append it: that takes two instructions.
+      while (!control_block_.retire(id, false)) spin_pause();
+    }
+    for_log_.push_back(decision);
+    flush_log();
   }
   for (const std::string& warning : output.warnings) log().warn("{}", warning);
   arrivals_.insert(arrivals_.end(), output.arrivals.begin(), output.arrivals.end());
   expired_.insert(expired_.end(), output.expired.begin(), output.expired.end());
   return !output.up.empty() || !output.decisions.empty();
-}
-
-void LeaderIo::to_log(const Decision& decision) {
-  for (const Id id : decision.retired) {
-    // Its last arriver on this node may be about to append it: that takes two instructions.
-    while (!control_block_.retire(id, false)) spin_pause();
-  }
-  for_log_.push_back(decision);
-  flush_log();
 }
 
 bool LeaderIo::flush_log() {
@@ -663,11 +636,6 @@ std::string timeout_text(const WaitReport& report) {
 const std::vector<int>& Waits::ranks_of_node() const {
   const int node = parts_.topology.node_of(engine_.rank);
   return parts_.topology.ranks_of_node[static_cast<std::size_t>(node)];
-}
-
-ProcessIdentity Waits::identity_of(int rank) const {
-  const auto r = static_cast<std::size_t>(rank);
-  return r < engine_.processes.size() ? engine_.processes[r] : ProcessIdentity{.rank = rank};
 }
 
 std::string Waits::state_of(int local_rank) const {

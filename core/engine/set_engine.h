@@ -115,7 +115,9 @@ class Waits {
   std::string state_of(int local_rank) const;
 
  private:
-  ProcessIdentity identity_of(int rank) const;
+  ProcessIdentity identity_of(int rank) const {
+    return internal::identity_of(rank, engine_.processes);
+  }
   const std::vector<int>& ranks_of_node() const;
   bool is_of_node(int rank) const { return std::ranges::binary_search(ranks_of_node(), rank); }
   bool is_of_host(int rank) const { return identity_of(rank).host == own_identity().host; }
@@ -209,12 +211,8 @@ class LeaderIo {
   Presence presence_of(const std::string& name) const { return leader_.presence_of(name); }
 
  private:
-  bool read_mail(Duration now);
-  bool read_arrivals();
-  bool read_tree(Duration now);
   bool has_output(Duration now) const;
   bool hand_out(Duration now);
-  void to_log(const Decision& decision);
   void read(const TreeLink::Received& received, Duration now);
   bool flush_log();
 

@@ -8,19 +8,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <concepts>
 #include <exception>
 #include <fstream>
 #include <limits>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <system_error>
-#include <type_traits>
 
 #include "core/base/log.h"
-#include "core/base/process.h"
 #include "core/base/text.h"
 
 namespace hora::internal {
@@ -484,20 +480,6 @@ std::optional<RecordedCollective> read_entry(const RecordEntry& entry, std::uint
   return read;
 }
 
-void read_collectives(const RecordLayout& memory, std::size_t most, FlightRecord& record) {
-  record.submitted = memory.header.next.load(kAcquire);
-  const std::uint64_t count =
-      std::min<std::uint64_t>({record.submitted, most, kRecordedCollectives});
-  for (std::uint64_t ticket = record.submitted - count; ticket < record.submitted; ++ticket) {
-    auto read = read_entry(memory.entries[ticket % kRecordedCollectives], ticket);
-    if (read) {
-      record.collectives.push_back(std::move(*read));
-    } else {
-      ++record.unreadable;
-    }
-  }
-}
-
 int within(std::int64_t number, int least, int most) {
   return static_cast<int>(std::clamp<std::int64_t>(number, least, most));
 }
@@ -701,7 +683,16 @@ tl::expected<FlightRecord, std::string> read_record(const RecordLayout& memory, 
   record.phase_at = time_of(header.phase_at);
   record.last_activity = std::max({record.begin, time_of(header.submitted_at),
                                    time_of(header.progressed_at), time_of(header.phase_at)});
-  read_collectives(memory, most, record);
+  record.submitted = header.next.load(kAcquire);
+  const auto count = std::min<std::uint64_t>({record.submitted, most, kRecordedCollectives});
+  for (std::uint64_t ticket = record.submitted - count; ticket < record.submitted; ++ticket) {
+    auto read = read_entry(memory.entries[ticket % kRecordedCollectives], ticket);
+    if (read) {
+      record.collectives.push_back(std::move(*read));
+    } else {
+      ++record.unreadable;
+    }
+  }
   return record;
 }
 

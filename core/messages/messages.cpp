@@ -4,15 +4,10 @@
 #include <fmt/format.h>
 #include <hora/printable.h>
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <set>
-#include <string_view>
-#include <utility>
 
-#include "core/base/checked.h"
 #include "core/control_block/node_control_block.h"
 #include "messages_generated.h"
 

@@ -35,11 +35,6 @@ std::string percent_text(double share) {
   return fmt::format("{:.0f} %", share * 100);
 }
 
-ProcessIdentity identity_of(int rank, std::span<const ProcessIdentity> processes) {
-  const auto r = static_cast<std::size_t>(rank);
-  return r < processes.size() ? processes[r] : ProcessIdentity{.rank = rank};
-}
-
 /// Its share of the decisions, and how late it was to these.
 std::string lateness_text(const LatenessHistogram& lateness, std::uint64_t decisions) {
   const double share =

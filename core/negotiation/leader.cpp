@@ -4,7 +4,6 @@
 #include <hora/printable.h>
 
 #include <iterator>
-#include <string_view>
 
 #include "core/base/text.h"
 

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <span>
-#include <vector>
 
 namespace hora::internal {
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <numeric>
-#include <string>
 
 namespace hora::internal {
 namespace {

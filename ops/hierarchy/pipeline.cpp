@@ -1,11 +1,5 @@
 #include "ops/hierarchy/pipeline.h"
 
-#include <fmt/format.h>
-#include <hora/error.h>
-
-#include <algorithm>
-#include <utility>
-
 #include "ops/hierarchy/memory_group.h"
 
 namespace hora::internal {

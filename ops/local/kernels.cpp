@@ -6,11 +6,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdint>
 #include <cstring>
 #include <iterator>
-#include <string>
-#include <string_view>
 
 #include "ops/local/element.h"
 

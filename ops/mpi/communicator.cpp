@@ -1,23 +1,13 @@
 #include "ops/mpi/communicator.h"
 
-#include <fmt/format.h>
-#include <hora/error.h>
 #if defined(HORA_MPI_HAS_ULFM)  // Open MPI 5, and MPI libraries that have its extension
 #include <mpi-ext.h>
 #endif
 
-#include <algorithm>
-#include <array>
-#include <cstdint>
-#include <cstring>
 #include <iterator>
-#include <limits>
-#include <map>
 #include <new>
 #include <numeric>
-#include <thread>
 
-#include "core/base/process.h"
 #include "core/base/text.h"
 #include "ops/mpi/environment.h"
 

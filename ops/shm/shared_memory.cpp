@@ -1,25 +1,15 @@
 #include "ops/shm/shared_memory.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
-#include <hora/error.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <iterator>
-#include <limits>
-#include <mutex>
-#include <string_view>
-
-#include "core/base/checked.h"
 
 namespace hora::internal {
 
