@@ -1,7 +1,6 @@
-/// This rank's GPU and its groups, for which CMake selects the source, gpu_cuda.cpp or
-/// gpu_none.cpp; and the GPUs of all ranks (gpu/node_gpus.cpp, with CUDA only): which each works
-/// on, that NCCL will take them together, and over which network and by which memory their data
-/// crosses nodes.
+/// This rank's GPU and its groups (CMake selects gpu_cuda.cpp or gpu_none.cpp), and the GPUs of all
+/// ranks (gpu/node_gpus.cpp, with CUDA only): which each works on, that NCCL will take them
+/// together, and how their data crosses nodes.
 #pragma once
 
 #include <hora/settings.h>

@@ -29,9 +29,8 @@ class StagingSpace {
   virtual std::byte* allocate(std::size_t bytes) = 0;
   virtual void release(std::byte* data) noexcept = 0;
   /// Starts output = the inputs taken together in their order, with the bits of ops/local's
-  /// reduce(), of which one input without scale is a copy. The memory, not the list, is in use
-  /// until completion; then it holds the result, ready to be read by MPI and by the device's
-  /// streams.
+  /// reduce(). The memory, not the list, is in use until completion; then the result is ready to be
+  /// read by MPI and the device's streams.
   virtual Completion reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
                             std::byte* output, std::size_t count) = 0;
   /// Starts output = the input's values in another floating-point type, with the bits of
@@ -157,10 +156,9 @@ CrossOptions cross_options(const Settings& settings);
 /// number that is no enumerator.
 const AllreduceAlgorithm& allreduce_algorithm(CrossAlgorithm setting);
 
-/// Every algorithm sums each element in member order and rounds it once: all members get the same
-/// bits, in every run, however long the staging is. At most
-/// CrossResources::kWindow sequence numbers may lie between the oldest operation under way and the
-/// newest. Outlives the work that it started. Thread rule: as CrossGroup.
+/// Every algorithm sums each element in member order and rounds it once: the same bits on all
+/// members, in every run. At most CrossResources::kWindow sequence numbers lie between the oldest
+/// operation and the newest. Outlives its work. Thread rule: as CrossGroup.
 class MessageCrossGroup : public CrossGroup {
  public:
   /// Staging lies in `space`, whose memory `link` takes. Both outlive it.

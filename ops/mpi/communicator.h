@@ -194,11 +194,9 @@ class MpiPointToPoint : public PointToPoint {
 };
 
 /// Each message is one MPI message of at most 4032 bytes (head: its length, then its first bytes),
-/// and for longer ones a second that carries the rest.
-///
-/// One receive for heads, from any source, is always posted. Asking it costs one round of MPI's
-/// progress, whatever the number of nodes, where MPI_Iprobe from any source looks at every rank.
-/// Thread rule: one thread at a time.
+/// and for longer ones a second with the rest. One receive for heads, from any source, is always
+/// posted, at one round of MPI's progress whatever the number of nodes. Thread rule: one thread at
+/// a time.
 class MpiTreeLink : public TreeLink {
  public:
   static constexpr std::size_t kMaximumBytes = std::size_t{16} << 20;
