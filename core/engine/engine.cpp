@@ -5,7 +5,6 @@
 #include <cstdio>
 
 #include "core/base/log.h"
-#include "core/base/text.h"
 
 namespace hora::internal {
 namespace {

@@ -3,8 +3,6 @@
 #include <hora/printable.h>
 #include <spdlog/fmt/fmt.h>
 
-#include "core/base/text.h"
-
 namespace hora::internal {
 namespace {
 
@@ -101,18 +99,6 @@ std::string NameTable::unnamed(std::string_view prefix) const {
   }
 }
 
-std::shared_ptr<Operation> NameTable::take_waiting(Id id) {
-  auto& operation = in_flight_[static_cast<std::size_t>(slot_of(id))];
-  return operation && operation->id == id ? std::move(operation) : nullptr;
-}
-
-std::shared_ptr<Operation> NameTable::undecided(const std::string& name) const {
-  const auto entry = entries_.find(name);
-  if (entry == entries_.end() || !entry->second.operation) return nullptr;
-  const auto& operation = entry->second.operation;
-  return operation->decided || operation->finished() ? nullptr : operation;
-}
-
 std::shared_ptr<Operation> NameTable::assign(const std::string& name, Id id) {
   const auto operation = undecided(name);
   if (!operation) return nullptr;
@@ -139,18 +125,6 @@ std::shared_ptr<Operation> NameTable::retire(Id id) {
   return operation;
 }
 
-std::shared_ptr<Operation> NameTable::take_undecided(const std::string& name) {
-  const auto operation = undecided(name);
-  if (operation && operation->id) set_waiting(*operation->id, nullptr);
-  return operation;
-}
-
-std::vector<std::shared_ptr<Operation>> NameTable::unfinished() const {
-  std::vector<std::shared_ptr<Operation>> result = uncollected();
-  std::erase_if(result, [](const auto& operation) { return operation->finished(); });
-  return result;
-}
-
 std::vector<std::shared_ptr<Operation>> NameTable::uncollected() const {
   std::vector<std::shared_ptr<Operation>> result;
   for (const auto& [name, entry] : entries_) {
@@ -167,13 +141,6 @@ void NameTable::learn(const std::string& name, Id id, const Signature& signature
   entry.last_extents =
       extents_may_differ(signature.kind) ? std::make_shared<LastExtents>() : nullptr;
   names_of_ids_[id] = name;
-}
-
-const Signature* NameTable::signature_of(Id id) const {
-  const auto name = names_of_ids_.find(id);
-  if (name == names_of_ids_.end()) return nullptr;
-  const NameEntry& entry = entries_.at(name->second);
-  return entry.id == id ? &entry.signature : nullptr;
 }
 
 Operations::Operations(const SetParts& parts, const EngineParts& engine,
@@ -319,17 +286,6 @@ std::shared_ptr<Operation> Operations::stalled(Duration time) const {
   return longest;
 }
 
-bool Operations::waits_since(Duration time) const {
-  return std::ranges::any_of(unfinished(), [&](const auto& operation) {
-    return operation->announced() && operation->submitted <= time;
-  });
-}
-
-void Operations::note_answer(const std::string& name) {
-  const LockGuard table(table_lock_);
-  if (const auto operation = table_.undecided(name)) operation->answered = now();
-}
-
 void Operations::report_stalls(Duration time) {
   if (!wait_for_peers() || time.count() < next_overdue_.load()) return;
   const LockGuard table(table_lock_);
@@ -427,19 +383,6 @@ std::shared_ptr<Operation> Operations::join() {
   control_block_.signal(control_block_.local_rank());
   status_.submitted.write(operation->name, operation->submitted, set_);
   return operation;
-}
-
-std::optional<Duration> Operations::joined_since() const {
-  if (!joined_.load()) return std::nullopt;
-  const LockGuard table(table_lock_);
-  const auto join = table_.undecided(std::string(kJoinName));
-  return join ? std::optional(join->submitted) : std::nullopt;
-}
-
-void Operations::announce_departure() {
-  undecided_.fetch_add(1);
-  const LockGuard table(table_lock_);
-  send(MailKind::departed);
 }
 
 bool Operations::flush_mail() {
@@ -606,11 +549,6 @@ void Operations::detach(const std::shared_ptr<Operation>& operation) {
   release(*operation);
 }
 
-void Operations::close(const Error& error) {
-  const LockGuard table(table_lock_);
-  if (!closed_) closed_ = detached(error);
-}
-
 void Operations::fail_undecided(const Error& error) {
   std::vector<std::shared_ptr<Operation>> open;
   {
@@ -637,11 +575,6 @@ void Operations::fail_all(const Error& error) {
     }
   }
   for (const auto& operation : open) finish(operation, detached(error));
-}
-
-std::vector<std::shared_ptr<Operation>> Operations::unfinished() const {
-  const LockGuard table(table_lock_);
-  return table_.unfinished();
 }
 
 std::vector<std::shared_ptr<Operation>> Operations::uncollected() const {
@@ -728,11 +661,6 @@ NodeMemory::MemoryBlock SmallBlocks::take() {
     }
   }
   return memory_.allocate(kBytes);
-}
-
-void SmallBlocks::put_back(const NodeMemory::MemoryBlock& block) {
-  const LockGuard lock(mutex_);
-  free_.push_back(block);
 }
 
 MemoryPlan plan_memory(const MemoryFacts& facts) {

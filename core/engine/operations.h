@@ -26,6 +26,7 @@
 
 #include "core/base/checked.h"
 #include "core/base/sync.h"
+#include "core/base/text.h"
 #include "core/control_block/atomic.h"
 #include "core/control_block/node_control_block.h"
 #include "core/control_block/tensor_id.h"
@@ -200,7 +201,10 @@ class SmallBlocks {
 
   /// Throws Error(out_of_memory).
   NodeMemory::MemoryBlock take();
-  void put_back(const NodeMemory::MemoryBlock& block);
+  void put_back(const NodeMemory::MemoryBlock& block) {
+    const LockGuard lock(mutex_);
+    free_.push_back(block);
+  }
 
  private:
   NodeMemory& memory_;
@@ -424,27 +428,48 @@ class NameTable {
   std::string unnamed(std::string_view prefix) const;
 
   /// The operation that waits for `id` on this rank, and waits no longer; null if none.
-  std::shared_ptr<Operation> take_waiting(Id id);
+  std::shared_ptr<Operation> take_waiting(Id id) {
+    auto& operation = in_flight_[static_cast<std::size_t>(slot_of(id))];
+    return operation && operation->id == id ? std::move(operation) : nullptr;
+  }
   void set_waiting(Id id, std::shared_ptr<Operation> operation) {
     in_flight_[static_cast<std::size_t>(slot_of(id))] = std::move(operation);
   }
   /// The operation of this name that waits for other ranks, or null.
-  std::shared_ptr<Operation> undecided(const std::string& name) const;
+  std::shared_ptr<Operation> undecided(const std::string& name) const {
+    const auto entry = entries_.find(name);
+    if (entry == entries_.end() || !entry->second.operation) return nullptr;
+    const auto& operation = entry->second.operation;
+    return operation->decided || operation->finished() ? nullptr : operation;
+  }
 
   /// Decisions. assign returns the name's operation, null where this rank has none undecided.
   std::shared_ptr<Operation> assign(const std::string& name, Id id);
   /// The operation that was ready for the id and must be reported by name instead, or null.
   std::shared_ptr<Operation> retire(Id id);
   /// The undecided operation of this name, or null; it no longer waits for an id.
-  std::shared_ptr<Operation> take_undecided(const std::string& name);
+  std::shared_ptr<Operation> take_undecided(const std::string& name) {
+    const auto operation = undecided(name);
+    if (operation && operation->id) set_waiting(*operation->id, nullptr);
+    return operation;
+  }
 
   // For a rank that has joined: names that others submit.
   /// The name has this id and signature.
   void learn(const std::string& name, Id id, const Signature& signature);
   /// Null for an id that is not known.
-  const Signature* signature_of(Id id) const;
+  const Signature* signature_of(Id id) const {
+    const auto name = names_of_ids_.find(id);
+    if (name == names_of_ids_.end()) return nullptr;
+    const NameEntry& entry = entries_.at(name->second);
+    return entry.id == id ? &entry.signature : nullptr;
+  }
 
-  std::vector<std::shared_ptr<Operation>> unfinished() const;
+  std::vector<std::shared_ptr<Operation>> unfinished() const {
+    std::vector<std::shared_ptr<Operation>> result = uncollected();
+    std::erase_if(result, [](const auto& operation) { return operation->finished(); });
+    return result;
+  }
   /// Those that still have their names, finished or not: no call has got their errors.
   std::vector<std::shared_ptr<Operation>> uncollected() const;
 
@@ -500,7 +525,10 @@ class Operations {
   void collect(Operation& operation);
   /// Releases a operation whose handle an exception has dropped.
   void detach(const std::shared_ptr<Operation>& operation);
-  std::vector<std::shared_ptr<Operation>> unfinished() const;
+  std::vector<std::shared_ptr<Operation>> unfinished() const {
+    const LockGuard table(table_lock_);
+    return table_.unfinished();
+  }
   /// Operations, finished or not, whose handles have not been waited for.
   std::vector<std::shared_ptr<Operation>> uncollected() const;
   /// A name whose handle is open, if any.
@@ -514,11 +542,23 @@ class Operations {
     return statistics_;
   }
   /// No more can be submitted. The first cause stays.
-  void close(const Error& error);
+  void close(const Error& error) {
+    const LockGuard table(table_lock_);
+    if (!closed_) closed_ = detached(error);
+  }
   /// This rank has called shutdown(), and waits for peers though nothing is submitted.
-  void announce_departure();
+  void announce_departure() {
+    undecided_.fetch_add(1);
+    const LockGuard table(table_lock_);
+    send(MailKind::departed);
+  }
   /// Since when this rank waits in join() for others; none where it does not.
-  std::optional<Duration> joined_since() const;
+  std::optional<Duration> joined_since() const {
+    if (!joined_.load()) return std::nullopt;
+    const LockGuard table(table_lock_);
+    const auto join = table_.undecided(std::string(kJoinName));
+    return join ? std::optional(join->submitted) : std::nullopt;
+  }
   bool wait_for_peers() const { return undecided_.load() > 0; }
   /// Tells the leader what waits too long for peers.
   void report_stalls(Duration time);
@@ -533,9 +573,16 @@ class Operations {
   /// host for longer than HORA_STALL_WARNING, or overdue while the root is silent; or null.
   std::shared_ptr<Operation> stalled(Duration time) const;
   /// Something has waited for other ranks since this time.
-  bool waits_since(Duration time) const;
+  bool waits_since(Duration time) const {
+    return std::ranges::any_of(unfinished(), [&](const auto& operation) {
+      return operation->announced() && operation->submitted <= time;
+    });
+  }
   /// The root asks all ranks about this name.
-  void note_answer(const std::string& name);
+  void note_answer(const std::string& name) {
+    const LockGuard table(table_lock_);
+    if (const auto operation = table_.undecided(name)) operation->answered = now();
+  }
   /// Sends mail that has found the mailbox full; true if any went.
   bool flush_mail();
   /// There is such mail. Any thread.

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "core/base/log.h"
-#include "core/base/text.h"
 
 namespace hora::internal {
 namespace {
@@ -453,17 +452,6 @@ void Progress::withdraw() {
       to_string(identity_of_process(parts_.rank)));
   log().flush();
   parts_.abort();
-}
-
-bool Progress::is_logged(const std::string& text) const {
-  const auto cause = first_cause().get();
-  return cause && text.find(cause->what()) != std::string::npos;
-}
-
-std::optional<int> Progress::failed_elsewhere() const {
-  const auto cause = first_cause().get();
-  if (!cause || cause->rank() == parts_.rank) return std::nullopt;
-  return cause->rank();
 }
 
 /// Aborts the engine, as errors of transports do, where a collective has run out of time, or a

@@ -233,10 +233,17 @@ class Progress {
     return sets_.aborted().load() ? first_cause().get() : std::nullopt;
   }
   /// Whether `text` holds the node's first cause, which some rank's log has.
-  bool is_logged(const std::string& text) const;
+  bool is_logged(const std::string& text) const {
+    const auto cause = first_cause().get();
+    return cause && text.find(cause->what()) != std::string::npos;
+  }
   /// The rank that has published the first cause; none where that is this one, and where there is
   /// no cause. -1: not the error of one rank.
-  std::optional<int> failed_elsewhere() const;
+  std::optional<int> failed_elsewhere() const {
+    const auto cause = first_cause().get();
+    if (!cause || cause->rank() == parts_.rank) return std::nullopt;
+    return cause->rank();
+  }
 
  private:
   /// An error that may follow from another one, which holds if it is known by then.

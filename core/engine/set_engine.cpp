@@ -6,7 +6,6 @@
 #include <iterator>
 
 #include "core/base/log.h"
-#include "core/base/text.h"
 #include "core/engine/progress.h"
 
 namespace hora::internal {
@@ -110,12 +109,6 @@ bool LeaderIo::work(Duration now) {
   }
   any |= flush_log();
   return any;
-}
-
-bool LeaderIo::has_output(Duration now) const {
-  if (has_more_ || !leader_.is_idle()) return true;
-  const auto due = leader_.deadline();
-  return due && *due <= now;
 }
 
 void LeaderIo::send_end(const Error& error) noexcept {
@@ -330,11 +323,6 @@ std::uint64_t Batches::number_of(const Operation& operation) const {
   return 0;
 }
 
-void Batches::pop_completed() {
-  started_.front().operations.clear();
-  started_.pop();
-}
-
 SetEngine::SetEngine(const SetParts& parts, const EngineParts& engine, ProcessSets& sets,
                      ProcessSet id)
     : parts_(parts),
@@ -489,11 +477,6 @@ std::optional<Waits::Stall> SetEngine::stall(Duration time) const {
     return waits_.join_stall(time - std::max(*joined, decided_at_));
   }
   return waits_.departure_stall(time);
-}
-
-bool SetEngine::has_pending_work() const {
-  return control_block_.log_has_pending_work() || (leader_io_ && leader_io_->has_pending_work()) ||
-         batches_.has_completed();
 }
 
 namespace {
@@ -867,12 +850,6 @@ Stragglers::Stragglers(const SetParts& set, const EngineParts& engine, ProcessSe
       last_of_(static_cast<std::size_t>(set.control_block->id_capacity())),
       record_(engine.flight && id == kWorld ? engine.flight->writer() : RecordWriter()),
       rows_(std::min(ledger_.ranks().size(), kRecordedArrivals)) {}
-
-void Stragglers::note_names(const Decision& decision) {
-  for (const Assigned& assigned : decision.assigned) {
-    ledger_.assign(static_cast<std::size_t>(slot_of(assigned.id)), assigned.name);
-  }
-}
 
 void Stragglers::count(Id id, const LastArrival& last) {
   const auto slot = static_cast<std::size_t>(slot_of(id));

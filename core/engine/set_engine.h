@@ -150,7 +150,11 @@ class Stragglers {
   Stragglers(const SetParts& set, const EngineParts& engine, ProcessSet id);
 
   /// A decision that is about to be carried out: its names have ids from here on.
-  void note_names(const Decision& decision);
+  void note_names(const Decision& decision) {
+    for (const Assigned& assigned : decision.assigned) {
+      ledger_.assign(static_cast<std::size_t>(slot_of(assigned.id)), assigned.name);
+    }
+  }
   /// An id is decided.
   void count(Id id, const LastArrival& last);
   /// Who came last when this id was decided last; of several nodes, where no other rank knows it.
@@ -211,7 +215,11 @@ class LeaderIo {
   Presence presence_of(const std::string& name) const { return leader_.presence_of(name); }
 
  private:
-  bool has_output(Duration now) const;
+  bool has_output(Duration now) const {
+    if (has_more_ || !leader_.is_idle()) return true;
+    const auto due = leader_.deadline();
+    return due && *due <= now;
+  }
   bool hand_out(Duration now);
   void read(const TreeLink::Received& received, Duration now);
   bool flush_log();
@@ -259,7 +267,10 @@ class Batches {
     return started_.front().operations;
   }
   std::uint64_t completed_number() const { return started_.front().number; }
-  void pop_completed();
+  void pop_completed() {
+    started_.front().operations.clear();
+    started_.pop();
+  }
 
  private:
   struct Started {
@@ -315,7 +326,10 @@ class SetEngine {
   std::optional<Error> watch(Duration time);
   /// Who came last to the set's collectives; null but on its root.
   const Stragglers* stragglers() const { return stragglers_ ? &*stragglers_ : nullptr; }
-  bool has_pending_work() const;
+  bool has_pending_work() const {
+    return control_block_.log_has_pending_work() ||
+           (leader_io_ && leader_io_->has_pending_work()) || batches_.has_completed();
+  }
   bool is_running() const { return batches_.is_running(); }
   /// True while something is under way that only polling moves.
   bool polls() const { return parts_.data_path->polls(); }

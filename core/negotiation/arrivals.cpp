@@ -130,11 +130,6 @@ std::optional<SlowRank> ArrivalLedger::add(std::size_t slot, const LastArrival& 
   return end_window(last.at);
 }
 
-std::pair<PhaseIndex, nanoseconds> ArrivalLedger::longest(const Times& times) {
-  const auto most = std::max_element(times.begin(), times.end());
-  return {static_cast<PhaseIndex>(most - times.begin()), *most};
-}
-
 std::optional<SlowRank> ArrivalLedger::end_window(nanoseconds time) {
   const auto slowest = std::max_element(rows_.begin(), rows_.end(),
                                         [](const Row& a, const Row& b) { return a.last < b.last; });
@@ -171,24 +166,6 @@ std::optional<SlowRank> ArrivalLedger::end_window(nanoseconds time) {
   window_step_ = step_;
   window_decisions_ = 0;
   return warns ? std::optional(slow) : std::nullopt;
-}
-
-std::uint64_t ArrivalLedger::count_of(const Row& row) {
-  std::uint64_t count = 0;
-  for (const LatenessHistogram& lateness : row.lateness) count += lateness.count();
-  return count;
-}
-
-std::size_t ArrivalLedger::index_of(int rank) const {
-  const auto found = std::ranges::lower_bound(ranks_, rank);
-  const bool is_member = found != ranks_.end() && *found == rank;
-  return static_cast<std::size_t>((is_member ? found : ranks_.end()) - ranks_.begin());
-}
-
-LatenessHistogram ArrivalLedger::lateness_of(int rank) const {
-  LatenessHistogram all;
-  for (const LatenessHistogram& lateness : rows_[index_of(rank)].lateness) all.add(lateness);
-  return all;
 }
 
 std::size_t ArrivalLedger::most_often_last(std::span<RankArrivals> ranks) const {

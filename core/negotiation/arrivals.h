@@ -111,7 +111,11 @@ class ArrivalLedger {
   const LatenessHistogram& lateness_of(int rank, PhaseIndex phase) const {
     return rows_[index_of(rank)].lateness[phase];
   }
-  LatenessHistogram lateness_of(int rank) const;
+  LatenessHistogram lateness_of(int rank) const {
+    LatenessHistogram all;
+    for (const LatenessHistogram& lateness : rows_[index_of(rank)].lateness) all.add(lateness);
+    return all;
+  }
   ///@}
   /// Fills `ranks` with those that came last most often, these first; how many that are.
   std::size_t most_often_last(std::span<RankArrivals> ranks) const;
@@ -131,10 +135,21 @@ class ArrivalLedger {
     std::uint32_t interval = 1;
   };
   /// In `ranks_`; its length for another rank.
-  std::size_t index_of(int rank) const;
-  static std::uint64_t count_of(const Row& row);
+  std::size_t index_of(int rank) const {
+    const auto found = std::ranges::lower_bound(ranks_, rank);
+    const bool is_member = found != ranks_.end() && *found == rank;
+    return static_cast<std::size_t>((is_member ? found : ranks_.end()) - ranks_.begin());
+  }
+  static std::uint64_t count_of(const Row& row) {
+    std::uint64_t count = 0;
+    for (const LatenessHistogram& lateness : row.lateness) count += lateness.count();
+    return count;
+  }
   /// The phase with the longest time; what that is.
-  static std::pair<PhaseIndex, std::chrono::nanoseconds> longest(const Times& times);
+  static std::pair<PhaseIndex, std::chrono::nanoseconds> longest(const Times& times) {
+    const auto most = std::max_element(times.begin(), times.end());
+    return {static_cast<PhaseIndex>(most - times.begin()), *most};
+  }
   std::optional<SlowRank> end_window(std::chrono::nanoseconds time);
 
   std::vector<int> ranks_;

@@ -43,11 +43,6 @@ bool KnownId::complete(const JoinedRanks& joined, const TreePosition& position) 
          std::all_of(position.children().begin(), position.children().end(), present);
 }
 
-std::optional<Id> KnownNames::id_of(const std::string& name) const {
-  const Id* const id = find_value(ids_, name);
-  return id ? std::optional(*id) : std::nullopt;
-}
-
 std::vector<Id> KnownNames::ready_ids() const {
   std::vector<Id> ids;
   for (const auto& [id, known] : known_) {
@@ -64,16 +59,6 @@ std::vector<Id> KnownNames::ready_here(const IdUse& use) const {
   return ids;
 }
 
-void KnownNames::assign(Id id, const std::string& name, Signature signature) {
-  ids_[name] = id;
-  known_[id] = {.name = name, .signature = std::move(signature)};
-}
-
-void KnownNames::give_up(Id id) {
-  const auto known = known_.extract(id);
-  if (!known.empty()) ids_.erase(known.mapped().name);
-}
-
 void KnownNames::clear_ready(Id id) {
   KnownId* const known = find(id);
   if (!known) return;
@@ -81,12 +66,6 @@ void KnownNames::clear_ready(Id id) {
   known->ready_below.clear();
   known->last = {};
   known->resized = known->forwarded = false;
-}
-
-LocalRanks ReportedName::local_ranks() const {
-  LocalRanks ranks;
-  for (std::size_t r = 0; r < local.size(); ++r) ranks[r] = local[r].has_value();
-  return ranks;
 }
 
 bool ReportedName::complete(const JoinedRanks& joined, const TreePosition& position) const {
@@ -129,25 +108,6 @@ Report merged_report(const std::string& name, const ReportedName& reported,
   return report;
 }
 
-ReportedName& KnownNames::report(const std::string& name, std::size_t local_size) {
-  ReportedName& reported = reports_[name];
-  reported.local.resize(local_size);
-  reported.locations.assign(local_size, kNowhere);
-  return reported;
-}
-
-std::optional<ReportedName> KnownNames::take_reported(const std::string& name) {
-  auto taken = reports_.extract(name);
-  if (taken.empty()) return std::nullopt;
-  return std::move(taken.mapped());
-}
-
-std::vector<std::string> KnownNames::reported_names() const {
-  std::vector<std::string> names;
-  for (const auto& [name, reported] : reports_) names.push_back(name);
-  return names;
-}
-
 std::string KnownNames::problem_in(const Decision& decision) const {
   std::set<Id> retired;
   for (const Id id : decision.retired) {
@@ -171,11 +131,6 @@ std::string KnownNames::problem_in(const Decision& decision) const {
     if (!find(id)) return fmt::format("id {} is to run, which no name has", id);
   }
   return {};
-}
-
-void RootDecisions::all_joined(int last) {
-  next_.all_joined = true;
-  next_.last_joined = last;
 }
 
 bool RootDecisions::give_up_for_another(Id id, bool only_idle, KnownNames& names,
@@ -689,12 +644,6 @@ void OverdueNames::note_expiring(const Expiring& expiring, Duration now) {
   heard.ready[expiring.rank] = true;
 }
 
-void OverdueNames::note_presence(const Presence& presence, Duration now) {
-  if (!presence.is_answer) note(presence.name, now);
-  const auto entry = names_.find(presence.name);
-  if (entry != names_.end()) entry->second.add(presence);
-}
-
 std::optional<Duration> OverdueNames::deadline() const {
   std::optional<Duration> first;
   const auto consider = [&](Duration at) { first = std::min(first.value_or(at), at); };
@@ -703,11 +652,6 @@ std::optional<Duration> OverdueNames::deadline() const {
     if (heard.expiring) consider(heard.expires_at);
   }
   return first;
-}
-
-void OverdueNames::forget_told() {
-  std::erase_if(
-      names_, [](const auto& entry) { return !entry.second.is_overdue && !entry.second.expiring; });
 }
 
 std::vector<Presence> OverdueNames::take_presence(const Seen& seen) {
@@ -753,12 +697,6 @@ std::vector<std::string> OverdueNames::take_questions(std::size_t bytes) {
     names.push_back(std::move(to_ask_.front()));
   }
   return names;
-}
-
-Presence OverdueNames::completed(Presence own) const {
-  const auto entry = names_.find(own.name);
-  const bool expires = entry != names_.end() && entry->second.expiring;
-  return expires ? entry->second.with(own) : std::move(own);
 }
 
 }  // namespace hora::internal

@@ -71,7 +71,11 @@ class OverdueNames {
   void note_expiring(const Expiring& expiring, Duration now);
   /// A leader reports that, and what it knows, whose last word holds; an answer is ignored for
   /// names that are neither overdue nor expire.
-  void note_presence(const Presence& presence, Duration now);
+  void note_presence(const Presence& presence, Duration now) {
+    if (!presence.is_answer) note(presence.name, now);
+    const auto entry = names_.find(presence.name);
+    if (entry != names_.end()) entry->second.add(presence);
+  }
   /// The name waits for no rank, or its subtree is complete.
   void settle(const std::string& name) { names_.erase(name); }
 
@@ -88,7 +92,11 @@ class OverdueNames {
   /// The root's: names, of about `bytes` bytes, to ask all ranks about.
   std::vector<std::string> take_questions(std::size_t bytes);
   /// `own`; of a name that expires with what has been heard of the ranks that it does not name.
-  Presence completed(Presence own) const;
+  Presence completed(Presence own) const {
+    const auto entry = names_.find(own.name);
+    const bool expires = entry != names_.end() && entry->second.expiring;
+    return expires ? entry->second.with(own) : std::move(own);
+  }
 
  private:
   struct Heard {
@@ -102,7 +110,11 @@ class OverdueNames {
     std::map<int, bool> ready = {};  ///< by rank
     std::map<int, std::string> remarks = {};
   };
-  void forget_told();
+  void forget_told() {
+    std::erase_if(names_, [](const auto& entry) {
+      return !entry.second.is_overdue && !entry.second.expiring;
+    });
+  }
 
   bool at_root_;
   ProcessSet set_;
@@ -196,7 +208,11 @@ struct ReportedName {
   std::optional<Report> merged = std::nullopt;  ///< what went up, or was decided by the root
 
   /// Local ranks that have reported it.
-  LocalRanks local_ranks() const;
+  LocalRanks local_ranks() const {
+    LocalRanks ranks;
+    for (std::size_t r = 0; r < local.size(); ++r) ranks[r] = local[r].has_value();
+    return ranks;
+  }
   /// Every rank of the subtree has reported it or has joined.
   bool complete(const JoinedRanks& joined, const TreePosition& position) const;
 };
@@ -211,7 +227,10 @@ Report merged_report(const std::string& name, const ReportedName& reported,
 class KnownNames {
  public:
   /// The name's id where it has one.
-  std::optional<Id> id_of(const std::string& name) const;
+  std::optional<Id> id_of(const std::string& name) const {
+    const Id* const id = find_value(ids_, name);
+    return id ? std::optional(*id) : std::nullopt;
+  }
   /// Null for an id that no name has.
   ///@{
   KnownId* find(Id id) { return find_value(known_, id); }
@@ -221,10 +240,16 @@ class KnownNames {
   std::vector<Id> ready_ids() const;
   /// Ids for which some rank of the node is ready, and which are not disputed.
   std::vector<Id> ready_here(const IdUse& use) const;
-  void assign(Id id, const std::string& name, Signature signature);
+  void assign(Id id, const std::string& name, Signature signature) {
+    ids_[name] = id;
+    known_[id] = {.name = name, .signature = std::move(signature)};
+  }
   /// Ranks that were ready for the id report by name once they read this. Does nothing for an id
   /// that no name has.
-  void give_up(Id id);
+  void give_up(Id id) {
+    const auto known = known_.extract(id);
+    if (!known.empty()) ids_.erase(known.mapped().name);
+  }
   /// No rank is ready for the id any more: it has run.
   void clear_ready(Id id);
 
@@ -234,10 +259,23 @@ class KnownNames {
   const ReportedName* reported(const std::string& name) const { return find_value(reports_, name); }
   ///@}
   /// A name that is not reported yet.
-  ReportedName& report(const std::string& name, std::size_t local_size);
+  ReportedName& report(const std::string& name, std::size_t local_size) {
+    ReportedName& reported = reports_[name];
+    reported.local.resize(local_size);
+    reported.locations.assign(local_size, kNowhere);
+    return reported;
+  }
   /// Erases it, too.
-  std::optional<ReportedName> take_reported(const std::string& name);
-  std::vector<std::string> reported_names() const;
+  std::optional<ReportedName> take_reported(const std::string& name) {
+    auto taken = reports_.extract(name);
+    if (taken.empty()) return std::nullopt;
+    return std::move(taken.mapped());
+  }
+  std::vector<std::string> reported_names() const {
+    std::vector<std::string> names;
+    for (const auto& [name, reported] : reports_) names.push_back(name);
+    return names;
+  }
 
   /// Why this cannot be the next decision, given those before; empty where it can.
   std::string problem_in(const Decision& decision) const;
@@ -311,7 +349,10 @@ class RootDecisions {
   /// All ranks have reported a name: it gets an id, or they disagree.
   void decide(const std::string& name) { waiting_.push_back(name); }
   /// All ranks have called join, and the last of them was `last`.
-  void all_joined(int last);
+  void all_joined(int last) {
+    next_.all_joined = true;
+    next_.last_joined = last;
+  }
   /// Leaders are to say which of their ranks lack these names.
   void ask(std::vector<std::string> names) { next_.asked = std::move(names); }
 
