@@ -208,11 +208,9 @@ Buffer::Buffer(const Context& context, std::size_t bytes, const Device& device)
   data_ = engine_->allocate_on_device(bytes);
 }
 
-Buffer::Buffer(Buffer&& other) noexcept
-    : engine_(std::move(other.engine_)),
-      data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)),
-      device_(other.device_) {}
+Buffer::Buffer(Buffer&& other) noexcept {
+  *this = std::move(other);
+}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(engine_, other.engine_);

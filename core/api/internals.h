@@ -67,10 +67,9 @@ HORA_EXPORT std::vector<std::byte*> peer_addresses(const Context& context, Proce
 HORA_EXPORT std::optional<Location> location_of(const Context& context, const std::byte* data,
                                                 std::size_t bytes);
 
-/// The address in this process of the `bytes` bytes that `rank` (of the world, on this node) has at
-/// `location`; valid while that rank has the Buffer. Not collective: memory that is new there is
-/// mapped here when first asked for. Throws Error(transport) where that rank has no such memory.
-/// Thread rule: any thread.
+/// The address in this process of `bytes` bytes at `location` of `rank` (of the world, on this
+/// node), while it has the Buffer; mapped when first asked for. Throws Error(transport) where it
+/// has no such memory. Thread rule: any thread.
 HORA_EXPORT std::byte* peer_address(const Context& context, int rank, Location location,
                                     std::size_t bytes);
 

@@ -1,21 +1,10 @@
 // Handles and results, of one collective and of groups.
 #include "core/api/results.h"
 
-#include <hora/error.h>
 #include <hora/groups.h>
-#include <hora/handle.h>
-#include <hora/result.h>
-
-#include <algorithm>
-#include <cstring>
-#include <exception>
-#include <string>
-#include <utility>
 
 #include "core/api/internals.h"
 #include "core/base/text.h"
-#include "core/engine/engine.h"
-#include "core/engine/operations.h"
 
 namespace hora {
 using namespace internal;
@@ -102,7 +91,7 @@ void ResultMemory::collect() {
   if (form_.output && !fits_output(bytes_)) {
     throw Error(
         ErrorCode::invalid_argument,
-        tensor_text(form_.name) + ": " + output_text(form_.output->bytes, bytes_, form_.type), -1,
+        tensor_text(form_.name) + ": " + output_text(form_.output->size(), bytes_, form_.type), -1,
         form_.name);
   }
   take();
@@ -112,12 +101,12 @@ void ResultMemory::collect() {
 HostResult::HostResult(NodeMemory& memory, ResultForm form)
     : ResultMemory(std::move(form)), memory_(memory) {
   const auto& output = form_.output;
-  output_is_shared_ = output && output->bytes > 0 && memory_.find(output->data, output->bytes);
+  output_is_shared_ = output && !output->empty() && memory_.find(output->data(), output->size());
 }
 
 std::byte* HostResult::expect(std::size_t bytes) {
   output_is_expected_ = output_is_shared_ && fits_output(bytes);
-  if (output_is_expected_) return form_.output->data;
+  if (output_is_expected_) return form_.output->data();
   return expected_ = memory_.allocate(bytes).data;
 }
 
@@ -125,7 +114,7 @@ std::byte* HostResult::place(std::size_t bytes) {
   // A result that is not as it was expected must lie elsewhere: peers read what lies there.
   const bool as_expected = is_even(rows_);
   if (output_is_shared_ && fits_output(bytes) && (as_expected || !output_is_expected_)) {
-    return form_.output->data;
+    return form_.output->data();
   }
   block_ =
       expected_ && as_expected ? std::exchange(expected_, nullptr) : memory_.allocate(bytes).data;
@@ -134,9 +123,9 @@ std::byte* HostResult::place(std::size_t bytes) {
 
 void HostResult::take() {
   if (!form_.output || !block_) return;
-  std::memcpy(form_.output->data, block_, bytes_);
+  std::memcpy(form_.output->data(), block_, bytes_);
   memory_.release(std::exchange(block_, nullptr));
-  data_ = form_.output->data;
+  data_ = form_.output->data();
 }
 
 StagedResult::StagedResult(NodeMemory& memory, DeviceHeap& heap, ResultForm form,
@@ -161,7 +150,7 @@ StagedResult::~StagedResult() {
 void StagedResult::take() {
   release_host(input_);
   if (bytes_ == 0) return;
-  data_ = form_.output ? form_.output->data : (block_ = heap_.allocate(bytes_, form_.stream));
+  data_ = form_.output ? form_.output->data() : (block_ = heap_.allocate(bytes_, form_.stream));
   heap_.to_device(data_, staging_, bytes_, form_.stream);
   release_host(staging_);
 }

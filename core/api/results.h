@@ -5,6 +5,7 @@
 
 #include <exception>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,12 +16,6 @@
 
 namespace hora::internal {
 
-/// The caller's memory for the result, of the result's length.
-struct ResultOutput {
-  std::byte* data = nullptr;
-  std::size_t bytes = 0;
-};
-
 /// The properties of a Result that are known before the exchange.
 struct ResultForm {
   DataType type = DataType::float32;
@@ -28,7 +23,7 @@ struct ResultForm {
   Device device;
   void* stream = nullptr;  ///< of the output, where there is one, else of the input
   std::string name = {};   ///< the tensor's, for errors of the output
-  std::optional<ResultOutput> output = {};
+  std::optional<std::span<std::byte>> output = {};  ///< the caller's memory for the result
 };
 
 /// Thread rule: allocate() by the thread that makes progress, the rest once the collective is
@@ -66,7 +61,9 @@ class ResultMemory : public ExchangeResult {
   virtual std::byte* place(std::size_t bytes) = 0;
   /// By collect(): `data_` is where the caller finds the result.
   virtual void take() = 0;
-  bool fits_output(std::size_t bytes) const { return form_.output && form_.output->bytes == bytes; }
+  bool fits_output(std::size_t bytes) const {
+    return form_.output && form_.output->size() == bytes;
+  }
   bool collected() const { return collected_; }
   /// As a Buffer's: the program has had the memory, and a handle that an exception drops may leave
   /// a collective in flight on it. Then it is not reused.
@@ -118,7 +115,7 @@ class DeviceResult final : public ResultMemory {
 
  private:
   std::byte* place(std::size_t bytes) override {
-    if (fits_output(bytes)) return form_.output->data;
+    if (fits_output(bytes)) return form_.output->data();
     return block_ = heap_.allocate(bytes, std::nullopt);
   }
   void take() override {}  // it is there, in the order of the stream

@@ -10,10 +10,9 @@
 
 namespace hora::internal {
 
-/// While it lives, std::terminate() first has `report` say which rank ends the job and why (the
-/// exception's type and text), or logs that where there is none; then the handler that was
-/// installed before is called, but for the C++ library's own, which would repeat it. `report` does
-/// not throw, and returns soon. One at a time. Thread rule: one thread.
+/// While it lives, std::terminate() first has `report`, which does not throw, say which rank ends
+/// the job and why, or logs that; then the handler that was installed before is called, but for the
+/// C++ library's own. One at a time. Thread rule: one thread.
 class TerminateReport {
  public:
   using Report = std::function<void(const std::string& why)>;
@@ -29,9 +28,8 @@ class TerminateReport {
 /// Logs which rank ends the job. `is_known`: some rank's log has the reason.
 void log_end(int rank, const std::string& why, bool is_known = false) noexcept;
 
-/// The text of the last Error made on this thread, as far as it fits, while that object lives:
-/// while it unwinds the stack. Empty where there is none. Destructors cannot use
-/// std::current_exception(), which is null until a catch clause is entered.
+/// The text of the last Error made on this thread while that object lives (while it unwinds the
+/// stack), as far as it fits; else empty. For destructors, where std::current_exception() is null.
 std::string error_in_flight();
 
 /// As log().warn() in log.h. Thread rule: any thread.

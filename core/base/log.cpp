@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <exception>
 #include <memory>
-#include <string>
 #include <typeinfo>
 #include <utility>
 

@@ -1,11 +1,13 @@
 /// This process's identity in messages, and whether it is a forked child of a rank; what the kernel
-/// says of another process of this host; and this machine's processors and networks.
+/// says of another process of this host; and this machine's processors and networks; and new
+/// files.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +33,12 @@ std::string host_name();
 /// "unknown" where there is no /proc.
 std::string pid_namespace();
 
+/// By world rank; the rank alone where the process is not known.
+inline ProcessIdentity identity_of(int rank, std::span<const ProcessIdentity> processes) {
+  const auto r = static_cast<std::size_t>(rank);
+  return r < processes.size() ? processes[r] : ProcessIdentity{.rank = rank};
+}
+
 /// This process as `rank`.
 ProcessIdentity identity_of_process(int rank);
 
@@ -41,9 +49,8 @@ bool descriptors_are_gone() noexcept;
 /// "rank 3 (host node7, pid 4242)"; what is not known is left out.
 std::string to_string(const ProcessIdentity& process);
 
-/// A forked child has its parent's memory, but none of its threads, none of its place in the job,
-/// and any lock as another thread held it. It may destroy nothing that a ProcessOwner guards.
-/// Thread rule: any thread. Asking costs one load.
+/// Tells a forked child, which has its parent's memory but no threads or place in the job: it may
+/// destroy nothing that a ProcessOwner guards. Thread rule: any thread. Costs one load.
 class ProcessOwner {
  public:
   ProcessOwner();
@@ -95,5 +102,24 @@ inline constexpr const char* kRdmaDevices = "/sys/class/infiniband";
 /// Their active ports, "mlx5_0 port 1", in order; of a folder laid out as kRdmaDevices, which need
 /// not exist.
 std::vector<std::string> active_rdma_ports(const std::filesystem::path& devices = kRdmaDevices);
+
+/// A new regular file for this user alone (mode 0600): one of that name is removed first. What else
+/// has the name (a link, a folder, a FIFO, a device) stays, and is an error: nothing is followed,
+/// written into, or waited for. Move-only owner of its descriptor; the file stays.
+class NewFile {
+ public:
+  /// Throws Error(invalid_argument) that names the path and what is wrong with it.
+  explicit NewFile(const std::string& path);
+  NewFile(NewFile&& other) noexcept;
+  NewFile& operator=(NewFile&& other) noexcept;
+  ~NewFile();
+
+  int descriptor() const noexcept { return descriptor_; }
+  /// A name for streams that take names: of this very file, whatever its path names by now.
+  std::string descriptor_path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
+
+ private:
+  int descriptor_ = -1;
+};
 
 }  // namespace hora::internal

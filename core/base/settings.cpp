@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstddef>
-#include <cstdint>
 #include <filesystem>
 #include <set>
 #include <sstream>

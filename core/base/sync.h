@@ -141,10 +141,8 @@ class HORA_SCOPED_CAPABILITY SharedGuard {
   SharedMutex& lock_;
 };
 
-/// First in, first out. An element that is popped keeps its place and what memory it owns, and
-/// push() gives it out again as it was left: in the steady state nothing is allocated. `T` is
-/// default-constructible and movable; references hold until the next push(). Thread rule: one
-/// thread at a time.
+/// First in, first out. A popped element keeps what memory it owns, and push() gives it out again
+/// as it was left. References hold until the next push(). Thread rule: one thread.
 template <class T>
 class RingQueue {
  public:

@@ -3,17 +3,14 @@
 
 #include <hora/error.h>
 #include <hora/printable.h>
-#include <hora/types.h>
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <numeric>
 #include <ostream>
 #include <utility>
-#include <vector>
 
 #include "core/base/checked.h"
 #include "core/base/diagnostics.h"

@@ -28,9 +28,8 @@ inline constexpr std::string_view kLayoutName = "layout";
 inline constexpr std::string_view kSyncBatchNormName = "hora.sync_batch_norm.";
 inline constexpr std::string_view kBackwardEnd = ".backward";
 
-/// `tensor "weight"`; for names that no user has given what was called: "the unnamed allreduce",
-/// "the unnamed barrier in slot 1" (slot 0 was in flight), "join()"; for none "an unnamed
-/// tensor".
+/// `tensor "weight"`; for names that no user has given what was called: "the unnamed barrier in
+/// slot 1" (slot 0 was in flight), "join()"; for none "an unnamed tensor".
 HORA_EXPORT std::string tensor_text(std::string_view name);
 /// The same, with " of process set 3" after it where that is not the world.
 std::string tensor_text(std::string_view name, ProcessSet set);

@@ -132,10 +132,6 @@ void WakeupFlags::wake_engine() const {
   futex_wake(own_cell_->engine_wake);
 }
 
-void WakeupFlags::set_caller(bool on) const {
-  own_cell_->caller.store(on ? kCallerAwake : kNoCaller, kWakeOrder);
-}
-
 bool FirstCause::publish(const Error& error) {
   std::uint32_t none = FirstCauseMemory::kNone;
   if (!memory_.state.compare_exchange_strong(none, FirstCauseMemory::kPublishing, kWakeOrder)) {
@@ -293,10 +289,6 @@ NodeControlBlock::NodeControlBlock(std::byte* memory, const ControlBlockShape& s
       arrivals_(sections_.arrivals_head, sections_.arrivals, ring_capacity(shape)),
       control_(sections_.control, shape.control_bytes),
       wakeup_flags_(std::move(wakeup_flags)) {}
-
-Plain<Location>& NodeControlBlock::place(Id id, int local_rank) const {
-  return sections_.locations[slot_of(id) * shape_.local_size + local_rank];
-}
 
 Mailbox NodeControlBlock::mailbox(int local_rank) const {
   const std::size_t stride = sizeof(MailboxHead) + page_up(shape_.mailbox_bytes);

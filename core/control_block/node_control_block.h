@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "core/control_block/atomic.h"
-#include "core/control_block/launch_ticket_lock.h"
 #include "core/control_block/node_progress.h"
 #include "core/control_block/tensor_id.h"
 
@@ -34,12 +33,10 @@ void futex_wait(const Atomic<std::uint32_t>& word, std::uint32_t expected,
 /// Wakes every sleeper on `word`.
 void futex_wake(const Atomic<std::uint32_t>& word) noexcept;
 
-/// A view of wake-up words in shared memory, all zero at first. One rank has one cell, however many
-/// process sets it is in: each set's control block holds a view with its own numbering. A rank has
-/// two sleepers: its engine thread, and a thread that makes progress in its place. A sleeper
-/// announces itself before it decides whether and how long to sleep, so no wake-up is lost where
-/// work is stored and checked for as atomic.h says; what it has seen before may be outdated. Thread
-/// rule: signal and sleeps: any thread of any rank; the others: this rank's.
+/// A view of wake-up words in shared memory, all zero at first: one cell a rank, which each process
+/// set numbers its own way. A rank has two sleepers: its engine thread, and a thread that makes
+/// progress in its place. Each announces itself before it decides how long to sleep (atomic.h).
+/// Thread rule: signal and sleeps: any thread of any rank; the others: this rank's.
 class WakeupFlags {
  public:
   struct alignas(64) Cell {
@@ -64,7 +61,9 @@ class WakeupFlags {
   /// Wakes this rank's engine thread, even while another thread makes progress.
   void wake_engine() const;
   /// A caller of this rank begins or ends.
-  void set_caller(bool on) const;
+  void set_caller(bool on) const {
+    own_cell_->caller.store(on ? kCallerAwake : kNoCaller, kWakeOrder);
+  }
   /// Sleeps until signalled, at most as long as `decide()` says, which is called after the
   /// announcement.
   template <class Decide>
@@ -243,9 +242,8 @@ class Mailbox {
   ByteRing ring_;
 };
 
-/// A tensor's name with a set and a time, all zero at first: a sequence lock (H.-J. Boehm, Can
-/// Seqlocks Get Along With Programming Language Memory Models?, 2012), `version` odd while it is
-/// written. No rank depends on it, so it is not of the types that the model checker explores.
+/// A tensor's name with a set and a time, all zero at first: a sequence lock (H.-J. Boehm, 2012),
+/// `version` odd while it is written. No rank depends on it.
 class SharedNote {
  public:
   static constexpr std::size_t kMostBytes = 96;
@@ -352,10 +350,9 @@ struct alignas(64) FirstCauseMemory {
   std::array<char, 1024> tensor;
 };
 
-/// A rank that learns why the job ends (an error of a transport, a time limit, a damaged page)
-/// publishes it here and wakes its node: every rank of the node then ends with the same error,
-/// whichever cause of its own it finds later. One that dies while it publishes leaves nothing
-/// behind: the others find a cause of their own. Thread rule: any thread of any rank.
+/// Why the job ends: the first rank to learn it publishes it here and wakes its node, whose ranks
+/// then all end with this error. One that dies while it publishes leaves nothing behind. Thread
+/// rule: any thread of any rank.
 class FirstCause {
  public:
   explicit FirstCause(FirstCauseMemory& memory) : memory_(memory) {}
@@ -472,17 +469,15 @@ class NodeControlBlock {
 
   // Readiness of known ids.
   using Arrival = ReadyWords::Arrival;
-  /// Marks this rank's tensor `id` ready at `where`. The last arriver of the node appends the id:
-  /// to the log in a job of one node, else to the leader's arrivals. `stale`: the id was given up
-  /// meanwhile. `time`: of the host's monotonic clock, for last_arrival(); zero: not to be counted.
-  /// `resized`: for take_resized(), in a job of several nodes.
+  /// Marks this rank's tensor `id` ready at `where`. The last arriver appends it to the log, or of
+  /// several nodes to the leader's arrivals. `stale`: the id was given up. `time`: for
+  /// last_arrival(); zero: not counted. `resized`: for take_resized(), of several nodes.
   Arrival arrive(Id id, Location where, std::chrono::nanoseconds time = {}, bool resized = false);
   /// The leader's, of an id that it has got by pop_arrival(): whether some rank was ready for it
   /// `resized`. It may be true of another one's, too.
   bool take_resized(Id id);
-  /// Who was the last to become ready for an id, of those that have given a time. `ranks`: by local
-  /// rank, what to call them. Valid while all ranks of the node are ready for it and none can be
-  /// ready again: until this rank has completed its run.
+  /// Who became ready for an id last, of those that have given a time. `ranks`: by local rank, what
+  /// to call them. Valid until this rank has completed its run.
   LastArrival last_arrival(Id id, std::span<const int> ranks) const;
   /// Those that are ready for `id`: ReadyWords::ranks.
   LocalRanks ready_ranks(Id id) const { return ready(id).ranks(); }
@@ -594,7 +589,9 @@ class NodeControlBlock {
   RankCell& rank(int r) const { return sections_.ranks[r]; }
   IdCell& cell(Id id) const { return sections_.ids[slot_of(id)]; }
   ReadyWords ready(Id id) const;
-  Plain<Location>& place(Id id, int local_rank) const;
+  Plain<Location>& place(Id id, int local_rank) const {
+    return sections_.locations[slot_of(id) * shape_.local_size + local_rank];
+  }
   Mailbox mailbox(int local_rank) const;
   std::uint64_t slowest(Atomic<std::uint64_t> RankCell::*position, std::memory_order order) const;
   std::uint64_t close_batch(std::uint64_t ticket, SequenceRingEntry& first);

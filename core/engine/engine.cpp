@@ -2,17 +2,9 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <exception>
-#include <thread>
-#include <utility>
 
 #include "core/base/log.h"
-#include "core/base/process.h"
-#include "core/base/text.h"
-#include "core/flight/flight_recorder.h"
 
 namespace hora::internal {
 namespace {
@@ -176,10 +168,6 @@ std::uint32_t Engine::next_instance_number(ProcessSet set) {
   return instances_[set]++;
 }
 
-bool Engine::runs_on_device(const Request& request, ProcessSet set) const {
-  return sets_.engine_of(set, request.name).operations().memory().on_device(request.signature);
-}
-
 std::byte* Engine::allocate_on_device(std::size_t bytes) {
   const BetweenRounds lock(progress_.lock());
   return parts_.device->allocate(bytes);
@@ -192,10 +180,6 @@ void Engine::release_on_device(std::byte* data) noexcept {
     step();
     return true;
   });
-}
-
-void Engine::note_phase(std::string_view phase) noexcept {
-  if (parts_.flight) parts_.flight->writer().note_phase(phase);
 }
 
 std::string Engine::arrivals_text() const {
@@ -355,14 +339,6 @@ void Engine::abandon(std::shared_ptr<Engine> engine) noexcept {
   } catch (const std::exception& error) {
     engine->abort(error.what());
   }
-}
-
-void Engine::record_failure(const std::string& why) const noexcept {
-  if (parts_.flight) parts_.flight->failed(why);
-}
-
-void Engine::note_state(RecordState state) const noexcept {
-  if (parts_.flight) parts_.flight->writer().set_state(state);
 }
 
 /// An exception ends this rank, and with it the job: the others end with its text.

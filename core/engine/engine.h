@@ -24,14 +24,9 @@
 
 namespace hora::internal {
 
-/// Shared by the context, its handles and its buffers; never destroyed in a forked child. Nothing
-/// but wait, wait_for, submit_and_wait, join, add_set, remove_set, depart and shutdown waits for
-/// peers, whichever thread makes progress. Thread rule: start_thread, depart, stop, shutdown: one
-/// thread; all others: any thread.
-///
-/// All public calls pass one of two checks: running(), of what begins something; remaining(), of
-/// what is possible after shutdown() as well: to release what is finished, and to query.
-/// Destructors check is_forked(), and do nothing there.
+/// Shared by the context, its handles and its buffers; never destroyed in a forked child. Calls
+/// that begin something check running(), those possible after shutdown() remaining(), destructors
+/// is_forked(). Thread rule: start_thread, depart, stop, shutdown: one thread; all others: any.
 class Engine {
  public:
   static std::shared_ptr<Engine> make(std::unique_ptr<Transport> transport, bool engine_thread);
@@ -81,9 +76,8 @@ class Engine {
   }
   /// wait() for a dropped handle: shutdown() throws its error.
   void drop(Operation& operation);
-  /// Releases a operation whose handle an exception has dropped. Its memory may be freed when this
-  /// returns: after a round of the thread that makes progress at most, but where messages between
-  /// nodes use the memory already, when those have ended.
+  /// Releases an operation whose handle an exception has dropped, after a round of the thread that
+  /// makes progress or the end of messages that use its memory, which may be freed then.
   void detach(const std::shared_ptr<Operation>& operation);
   /// The error of a collective that has failed, while no call has thrown any error.
   std::optional<Error> unreported_error() const;
@@ -105,14 +99,18 @@ class Engine {
   std::uint32_t next_instance_number(ProcessSet set);
 
   /// Whether it runs on the engine's device (signature.h). Throws what submitting would.
-  bool runs_on_device(const Request& request, ProcessSet set) const;
+  bool runs_on_device(const Request& request, ProcessSet set) const {
+    return sets_.engine_of(set, request.name).operations().memory().on_device(request.signature);
+  }
   /// Memory for buffers on the device. Throws Error(out_of_memory).
   std::byte* allocate_on_device(std::size_t bytes);
   /// Waits for the device. Any thread without the progress lock.
   void release_on_device(std::byte* data) noexcept;
 
   /// Notes in the flight record what the program is doing from here on.
-  void note_phase(std::string_view phase) noexcept;
+  void note_phase(std::string_view phase) noexcept {
+    if (parts_.flight) parts_.flight->writer().note_phase(phase);
+  }
   Statistics statistics() const { return sets_.statistics(); }
   /// Peers may write to the memory of collectives that have failed, at any time.
   bool aborted() const { return sets_.aborted().load(); }
@@ -132,9 +130,8 @@ class Engine {
   void depart();
   /// The second part: ends the thread.
   void stop() { progress_.stop(); }
-  /// Ends the job's engines, on all nodes, with this error, unless there is an earlier cause: from
-  /// the next step of any of them on, this rank's included. Waits for no lock, and some tenths of a
-  /// second for all to hear of it before this process ends.
+  /// Ends the job's engines on all nodes with this error, unless there is an earlier cause. Takes
+  /// no lock; waits some tenths of a second for all to hear of it.
   void end_all(const Error& error) noexcept;
   /// Prints why and ends the job.
   [[noreturn]] void abort(const std::string& why) noexcept;
@@ -152,8 +149,12 @@ class Engine {
   [[noreturn]] void end_after_failure() noexcept;
   void await_failed_rank() const;
   void notify_peers(const std::string& why) noexcept;
-  void record_failure(const std::string& why) const noexcept;
-  void note_state(RecordState state) const noexcept;
+  void record_failure(const std::string& why) const noexcept {
+    if (parts_.flight) parts_.flight->failed(why);
+  }
+  void note_state(RecordState state) const noexcept {
+    if (parts_.flight) parts_.flight->writer().set_state(state);
+  }
 
   const ProcessOwner owner_;
   std::unique_ptr<Transport> transport_;  ///< null: the parts are another's

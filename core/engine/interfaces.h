@@ -80,10 +80,9 @@ class PeerFailure final : public Error {
   using Error::Error;
 };
 
-/// One operation's memory on a device. Streams are the device's own (cudaStream_t), passed as
-/// plain pointers. Nothing but synchronize() blocks the host for the device's work.
-/// Thread rule: wait_done and synchronize by any thread after record_done; the others by the thread
-/// that holds the engine's lock.
+/// One operation's memory on a device; streams are cudaStream_t. Only synchronize() blocks the host
+/// for the device. Thread rule: wait_done, synchronize: any thread after record_done; the others:
+/// the holder of the engine's lock.
 class DeviceWork {
  public:
   virtual ~DeviceWork() = default;
@@ -138,16 +137,14 @@ struct BegunOnDevice {
 class DevicePort {
  public:
   virtual ~DevicePort() = default;
-  /// Memory is ready when `stream` has done what it was given so far, and `output_stream`, of a
-  /// result that the caller has on another one, likewise. `data`: of a tensor of the world that is
-  /// worked on in place; null: without a place.
+  /// Memory is ready once `stream`, and that of a result on another `output_stream`, has done what
+  /// it was given. `data`: of a tensor of the world worked on in place; null: without a place.
   virtual BegunOnDevice begin(const std::byte* data, void* stream,
                               std::optional<void*> output_stream) = 0;
   /// For buffers, 256-byte aligned. Throws Error(out_of_memory).
   virtual std::byte* allocate(std::size_t bytes) = 0;
-  /// Waits for all that the device holds, as cudaFree() does, without the engine's lock: what is
-  /// waited for may need progress. Where the engine or the device has failed the memory is not
-  /// freed: peers may still write to it.
+  /// Waits for all that the device holds, as cudaFree() does, without the engine's lock. Frees
+  /// nothing where the engine or the device has failed: peers may still write there.
   virtual void release(std::byte* data, const WithEngineLock& locked) noexcept = 0;
   /// True while collectives are under way on the device. Throws Error(transport) where they have
   /// failed, or make no progress for too long.
@@ -158,9 +155,8 @@ class DevicePort {
 
 class FlightRecorder;
 
-/// Runs units in the order in which they are started, without ever blocking. What is complete is
-/// counted in the control block (NodeControlBlock::set_done). Thread rule: the thread that holds
-/// the engine's lock.
+/// Runs units in the order in which they are started, never blocking; complete ones are counted by
+/// NodeControlBlock::set_done. Thread rule: the holder of the engine's lock.
 class DataPath {
  public:
   virtual ~DataPath() = default;
@@ -173,9 +169,8 @@ class DataPath {
   virtual std::uint64_t awaited() const = 0;
   /// True while something is under way that only polling completes (the network).
   virtual bool polls() const = 0;
-  /// In place of advance(), after a failure: what arrives from other nodes for the memory of
-  /// callers (BoundUnit::is_lent) is cancelled where it can be, and goes on where it cannot.
-  /// Returns what is still done to such memory.
+  /// In place of advance(), after a failure: cancels what arrives from other nodes for callers'
+  /// memory (BoundUnit::is_lent) where it can. Returns what is still done to such memory.
   virtual MemoryUse withdraw() = 0;
 };
 

@@ -1,22 +1,12 @@
 #include "core/engine/progress.h"
 
-#include <hora/error.h>
 #include <sched.h>
 #include <spdlog/fmt/fmt.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstring>
-#include <string>
-#include <thread>
-#include <utility>
-
 #include "core/base/log.h"
-#include "core/base/process.h"
-#include "core/base/text.h"
-#include "core/flight/flight_recorder.h"
 
 namespace hora::internal {
 namespace {
@@ -464,21 +454,6 @@ void Progress::withdraw() {
   parts_.abort();
 }
 
-std::optional<Error> Progress::failure() const {
-  return sets_.aborted().load() ? first_cause().get() : std::nullopt;
-}
-
-bool Progress::is_logged(const std::string& text) const {
-  const auto cause = first_cause().get();
-  return cause && text.find(cause->what()) != std::string::npos;
-}
-
-std::optional<int> Progress::failed_elsewhere() const {
-  const auto cause = first_cause().get();
-  if (!cause || cause->rank() == parts_.rank) return std::nullopt;
-  return cause->rank();
-}
-
 /// Aborts the engine, as errors of transports do, where a collective has run out of time, or a
 /// rank that it waits for has ended or is stopped; reports and logs what waits too long.
 void Progress::check_timeouts(Duration time) {
@@ -572,10 +547,6 @@ void Progress::Turn::leave() {
   const bool leftover = progress_.is_unfinished();
   lock_.unlock();
   if (leftover) progress_.wake_rank();
-}
-
-void Progress::start() {
-  thread_ = std::thread([this] { run(); });
 }
 
 void Progress::stop() {

@@ -24,12 +24,10 @@
 
 namespace hora::internal {
 
-/// A thread that waits for a result makes progress until it has it. That depends on peers, and no
-/// other thread may have to wait for that: a progress thread takes the lock by try_lock(), checks
-/// is_asked_for() after every round, and releases it then. Others hold it for a moment only: the
-/// engine thread for a round, by lock(), which waits for progress threads to end, since they do its
-/// work; calls that do not wait for peers, by lock_between_rounds(), which has priority. Thread
-/// rule: any thread.
+/// A thread that waits for a result makes progress until it has it: it takes the lock by
+/// try_lock(), and releases it where is_asked_for() after a round, as that may take long. The
+/// engine thread holds it for a round, by lock(), which waits for such threads; calls that do not
+/// wait for peers by lock_between_rounds(), which has priority. Thread rule: any thread.
 class HORA_CAPABILITY("progress lock") ProgressLock {
  public:
   /// `wakeup_flags` outlive it; they wake a progress thread that sleeps, which is rank `rank`
@@ -183,7 +181,9 @@ class Progress {
   ProgressLock& lock() const HORA_RETURNS_LOCK(lock_) { return lock_; }
 
   /// Starts the engine's thread.
-  void start();
+  void start() {
+    thread_ = std::thread([this] { run(); });
+  }
   bool has_thread() const { return thread_.joinable(); }
   /// Ends the thread. Nothing makes progress from then on.
   void stop();
@@ -216,27 +216,34 @@ class Progress {
   /// Returns after `timeout` at the latest: whether it is finished.
   bool await_for(const Operation& operation, Duration timeout);
 
-  /// Makes the progress that is possible now; true if there was any. Errors of transports Abort
-  /// the engine: everything fails, and nothing is done from then on. The first one of the node is
-  /// published to all its ranks and sent to the other nodes, and aborts their engines, too.
-  /// `time`: the present.
+  /// Makes the progress that is possible now; true if there was any. Errors of transports abort the
+  /// engine: everything fails. The node's first one is published to all its ranks and sent to the
+  /// other nodes, and aborts their engines, too.
   bool step(Duration time = now()) HORA_REQUIRES(lock_);
   /// Something is under way that needs more steps, announced or not.
   bool is_unfinished() HORA_REQUIRES(lock_);
   bool messages_left() const HORA_REQUIRES(lock_);
-  /// How long to sleep. Called by a thread that has announced that it sleeps; from then on peers
-  /// wake it when they have finished what it waits for. `awaited`: a thread is blocked until there
-  /// is a result.
+  /// How long to sleep, for a thread that has announced it; peers wake it from then on. `awaited`:
+  /// a thread is blocked until there is a result.
   WakeupFlags::SleepLength sleep_length(Duration time, Duration idle, bool awaited)
       HORA_REQUIRES(lock_);
 
   /// Why this rank's engine has failed; nothing where it has not.
-  std::optional<Error> failure() const;
+  std::optional<Error> failure() const {
+    return sets_.aborted().load() ? first_cause().get() : std::nullopt;
+  }
   /// Whether `text` holds the node's first cause, which some rank's log has.
-  bool is_logged(const std::string& text) const;
+  bool is_logged(const std::string& text) const {
+    const auto cause = first_cause().get();
+    return cause && text.find(cause->what()) != std::string::npos;
+  }
   /// The rank that has published the first cause; none where that is this one, and where there is
   /// no cause. -1: not the error of one rank.
-  std::optional<int> failed_elsewhere() const;
+  std::optional<int> failed_elsewhere() const {
+    const auto cause = first_cause().get();
+    if (!cause || cause->rank() == parts_.rank) return std::nullopt;
+    return cause->rank();
+  }
 
  private:
   /// An error that may follow from another one, which holds if it is known by then.

@@ -1,12 +1,11 @@
 /// The flight record of this rank: the last collectives and what the rank is doing, written by
 /// stores alone into memory that another process may map and read at any moment, also after the
-/// rank was killed. Nothing in it is trusted by its reader (record_reader.h): the writer may be
-/// killed between two stores, or be broken. And the relay of SIGUSR1 and SIGUSR2, which batch
-/// systems send before they end a job: one that comes to this rank is passed on to all.
+/// rank was killed; nothing in it is trusted by its reader. Records as values, and as files. And
+/// the relay of SIGUSR1 and SIGUSR2, which batch systems send before they end a job: to all ranks.
 ///
 /// Under horarun the rank's guard, its parent process, makes the memory (a memfd) and reads it;
-/// otherwise it is the rank's own. Both are processes of one host, and their times are of
-/// CLOCK_MONOTONIC in nanoseconds where nothing else is said; 0: has not happened.
+/// otherwise it is the rank's own. Times are nanoseconds of the host's CLOCK_MONOTONIC; 0: has not
+/// happened.
 #pragma once
 
 #include <hora/error.h>
@@ -23,6 +22,7 @@
 #include <string_view>
 #include <tl/expected.hpp>
 #include <utility>
+#include <vector>
 
 #include "core/base/checked.h"
 #include "core/negotiation/arrivals.h"
@@ -73,12 +73,10 @@ inline constexpr std::size_t kRecordPhaseBytes = 128;
 inline constexpr std::size_t kRecordHostBytes = 256;
 inline constexpr std::size_t kRecordVersionBytes = 32;
 
-/// One collective. Its ticket (0, 1, 2, ... in the order of submission) is its place: entry `ticket
-/// % kRecordedCollectives`. `begun` is written first and `written` last, both with the low 32 bits
-/// of ticket + 1: where they differ, the entry is half-written, and dropped (a seqlock; Boehm, "Can
-/// seqlocks get along with programming language memory models?", MSPC 2012). All between them is
-/// released and acquired one by one, which orders it against both marks without a fence. Later
-/// stores are single, and may come in any order.
+/// One collective, at entry `ticket % kRecordedCollectives`. A seqlock: `begun` is written first
+/// and `written` last, both with the low 32 bits of ticket + 1: where they differ, the entry is
+/// dropped. All between them is released and acquired one by one, which orders it against both
+/// marks without a fence. Later stores are single, and may come in any order.
 struct alignas(64) RecordEntry {
   std::atomic<std::uint32_t> begun;
   std::atomic<std::uint32_t> written;
@@ -212,10 +210,9 @@ struct RecordIdentity {
 using RecordTicket = std::uint64_t;
 inline constexpr RecordTicket kNoTicket = ~RecordTicket{0};
 
-/// A place for hooks, copied freely; default-constructed: off, and each costs one comparison. The
-/// memory outlives it. Stores alone: no lock, no allocation, no call of the system, so that signal
-/// handlers may call it. Thread rule: any thread, but begin(), identify() and set_state(): one
-/// thread.
+/// Copied freely; default-constructed: off. The memory outlives it. Stores alone: no lock,
+/// allocation or call of the system, so that signal handlers may call it. Thread rule: any thread,
+/// but begin(), identify() and set_state(): one thread.
 class RecordWriter {
  public:
   RecordWriter() noexcept = default;
@@ -267,8 +264,7 @@ class RecordWriter {
 void write_arrivals(RecordArrivals& memory, RecordTime at, std::uint64_t decisions,
                     std::uint64_t steps, std::span<const RankArrivals> rows) noexcept;
 
-/// Under horarun the memory is the guard's, which reads it after the rank's end; otherwise it is
-/// the rank's own, and the rank that fails writes it to a file itself, if it can. Thread rule:
+/// Owns the record; without a guard a rank that fails writes it to a file itself. Thread rule:
 /// failed() and writer(): any thread; the rest: one thread.
 class FlightRecorder {
  public:
@@ -282,7 +278,9 @@ class FlightRecorder {
   /// Whether roots keep a ledger of arrivals: not where the variable says "off".
   bool counts_arrivals() const noexcept { return counts_arrivals_; }
   /// The process of the guard; 0 where there is none.
-  std::int64_t guard() const noexcept;
+  std::int64_t guard() const noexcept {
+    return memory_ ? std::max<std::int64_t>(0, memory_->layout().header.guard.load()) : 0;
+  }
 
   /// From here on a failure is written there; empty: nowhere. Throws Error(invalid_setting) where
   /// nothing can be written. Without effect where there is a guard.
@@ -322,5 +320,116 @@ class SignalRelay {
   SignalRelay(const SignalRelay&) = delete;
   SignalRelay& operator=(const SignalRelay&) = delete;
 };
+
+/// "starting", "initialised", "in shutdown", "shut down", "failed".
+std::string_view name_of(RecordState state);
+
+struct RecordedArrivals {
+  RecordTime at{};
+  std::uint64_t decisions = 0;  ///< on ids (negotiation/arrivals.h)
+  std::uint64_t steps = 0;
+  std::vector<RankArrivals> rows = {};
+};
+
+/// None where nothing was written, or a writer has died at it. Whatever the memory holds, counts
+/// and phases are within their bounds, and nothing is negative. Thread rule: any thread.
+std::optional<RecordedArrivals> read_arrivals(const RecordArrivals& memory);
+
+/// 36 years; later times are damage.
+inline constexpr RecordTime kLatestRecordTime{std::int64_t{1} << 60};
+
+struct RecordedCollective {
+  std::string name = {};  ///< the middle of a long one is left out
+  std::uint32_t set = 0;
+  std::uint64_t number = 0;  ///< among the decided ones of its set, from 1; 0: not decided
+  OperationKind kind = OperationKind::allreduce;
+  ReduceOp op = ReduceOp::sum;
+  DataType type = DataType::float32;
+  DeviceKind device = DeviceKind::cpu;
+  RecordOutcome outcome = RecordOutcome::open;
+  std::uint32_t peers = 0;  ///< ranks of the set
+  std::uint64_t bytes = 0;
+  RecordTime submitted{};
+  RecordTime ready{};
+  RecordTime started{};
+  RecordTime done{};
+  bool operator==(const RecordedCollective&) const = default;
+};
+
+/// The first error of a rank.
+struct RecordedCause {
+  std::string text = {};
+  /// ErrorCode + 1, with kFailedElsewhere where it is of another rank; 0: an exception that is no
+  /// hora::Error.
+  std::uint32_t code = 0;
+  bool is_told() const { return (code & kFailedElsewhere) != 0; }
+  bool is(ErrorCode of) const { return code == static_cast<std::uint32_t>(of) + 1; }
+  RecordTime time{};
+  bool operator==(const RecordedCause&) const = default;
+};
+
+/// How a rank's process ended, as its parent has seen it.
+struct RecordedEnd {
+  int signal = 0;            ///< 0: it exited
+  int status = 0;            ///< of exit()
+  bool by_launcher = false;  ///< horarun sent the signal, because of something else
+  RecordTime time{};
+  bool operator==(const RecordedEnd&) const = default;
+};
+
+struct FlightRecord {
+  std::string hora_version = {};
+  int rank = -1;  ///< -1: hora::init had not got that far
+  int size = 0;
+  int node = 0;
+  int local_rank = 0;
+  std::string host = {};
+  std::int64_t pid = 0;    ///< 0: hora::init was not called
+  std::int64_t guard = 0;  ///< 0: none
+  RecordState state = RecordState::starting;
+  RecordTime begin{};                     ///< of hora::init
+  std::chrono::nanoseconds begin_wall{};  ///< the same moment, since 1970
+  RecordTime last_activity{};             ///< of hora on this rank
+  RecordTime taken{};                     ///< when this was read
+  int blocked = 0;                        ///< threads that wait for results
+  std::optional<RecordedCause> cause = {};
+  std::string phase = {};
+  RecordTime phase_at{};
+  std::uint64_t submitted = 0;   ///< collectives in all; those that follow are the last ones
+  std::uint64_t unreadable = 0;  ///< of them, for their entries were half-written or damaged
+  std::vector<RecordedCollective> collectives = {};  ///< in the order of submission
+
+  // Known to the process that watches the rank, not from the memory.
+  std::optional<RecordedEnd> ended = {};
+  bool stopped = false;  ///< by a signal, when this was read
+  bool operator==(const FlightRecord&) const = default;
+};
+
+/// Reads memory that another process may write to, or has damaged: texts are printable, enumerators
+/// exist, numbers are within bounds, entries are whole. `most`: of the last collectives. The error
+/// names what is no record. Thread rule: any thread.
+tl::expected<FlightRecord, std::string> read_record(const RecordLayout& memory, RecordTime now,
+                                                    std::size_t most = kRecordedCollectives);
+
+/// No record is longer; longer files are refused unread.
+inline constexpr std::size_t kLongestRecordFile = std::size_t{4} << 20;
+
+/// One line of ASCII for the header's fields, one for each collective. Times are nanoseconds.
+std::string to_json(const FlightRecord& record);
+
+/// Reads the text of to_json(). The error names the first field that is missing, of a wrong type or
+/// out of bounds, or the other version. Texts are made printable. Pure.
+tl::expected<FlightRecord, std::string> record_from_json(std::string_view text);
+
+/// "<folder>/hora-record.<rank>.json".
+std::string record_file(const std::string& folder, int rank);
+
+/// Makes the folder where it is missing (mode 0700). The error says what is in the way.
+tl::expected<void, std::string> make_record_folder(const std::string& folder);
+
+/// Writes record_file() anew (mode 0600, links are not followed) in make_record_folder(); returns
+/// its path.
+tl::expected<std::string, std::string> write_record(const FlightRecord& record,
+                                                    const std::string& folder);
 
 }  // namespace hora::internal

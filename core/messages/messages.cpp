@@ -2,20 +2,12 @@
 
 #include <flatbuffers/flatbuffers.h>
 #include <fmt/format.h>
-#include <hora/error.h>
 #include <hora/printable.h>
 
-#include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cmath>
-#include <cstring>
 #include <set>
-#include <string>
-#include <string_view>
-#include <utility>
 
-#include "core/base/checked.h"
 #include "core/control_block/node_control_block.h"
 #include "messages_generated.h"
 

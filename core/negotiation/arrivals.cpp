@@ -8,7 +8,6 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <utility>
 
 #include "core/base/text.h"
 
@@ -34,11 +33,6 @@ std::string milliseconds_text(nanoseconds length) {
 
 std::string percent_text(double share) {
   return fmt::format("{:.0f} %", share * 100);
-}
-
-ProcessIdentity identity_of(int rank, std::span<const ProcessIdentity> processes) {
-  const auto r = static_cast<std::size_t>(rank);
-  return r < processes.size() ? processes[r] : ProcessIdentity{.rank = rank};
 }
 
 /// Its share of the decisions, and how late it was to these.
@@ -114,10 +108,6 @@ ArrivalLedger::ArrivalLedger(std::vector<int> ranks, int id_capacity)
       phases_of_(static_cast<std::size_t>(id_capacity), kTrainingPhase),
       order_(ranks_.size()) {}
 
-void ArrivalLedger::assign(std::size_t slot, std::string_view name) {
-  if (slot < phases_of_.size()) phases_of_[slot] = phase_of(name);
-}
-
 std::optional<SlowRank> ArrivalLedger::add(std::size_t slot, const LastArrival& last) {
   if (last.late == LastArrival::kAlone || slot >= steps_of_.size()) return std::nullopt;
   const std::size_t index = index_of(last.rank);
@@ -138,11 +128,6 @@ std::optional<SlowRank> ArrivalLedger::add(std::size_t slot, const LastArrival& 
   if (late > row.greatest) row.held_up[phase] += late - std::exchange(row.greatest, late);
   if (step_ - window_step_ < kSteps || last.at - begin_ < kWindow) return std::nullopt;
   return end_window(last.at);
-}
-
-std::pair<PhaseIndex, nanoseconds> ArrivalLedger::longest(const Times& times) {
-  const auto most = std::max_element(times.begin(), times.end());
-  return {static_cast<PhaseIndex>(most - times.begin()), *most};
 }
 
 std::optional<SlowRank> ArrivalLedger::end_window(nanoseconds time) {
@@ -181,24 +166,6 @@ std::optional<SlowRank> ArrivalLedger::end_window(nanoseconds time) {
   window_step_ = step_;
   window_decisions_ = 0;
   return warns ? std::optional(slow) : std::nullopt;
-}
-
-std::uint64_t ArrivalLedger::count_of(const Row& row) {
-  std::uint64_t count = 0;
-  for (const LatenessHistogram& lateness : row.lateness) count += lateness.count();
-  return count;
-}
-
-std::size_t ArrivalLedger::index_of(int rank) const {
-  const auto found = std::ranges::lower_bound(ranks_, rank);
-  const bool is_member = found != ranks_.end() && *found == rank;
-  return static_cast<std::size_t>((is_member ? found : ranks_.end()) - ranks_.begin());
-}
-
-LatenessHistogram ArrivalLedger::lateness_of(int rank) const {
-  LatenessHistogram all;
-  for (const LatenessHistogram& lateness : rows_[index_of(rank)].lateness) all.add(lateness);
-  return all;
 }
 
 std::size_t ArrivalLedger::most_often_last(std::span<RankArrivals> ranks) const {

@@ -75,10 +75,9 @@ struct RankArrivals {
   bool operator==(const RankArrivals&) const = default;
 };
 
-/// The root's ledger of one process set's collectives that are known by an id. A *step* ends where
-/// an id comes again that it has had already. A rank *holds up* a step by its greatest lateness in
-/// it: what is late together with it, as the buckets of one backward pass are, costs nothing more.
-/// The time is lost in the phases in which that lateness has grown. Pure. Does not allocate after
+/// The root's ledger of one process set's collectives that have an id. A *step* ends where an id
+/// comes again. A rank *holds up* a step by its greatest lateness in it, lost in the phases in
+/// which that has grown: what is late together costs nothing more. Pure; does not allocate after
 /// construction. Thread rule: one thread at a time.
 class ArrivalLedger {
  public:
@@ -95,7 +94,9 @@ class ArrivalLedger {
   ArrivalLedger(std::vector<int> ranks, int id_capacity);
 
   /// Ids of this slot (Id) belong to a collective of this name from here on.
-  void assign(std::size_t slot, std::string_view name);
+  void assign(std::size_t slot, std::string_view name) {
+    if (slot < phases_of_.size()) phases_of_[slot] = phase_of(name);
+  }
   /// An id of this slot is decided. Where that ends a window with a slow rank: which, at growing
   /// intervals for each rank. Ignores ranks that are not of the set.
   std::optional<SlowRank> add(std::size_t slot, const LastArrival& last);
@@ -110,7 +111,11 @@ class ArrivalLedger {
   const LatenessHistogram& lateness_of(int rank, PhaseIndex phase) const {
     return rows_[index_of(rank)].lateness[phase];
   }
-  LatenessHistogram lateness_of(int rank) const;
+  LatenessHistogram lateness_of(int rank) const {
+    LatenessHistogram all;
+    for (const LatenessHistogram& lateness : rows_[index_of(rank)].lateness) all.add(lateness);
+    return all;
+  }
   ///@}
   /// Fills `ranks` with those that came last most often, these first; how many that are.
   std::size_t most_often_last(std::span<RankArrivals> ranks) const;
@@ -130,10 +135,21 @@ class ArrivalLedger {
     std::uint32_t interval = 1;
   };
   /// In `ranks_`; its length for another rank.
-  std::size_t index_of(int rank) const;
-  static std::uint64_t count_of(const Row& row);
+  std::size_t index_of(int rank) const {
+    const auto found = std::ranges::lower_bound(ranks_, rank);
+    const bool is_member = found != ranks_.end() && *found == rank;
+    return static_cast<std::size_t>((is_member ? found : ranks_.end()) - ranks_.begin());
+  }
+  static std::uint64_t count_of(const Row& row) {
+    std::uint64_t count = 0;
+    for (const LatenessHistogram& lateness : row.lateness) count += lateness.count();
+    return count;
+  }
   /// The phase with the longest time; what that is.
-  static std::pair<PhaseIndex, std::chrono::nanoseconds> longest(const Times& times);
+  static std::pair<PhaseIndex, std::chrono::nanoseconds> longest(const Times& times) {
+    const auto most = std::max_element(times.begin(), times.end());
+    return {static_cast<PhaseIndex>(most - times.begin()), *most};
+  }
   std::optional<SlowRank> end_window(std::chrono::nanoseconds time);
 
   std::vector<int> ranks_;

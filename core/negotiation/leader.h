@@ -1,15 +1,20 @@
 /// A node leader's part of the negotiation: events in, messages and decisions out; the root's
-/// besides: decisions in batches, the same for every rank. Pure: no clock, no transport,
-/// no shared memory.
+/// besides: decisions in batches, the same for every rank; tensors that wait too long or run out of
+/// time; texts of disagreements. Pure: no clock, no transport, no shared memory.
 #pragma once
 
+#include <hora/collectives.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -18,11 +23,107 @@
 #include "core/control_block/tensor_id.h"
 #include "core/messages/messages.h"
 #include "core/negotiation/arrivals.h"
-#include "core/negotiation/overdue_names.h"
 #include "core/negotiation/signature.h"
 #include "core/negotiation/topology.h"
 
 namespace hora::internal {
+
+/// One sentence naming the tensor, what differs, each value with its ranks (the first eight
+/// values), and what to do.
+std::string mismatch_text(const Report& report);
+
+/// "REMARK; REMARK; and 3 more ranks".
+std::string remarks_text(std::span<const std::string> remarks);
+
+/// One sentence about all of them, of a set with these ranks (ascending): tensors that wait for the
+/// same ranks are named together, and after it what is known of the ranks that lack them.
+std::string overdue_text(ProcessSet set, std::span<const Presence> tensors,
+                         std::span<const int> ranks);
+
+/// Time since any fixed moment; the caller's clock.
+using Duration = std::chrono::nanoseconds;
+
+/// A rank notices at the latest this long after its deadline that a tensor waits for others.
+inline constexpr Duration kOverdueTick = std::chrono::milliseconds(500);
+
+/// A tensor that has run out of time on a rank, and what the root knows of all ranks.
+struct Expired {
+  Expiring expiring;
+  Presence presence;
+};
+
+/// Names that wait too long, until the next report: to the parent at once, by the root in a warning
+/// once the others may have answered. The root's besides: names that run out of time, reported to
+/// it a little before, so that all nodes' answers are there. Pure. Thread rule: one thread at a
+/// time.
+class OverdueNames {
+ public:
+  /// Which ranks are ready for a name, and which local ranks are not, by the leader's own records.
+  using Seen = std::function<Presence(const std::string& name)>;
+
+  /// `set`: whose names these are. `warning_interval`: between two warnings.
+  OverdueNames(bool at_root, ProcessSet set, Duration warning_interval)
+      : at_root_(at_root), set_(set), warning_interval_(warning_interval) {}
+
+  /// A rank has waited too long for this name.
+  void note(const std::string& name, Duration now);
+  /// The root's. The rank that runs out of time first stands for a name.
+  void note_expiring(const Expiring& expiring, Duration now);
+  /// A leader reports that, and what it knows, whose last word holds; an answer is ignored for
+  /// names that are neither overdue nor expire.
+  void note_presence(const Presence& presence, Duration now) {
+    if (!presence.is_answer) note(presence.name, now);
+    const auto entry = names_.find(presence.name);
+    if (entry != names_.end()) entry->second.add(presence);
+  }
+  /// The name waits for no rank, or its subtree is complete.
+  void settle(const std::string& name) { names_.erase(name); }
+
+  /// When there is something to report, or a name runs out of time.
+  std::optional<Duration> deadline() const;
+  /// All that is seen and heard of overdue names, at the deadline: a leader's report. Forgets them.
+  std::vector<Presence> take_presence(const Seen& seen);
+  /// The root's, at the deadline, where a name still waits. `ranks`: all, ascending. Forgets the
+  /// overdue names.
+  std::optional<std::string> take_warning(Duration now, std::span<const int> ranks,
+                                          const Seen& seen);
+  /// The root's: names that have run out of time by now, and their ranks; forgotten here.
+  std::vector<Expired> take_expired(Duration now, const Seen& seen);
+  /// The root's: names, of about `bytes` bytes, to ask all ranks about.
+  std::vector<std::string> take_questions(std::size_t bytes);
+  /// `own`; of a name that expires with what has been heard of the ranks that it does not name.
+  Presence completed(Presence own) const {
+    const auto entry = names_.find(own.name);
+    const bool expires = entry != names_.end() && entry->second.expiring;
+    return expires ? entry->second.with(own) : std::move(own);
+  }
+
+ private:
+  struct Heard {
+    void add(const Presence& presence);
+    /// With what is seen besides.
+    Presence with(const Presence& seen) const;
+
+    bool is_overdue = false;
+    std::optional<Expiring> expiring = {};
+    Duration expires_at{};
+    std::map<int, bool> ready = {};  ///< by rank
+    std::map<int, std::string> remarks = {};
+  };
+  void forget_told() {
+    std::erase_if(names_, [](const auto& entry) {
+      return !entry.second.is_overdue && !entry.second.expiring;
+    });
+  }
+
+  bool at_root_;
+  ProcessSet set_;
+  Duration warning_interval_;
+  std::map<std::string, Heard> names_;
+  Duration report_at_{};            ///< where there are overdue names
+  Duration quiet_until_{};          ///< the root's: no warning before
+  std::deque<std::string> to_ask_;  ///< the root's
+};
 
 /// The ranks of a leader's subtree that have joined, until all ranks have. A rank joins with
 /// nothing in flight, so a node all of whose ranks have joined is present for every id and name
@@ -107,7 +208,11 @@ struct ReportedName {
   std::optional<Report> merged = std::nullopt;  ///< what went up, or was decided by the root
 
   /// Local ranks that have reported it.
-  LocalRanks local_ranks() const;
+  LocalRanks local_ranks() const {
+    LocalRanks ranks;
+    for (std::size_t r = 0; r < local.size(); ++r) ranks[r] = local[r].has_value();
+    return ranks;
+  }
   /// Every rank of the subtree has reported it or has joined.
   bool complete(const JoinedRanks& joined, const TreePosition& position) const;
 };
@@ -117,13 +222,15 @@ struct ReportedName {
 Report merged_report(const std::string& name, const ReportedName& reported,
                      const TreePosition& position);
 
-/// The names that a leader knows: those that have ids, and those that are reported because they
-/// have none, or have it with another signature: then it is given up. Pure. Thread rule: one thread
-/// at a time.
+/// The names that a leader knows: those that have ids, and those that are reported, having none or
+/// one with another signature, which is given up. Pure. Thread rule: one thread at a time.
 class KnownNames {
  public:
   /// The name's id where it has one.
-  std::optional<Id> id_of(const std::string& name) const;
+  std::optional<Id> id_of(const std::string& name) const {
+    const Id* const id = find_value(ids_, name);
+    return id ? std::optional(*id) : std::nullopt;
+  }
   /// Null for an id that no name has.
   ///@{
   KnownId* find(Id id) { return find_value(known_, id); }
@@ -133,10 +240,16 @@ class KnownNames {
   std::vector<Id> ready_ids() const;
   /// Ids for which some rank of the node is ready, and which are not disputed.
   std::vector<Id> ready_here(const IdUse& use) const;
-  void assign(Id id, const std::string& name, Signature signature);
+  void assign(Id id, const std::string& name, Signature signature) {
+    ids_[name] = id;
+    known_[id] = {.name = name, .signature = std::move(signature)};
+  }
   /// Ranks that were ready for the id report by name once they read this. Does nothing for an id
   /// that no name has.
-  void give_up(Id id);
+  void give_up(Id id) {
+    const auto known = known_.extract(id);
+    if (!known.empty()) ids_.erase(known.mapped().name);
+  }
   /// No rank is ready for the id any more: it has run.
   void clear_ready(Id id);
 
@@ -146,10 +259,23 @@ class KnownNames {
   const ReportedName* reported(const std::string& name) const { return find_value(reports_, name); }
   ///@}
   /// A name that is not reported yet.
-  ReportedName& report(const std::string& name, std::size_t local_size);
+  ReportedName& report(const std::string& name, std::size_t local_size) {
+    ReportedName& reported = reports_[name];
+    reported.local.resize(local_size);
+    reported.locations.assign(local_size, kNowhere);
+    return reported;
+  }
   /// Erases it, too.
-  std::optional<ReportedName> take_reported(const std::string& name);
-  std::vector<std::string> reported_names() const;
+  std::optional<ReportedName> take_reported(const std::string& name) {
+    auto taken = reports_.extract(name);
+    if (taken.empty()) return std::nullopt;
+    return std::move(taken.mapped());
+  }
+  std::vector<std::string> reported_names() const {
+    std::vector<std::string> names;
+    for (const auto& [name, reported] : reports_) names.push_back(name);
+    return names;
+  }
 
   /// Why this cannot be the next decision, given those before; empty where it can.
   std::string problem_in(const Decision& decision) const;
@@ -160,9 +286,8 @@ class KnownNames {
   std::map<std::string, ReportedName> reports_;
 };
 
-/// Ids for new names: of free slots, and where there is none the one to give up for it: round the
-/// slots, the one that was given first. Others than the root need not agree on it. Pure. Thread
-/// rule: one thread at a time.
+/// Ids for new names: of free slots, else that of the oldest one, given up. Others than the root
+/// need not agree on it. Pure. Thread rule: one thread at a time.
 class IdRing {
  public:
   explicit IdRing(int capacity) : capacity_(static_cast<std::size_t>(capacity)) {}
@@ -216,13 +341,18 @@ class RootDecisions {
     if (resized) next_.resized.push_back(id);
   }
   /// These ranks have called shutdown.
-  void depart(const std::vector<int>& ranks);
+  void depart(const std::vector<int>& ranks) {
+    next_.departed.insert(next_.departed.end(), ranks.begin(), ranks.end());
+  }
   /// The id is to be given up.
   void dispute(Id id) { disputed_.push_back(id); }
   /// All ranks have reported a name: it gets an id, or they disagree.
   void decide(const std::string& name) { waiting_.push_back(name); }
   /// All ranks have called join, and the last of them was `last`.
-  void all_joined(int last);
+  void all_joined(int last) {
+    next_.all_joined = true;
+    next_.last_joined = last;
+  }
   /// Leaders are to say which of their ranks lack these names.
   void ask(std::vector<std::string> names) { next_.asked = std::move(names); }
 
@@ -256,10 +386,9 @@ struct LeaderOutput {
   std::vector<std::pair<Id, LastArrival>> arrivals = {};
 };
 
-/// Readiness goes up the tree: an id or a report is sent up once the leader's whole subtree has it;
-/// decisions come down. A rank whose signature of a known name has changed reports it while others
-/// set the ready bit of the name's id: then the id is given up, and these report as well. Ranks
-/// that have called join are present for every name, with nothing. Thread rule: one thread at a
+/// Readiness goes up the tree once the leader's whole subtree has an id or a report; decisions come
+/// down. Where a rank's signature of a known name has changed, its id is given up, and all report.
+/// Ranks that have joined are present for every name, with nothing. Thread rule: one thread at a
 /// time.
 class Leader {
  public:

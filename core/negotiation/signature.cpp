@@ -3,10 +3,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <span>
-#include <vector>
-
-#include "core/base/checked.h"
 
 namespace hora::internal {
 

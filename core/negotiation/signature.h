@@ -73,9 +73,8 @@ struct Signature {
 /// "allreduce float32 [3, 4] average on cpu", for errors and logs.
 std::string to_string(const Signature& signature);
 
-/// False: through host memory, for NCCL has no 16-bit integers and no Adasum, and exchanges need
-/// one communicator of all ranks (`one_group`): those of the process set are in one node, or
-/// devices are connected whatever their nodes (SetParts::device_spans_nodes).
+/// False: through host memory: NCCL has no 16-bit integers and no Adasum, and exchanges need one
+/// communicator of all ranks (`one_group`: one node, or SetParts::device_spans_nodes).
 constexpr bool runs_on_device(const Signature& signature, bool one_group) {
   if (signature.device == DeviceKind::cpu) return false;
   const bool reduces =

@@ -1,15 +1,8 @@
 #include "core/negotiation/topology.h"
 
-#include <algorithm>
 #include <map>
 
 namespace hora::internal {
-
-int Topology::size() const {
-  int count = 0;
-  for (const auto& ranks : ranks_of_node) count += static_cast<int>(ranks.size());
-  return count;
-}
 
 int Topology::node_of(int world_rank) const {
   for (int node = 0; node < nodes(); ++node) {
@@ -19,32 +12,12 @@ int Topology::node_of(int world_rank) const {
   return -1;
 }
 
-int Topology::local_rank_of(int world_rank) const {
-  const int node = node_of(world_rank);
-  if (node < 0) return -1;
-  const auto& ranks = ranks_of_node[static_cast<std::size_t>(node)];
-  return static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), world_rank) - ranks.begin());
-}
-
 int Topology::index_of(int world_rank) const {
   std::ptrdiff_t below = 0;
   for (const auto& ranks : ranks_of_node) {
     below += std::lower_bound(ranks.begin(), ranks.end(), world_rank) - ranks.begin();
   }
   return static_cast<int>(below);
-}
-
-int Topology::smallest_node() const {
-  std::size_t least = ranks_of_node.empty() ? 0 : ranks_of_node.front().size();
-  for (const auto& ranks : ranks_of_node) least = std::min(least, ranks.size());
-  return static_cast<int>(least);
-}
-
-std::vector<int> Topology::ranks() const {
-  std::vector<int> all;
-  for (const auto& ranks : ranks_of_node) all.insert(all.end(), ranks.begin(), ranks.end());
-  std::sort(all.begin(), all.end());
-  return all;
 }
 
 Topology make_topology(const std::vector<int>& group_of_rank, int ranks_per_node) {

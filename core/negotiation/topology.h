@@ -17,12 +17,31 @@ struct Topology {
   std::vector<std::vector<int>> ranks_of_node;
 
   int nodes() const { return static_cast<int>(ranks_of_node.size()); }
-  int size() const;
+  int size() const {
+    int count = 0;
+    for (const auto& ranks : ranks_of_node) count += static_cast<int>(ranks.size());
+    return count;
+  }
   int node_of(int world_rank) const;  ///< -1 for an unknown rank
-  int local_rank_of(int world_rank) const;
+  int local_rank_of(int world_rank) const {
+    const int node = node_of(world_rank);
+    if (node < 0) return -1;
+    const auto& ranks = ranks_of_node[static_cast<std::size_t>(node)];
+    return static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), world_rank) -
+                            ranks.begin());
+  }
   int index_of(int world_rank) const;  ///< ranks below it
-  int smallest_node() const;           ///< ranks of the smallest node: the number of slices
-  std::vector<int> ranks() const;      ///< all, ascending
+  int smallest_node() const {
+    std::size_t least = ranks_of_node.empty() ? 0 : ranks_of_node.front().size();
+    for (const auto& ranks : ranks_of_node) least = std::min(least, ranks.size());
+    return static_cast<int>(least);
+  }  ///< ranks of the smallest node: the number of slices
+  std::vector<int> ranks() const {
+    std::vector<int> all;
+    for (const auto& ranks : ranks_of_node) all.insert(all.end(), ranks.begin(), ranks.end());
+    std::sort(all.begin(), all.end());
+    return all;
+  }  ///< all, ascending
 };
 
 /// Topology from each world rank's host group (any labels, such as the group's lowest rank), its

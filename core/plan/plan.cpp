@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <numeric>
-#include <string>
 
 namespace hora::internal {
 namespace {
@@ -307,10 +305,6 @@ std::int64_t ExchangeMap::rows(int from_rank, int to_rank) const {
     default:
       return own[0];
   }
-}
-
-std::size_t ExchangeMap::bytes(std::int64_t rows) const {
-  return static_cast<std::size_t>(rows) * extents_.row_bytes;
 }
 
 ByteLayout ExchangeMap::layout(int from_node, int to_node) const {

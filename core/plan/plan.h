@@ -61,16 +61,14 @@ struct Range {
 };
 
 /// The upper bound of a chunk between `nodes` nodes: `setting` (HORA_CHUNK_SIZE), or where that is
-/// 0 so much that what a node sends to each other one at a time is not below 32 KiB (a message
-/// costs its sender and its receiver about 1 us each; 100 Gbit/s take 2.6 us for so much), but no
-/// less than 1 MiB and, since staging takes several chunks, no more than 32 MiB.
+/// 0 32 KiB for each node (a message costs about 2 us, as 100 Gbit/s do for that), from 1 to 32
+/// MiB.
 std::size_t chunk_limit(std::size_t setting, int nodes);
 /// The same of broadcasts, which each node sends on whole: where it is chosen 512 KiB, so that
 /// nodes receive and send at once.
 std::size_t broadcast_chunk_limit(std::size_t setting);
-/// The same of units on devices, whose chunks each of a node's `slices` ranks stages apart: where
-/// it is chosen, a slice may have 2 MiB, since each is a launch of NCCL, two copies over the bus
-/// and a message, but the chunk no more than 32 MiB.
+/// The same of units on devices: chosen 2 MiB for each of `slices` ranks of a node (each slice is a
+/// launch of NCCL, two copies and a message), at most 32 MiB.
 std::size_t device_chunk_limit(std::size_t setting, int nodes, int slices);
 
 struct PlanLimits {
@@ -105,10 +103,9 @@ struct Unit {
 };
 
 /// Cuts a decided batch into units, in its order: the one that begins with tensor `first` into
-/// `unit`, whose memory is used again. Returns the first tensor of the next one. Neighbours of
-/// equal kind, type, op, root, scale and device are fused while the unit stays within the fusion
-/// threshold. A tensor longer than that, or of alone_bytes, is a unit of its own. A unit of zero
-/// bytes (barriers, empty tensors) has no chunk.
+/// `unit`, whose memory is used again; returns the next one's first. Neighbours of equal kind,
+/// type, op, root, scale and device are fused within the threshold. A unit of zero bytes has no
+/// chunk.
 std::size_t plan_unit(std::span<const Signature* const> decided, std::size_t first,
                       const PlanLimits& limits, Unit& unit);
 
@@ -185,14 +182,12 @@ class DeviceWork;
 class ExchangeResult {
  public:
   virtual ~ExchangeResult() = default;
-  /// Memory for rows[0] + rows[1] + ... rows, `bytes` long (null where that is 0). `rows`: by the
-  /// rank of the set that they came from; of a reduce-scatter one number, this rank's rows. Called
-  /// once, by the thread that makes progress, as soon as all sizes are known. Host memory lies in
-  /// this rank's windows. Throws Error(out_of_memory).
+  /// Memory for all rows, `bytes` long (null for 0). `rows`: by the rank of the set that they came
+  /// from; of a reduce-scatter this rank's. Called once, by the thread that makes progress. Host
+  /// memory lies in this rank's windows. Throws Error(out_of_memory).
   virtual std::byte* allocate(std::span<const std::int64_t> rows, std::size_t bytes) = 0;
-  /// Before, by the submitting thread: memory in this rank's windows, of which allocate() makes the
-  /// result if that is_even(), and then `bytes` long; null where it does not lie in them. Throws
-  /// Error(out_of_memory).
+  /// Before, by the submitting thread: windows' memory that allocate() uses if the result is_even()
+  /// and `bytes` long; null where it does not. Throws Error(out_of_memory).
   virtual std::byte* expect(std::size_t /*bytes*/) { return nullptr; }
   /// In allocate()'s place, on every rank alike: the collective fails with this error.
   void refuse(Error why) { refusal_ = std::move(why); }
@@ -223,9 +218,8 @@ class ResultRoom {
 /// The parts of a unit that an exchange (is_exchange) has besides.
 struct BoundExchange {
   std::size_t row_bytes = 0;  ///< of one row: all dimensions but the first
-  /// By local rank, in that rank's shared memory until the unit is complete. allgather: {rows};
-  /// alltoall: rows for each rank of the set; reduce_scatter: {rows of the whole}, equal
-  /// everywhere.
+  /// By local rank, in its shared memory until completion. allgather: {rows}; alltoall: rows for
+  /// each rank of the set; reduce_scatter: {rows of the whole}, equal everywhere.
   std::vector<std::span<const std::int64_t>> rows;
   std::shared_ptr<ExchangeResult> result;
   /// The extents of the same name's last run, between several nodes; null: kept for no other run.
@@ -323,9 +317,8 @@ struct MemoryNodes {
   /// The memory nodes of a set: one where it has several nodes. `of_rank`: likewise, by world rank.
   static MemoryNodes of(const Topology& set, std::span<const int> of_rank);
 
-  /// Whether an allreduce of `bytes` bytes of this kind goes by memory nodes, if no rank of the
-  /// node has joined. Not what is scaled before it is summed, nor types whose sums are wider than
-  /// their elements: a sum of some ranks would have to be kept elsewhere than in the tensor.
+  /// Whether an allreduce of `bytes` bytes goes by memory nodes, if no rank has joined. Not what is
+  /// prescaled, nor types whose sums are wider than their elements.
   bool sum_apart(const Signature& signature, std::size_t bytes) const;
   bool sum_apart(const BoundUnit& unit) const;
 };
@@ -387,10 +380,9 @@ bool is_even(std::span<const std::int64_t> rows);
 /// node. A multiple of 64.
 std::size_t round_bytes(std::size_t chunk_bytes, int nodes);
 
-/// Offsets of rows and streams of one exchange. What the spans in `extents` point to outlives it,
-/// and so does the topology. The one place where extents of all ranks come together: the
-/// constructor throws Error(transport) for those of a rank that are invalid, and after it no sum
-/// wraps, where there is no refusal().
+/// Offsets of rows and streams of one exchange, whose spans and topology outlive it. The
+/// constructor throws Error(transport) for invalid extents of a rank; after it no sum wraps, where
+/// there is no refusal().
 class ExchangeMap {
  public:
   ExchangeMap(const Topology& topology, ExchangeExtents extents);
@@ -415,7 +407,9 @@ class ExchangeMap {
   std::size_t stream_bytes(int from_node, int to_node) const;
   const std::vector<int>& ranks_of(int node) const;
   std::int64_t rows(int from_rank, int to_rank) const;
-  std::size_t bytes(std::int64_t rows) const;
+  std::size_t bytes(std::int64_t rows) const {
+    return static_cast<std::size_t>(rows) * extents_.row_bytes;
+  }
 
   const Topology& topology_;
   ExchangeExtents extents_;

@@ -13,15 +13,12 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <system_error>
-#include <utility>
 
-#include "core/base/file.h"
 #include "core/base/log.h"
+#include "core/base/process.h"
 
 namespace hora::internal {
-
 namespace {
 
 /// Empty where the chunk waits or is done.

@@ -1,11 +1,8 @@
-/// The engine's timeline: off, or written to a file by a thread of its own, and the hooks by which
-/// the engine and the transports record in it. Recording makes events on rows of what happens to
-/// tensors, units and chunks; they wait in a bounded buffer to be written.
-///
-/// Events are written as in the Trace Event Format (Chrome's about:tracing; Perfetto):
+/// The engine's timeline: off, or written to a file by a thread of its own, and the hooks that
+/// record in it. Events on rows of tensors, units and chunks wait in a bounded buffer to be
+/// written, as in the Trace Event Format (Chrome's about:tracing; Perfetto):
 ///   https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
-/// pid is the rank, tid the row. Times ("ts", "dur") are microseconds of the host's steady clock,
-/// to the nanosecond.
+/// pid is the rank, tid the row; times are microseconds of the host's steady clock.
 #pragma once
 
 #include <hora/collectives.h>

@@ -1,7 +1,6 @@
-/// This rank's GPU and its groups, for which CMake selects the source, gpu_cuda.cpp or
-/// gpu_none.cpp; and the GPUs of all ranks (gpu/node_gpus.cpp, with CUDA only): which each works
-/// on, that NCCL will take them together, and over which network and by which memory their data
-/// crosses nodes.
+/// This rank's GPU and its groups (CMake selects gpu_cuda.cpp or gpu_none.cpp), and the GPUs of all
+/// ranks (gpu/node_gpus.cpp, with CUDA only): which each works on, that NCCL will take them
+/// together, and how their data crosses nodes.
 #pragma once
 
 #include <hora/settings.h>
@@ -55,11 +54,10 @@ struct GpuBuild {
 };
 GpuBuild gpu_build();
 
-/// The GPU of each rank: its place among the ranks of its host, modulo the GPUs that it sees (so
-/// CUDA_VISIBLE_DEVICES, MIG names included, holds). Null on every rank where this build has no
-/// CUDA, HORA_CUDA is off, or any rank sees no GPU. `settings` outlive it. Collective. Throws
-/// Error(transport), and Error(invalid_use) where two copies of CUDA's libraries are loaded or
-/// ranks of one communicator share a GPU.
+/// The GPU of each rank: its place among the ranks of its host, modulo the GPUs that it sees. Null
+/// on every rank where this build has no CUDA, HORA_CUDA is off, or any rank sees no GPU.
+/// `settings` outlive it. Collective. Throws Error(transport), and Error(invalid_use) for two
+/// copies of CUDA's libraries or a GPU shared by ranks of one communicator.
 std::unique_ptr<Gpu> make_gpu(Bootstrap& world, const NodeDiscovery& node,
                               const Settings& settings);
 
@@ -105,10 +103,9 @@ struct NcclNetwork {
   bool operator==(const NcclNetwork&) const = default;
 };
 
-/// NCCL's order: that which NCCL_NET names (Socket and IB are NCCL's own, any other is a plugin's);
-/// else the plugin of NCCL_NET_PLUGIN, but for "none"; else InfiniBand and RoCE where a port is
-/// active and NCCL_IB_DISABLE is not set to anything but 0; else sockets. `active_ports`: of
-/// InfiniBand and RoCE, "mlx5_0 port 1", in order. Pure.
+/// NCCL's order: NCCL_NET (Socket and IB are NCCL's own, others a plugin's); NCCL_NET_PLUGIN but
+/// for "none"; InfiniBand and RoCE where a port is active and NCCL_IB_DISABLE is 0 or unset;
+/// sockets. `active_ports`: "mlx5_0 port 1", in order. Pure.
 NcclNetwork network_of(const EnvironmentLookup& lookup,
                        const std::vector<std::string>& active_ports);
 
@@ -119,9 +116,8 @@ struct GpuChoice {
 };
 
 /// Whether NCCL connects several nodes. `by_rank`: the network of each; `shared`: why NCCL would
-/// refuse the ranks' GPUs in one communicator, empty where it will not. `automatic` takes NCCL
-/// where every rank has the same network, which is not sockets, and nothing is shared. Pure, so the
-/// same on all ranks for the same arguments.
+/// refuse the ranks' GPUs together, or empty. `automatic`: where every rank has the same network,
+/// not sockets, and nothing is shared. Pure, the same on all ranks.
 GpuChoice choose_gpu_network(GpuNetwork setting, std::span<const NcclNetwork> by_rank,
                              const std::string& shared);
 

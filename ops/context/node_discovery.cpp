@@ -1,23 +1,13 @@
 #include "ops/context/node_discovery.h"
 
-#include <fmt/format.h>
-#include <hora/error.h>
 #include <hwloc.h>
 #include <malloc.h>
 #include <sched.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <map>
-#include <optional>
-#include <span>
-#include <utility>
-
 #include "core/base/log.h"
-#include "core/base/process.h"
 #include "core/base/settings.h"
 #include "core/base/text.h"
-#include "core/control_block/node_control_block.h"
 
 namespace hora::internal {
 

@@ -1,19 +1,10 @@
 #include "ops/cross/cross_group.h"
 
 #include <fmt/format.h>
-#include <hora/error.h>
 
-#include <algorithm>
 #include <array>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
 #include <new>
-#include <span>
-#include <string>
-#include <utility>
 
-#include "core/base/checked.h"
 #include "ops/local/kernels.h"
 
 namespace hora::internal {

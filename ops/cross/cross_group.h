@@ -29,9 +29,8 @@ class StagingSpace {
   virtual std::byte* allocate(std::size_t bytes) = 0;
   virtual void release(std::byte* data) noexcept = 0;
   /// Starts output = the inputs taken together in their order, with the bits of ops/local's
-  /// reduce(), of which one input without scale is a copy. The memory, not the list, is in use
-  /// until completion; then it holds the result, ready to be read by MPI and by the device's
-  /// streams.
+  /// reduce(). The memory, not the list, is in use until completion; then the result is ready to be
+  /// read by MPI and the device's streams.
   virtual Completion reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
                             std::byte* output, std::size_t count) = 0;
   /// Starts output = the input's values in another floating-point type, with the bits of
@@ -70,15 +69,11 @@ struct Workspace {
   std::vector<const std::byte*> inputs;
 };
 
-/// Shared by the operations of one cross group.
-///
-/// A message's tag is made of (sequence modulo kWindow) and the phase of its algorithm, at most
-/// 32767, MPI's guaranteed bound. Within one operation a pair of members exchanges, in one
-/// direction and phase, either one message, or several whose sends and receives are both started in
-/// one order. Operations with equal tags are kWindow apart, and no member starts the later one
-/// before the earlier one is complete on it (begin() sees to it); messages of one pair and tag
-/// match in the order in which they were started, so none is taken for another, however far ahead
-/// the other member is.
+/// Shared by the operations of one cross group. A message's tag is (sequence modulo kWindow) and
+/// the phase of its algorithm, at most 32767, MPI's guaranteed bound. Within an operation a pair
+/// exchanges, in one direction and phase, messages that both start in one order; operations with
+/// equal tags are kWindow apart, and begin() starts none before the earlier one is complete here.
+/// So no message is taken for another, however far ahead the other member is.
 class CrossResources {
  public:
   static constexpr std::uint64_t kWindow = 4096;
@@ -161,10 +156,9 @@ CrossOptions cross_options(const Settings& settings);
 /// number that is no enumerator.
 const AllreduceAlgorithm& allreduce_algorithm(CrossAlgorithm setting);
 
-/// Every algorithm sums each element in member order and rounds it once: all members get the same
-/// bits, in every run, however long the staging is. At most
-/// CrossResources::kWindow sequence numbers may lie between the oldest operation under way and the
-/// newest. Outlives the work that it started. Thread rule: as CrossGroup.
+/// Every algorithm sums each element in member order and rounds it once: the same bits on all
+/// members, in every run. At most CrossResources::kWindow sequence numbers lie between the oldest
+/// operation and the newest. Outlives its work. Thread rule: as CrossGroup.
 class MessageCrossGroup : public CrossGroup {
  public:
   /// Staging lies in `space`, whose memory `link` takes. Both outlive it.

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <string>
 #include <system_error>
 
 #include "core/base/log.h"

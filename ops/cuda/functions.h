@@ -1,9 +1,7 @@
-/// The calls into CUDA that hora makes, as a table: tests put a fake device in its place and script
-/// success, delay and failure of each call. The one place where their results are checked; owners
-/// of handles; and which files of CUDA's runtime and of NCCL this process has loaded.
-///
-/// LibTorch's CUDA build loads both, and hora must share them: streams, events and communicators of
-/// one copy mean nothing to another. A copy that was linked in statically does not show.
+/// The calls into CUDA that hora makes, as a table: tests put a fake device in its place. The one
+/// place where their results are checked; owners of handles; and which files of CUDA's runtime and
+/// of NCCL this process has loaded, of which it must share LibTorch's: streams and communicators of
+/// one copy mean nothing to another. A copy linked in statically does not show.
 #pragma once
 
 #include <cuda.h>
@@ -34,11 +32,10 @@ struct CopyPiece {
   std::int64_t elements = 0;
 };
 
-/// target[i] = convert(source[i] * scale), for every piece, in one kernel (several where there are
-/// many pieces). Equal types with scale 1 and no flag are copied bit by bit, whatever the type.
-/// From uint8 to boolean, unscaled, every byte but 0 becomes 1. Otherwise both must be
-/// floating-point types, and the product is rounded once to nearest even. A source may be its own
-/// target where the types are equal.
+/// target[i] = convert(source[i] * scale), for every piece, in one kernel (several for many
+/// pieces). Equal types with scale 1 and no flag are copied; from uint8 to boolean, unscaled, every
+/// byte but 0 becomes 1; else both are floating-point types, and the product is rounded once to
+/// nearest even. A source may be its own target where the types are equal.
 struct BatchedCopy {
   std::span<const CopyPiece> pieces;
   DataType source_type = DataType::float32;
@@ -56,10 +53,8 @@ inline bool is_plain(const BatchedCopy& copy) {
 }
 
 /// output[i] = round((inputs[0][i] op inputs[1][i] op ..) * scale), i in [0, count): the bits of
-/// ops/local's reduce() but for a NaN's payload, so in the order of the inputs, in the element type
-/// (float16 and bfloat16: in float32, rounded once), integers wrapping and not scaled, booleans by
-/// their truth. One input without scale, unless of booleans, is copied bit by bit. The output may
-/// be one of the inputs; all are aligned to the element size. Not for Adasum.
+/// ops/local's reduce() but for a NaN's payload. One input without scale, unless of booleans, is
+/// copied. The output may be an input; all are aligned to the element size. Not for Adasum.
 struct DeviceReduction {
   static constexpr std::size_t kMaximumInputs = 480;  ///< as many fit into a kernel's parameters
 

@@ -153,14 +153,13 @@ constexpr int vector_head(std::uintptr_t source, std::uintptr_t target) {
 }
 
 /// Launches `copy` on `stream`, one kernel for each 184 pieces that are not empty; nothing is
-/// allocated, and `copy` and its pieces may go once this returns. Returns the launch's error, which
-/// may be that of earlier work (cudaGetLastError), or cudaErrorInvalidValue where types cannot be
-/// converted, a piece has a negative count, no target, or addresses not aligned to its types, or
-/// the flag is not aligned to the target's type.
+/// allocated, and the pieces may go once this returns. Returns the launch's error, perhaps of
+/// earlier work, or cudaErrorInvalidValue for types that cannot be converted and pieces with a
+/// negative count, no target or misaligned addresses.
 ///
-/// Values that are scaled or converted are multiplied in float64 where one of the types is float64,
-/// else in float32, and then rounded to the target's type, to nearest even. Zeros that a null
-/// source stands for are not multiplied. Any thread; the stream's device must be current.
+/// Values that are scaled or converted are multiplied in float64 where one of the types is that,
+/// else in float32, and rounded to nearest even; zeros that a null source stands for are not
+/// multiplied. Any thread; the stream's device must be current.
 cudaError_t batched_copy(const BatchedCopy& copy, cudaStream_t stream);
 
 /// The pieces of one launch, as the kernel's parameter (see CopyLaunch).
@@ -193,9 +192,8 @@ cudaError_t batched_update(const BatchedUpdate& update, cudaStream_t stream);
 
 /// Launches `reduction` on `stream`, one kernel; nothing is allocated, and the list of inputs may
 /// go once this returns. Returns the launch's error, or cudaErrorInvalidValue for no input, more
-/// than kMaximumInputs, an unknown type or operation, a negative count, or addresses that are null
-/// or not aligned to the element size. Nothing is launched for no elements, nor for a copy onto
-/// itself. Any thread; the stream's device must be current.
+/// than kMaximumInputs, an unknown type or operation, a negative count, or null or misaligned
+/// addresses. Any thread; the stream's device must be current.
 cudaError_t device_reduce(const DeviceReduction& reduction, cudaStream_t stream);
 
 }  // namespace hora::internal

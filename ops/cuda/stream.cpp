@@ -2,7 +2,6 @@
 
 #include <hora/error.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -13,7 +12,6 @@
 #include <vector>
 
 #include "core/base/log.h"
-#include "core/base/sync.h"
 
 namespace hora::internal {
 

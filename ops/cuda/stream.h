@@ -268,14 +268,11 @@ class StreamHeap final : public DeviceHeap {
   PinnedMemory bounce_ HORA_GUARDED_BY(copying_);
 };
 
-/// The host's time of a reference event. `called`: when it was recorded, which the device's stamp
-/// follows by the latency of an idle stream, usually 5 to 20 us, but by more where the device is
-/// crowded. `former`: the host's time of the reference before it; `distance`: from that one to this
-/// one, on the device.
-///
-/// The stamp is never earlier than the call. Where former + distance is later, either this call was
-/// slow, and the estimate right, or the clocks drift: it is moved towards the call by as much as
-/// clocks may drift (100 ppm), so one slow call does not shift the timeline.
+/// The host's time of a reference event. `called`: when it was recorded, which the stamp follows by
+/// an idle stream's latency, usually 5 to 20 us. `former`: the host's time of the reference before
+/// it, `distance` earlier on the device. Where former + distance is later, this call was slow or
+/// the clocks drift: it is moved towards the call by as much as clocks may drift (100 ppm), so one
+/// slow call does not shift the timeline.
 constexpr std::chrono::nanoseconds host_time(std::chrono::nanoseconds called,
                                              std::chrono::nanoseconds former,
                                              std::chrono::nanoseconds distance) {
@@ -283,12 +280,11 @@ constexpr std::chrono::nanoseconds host_time(std::chrono::nanoseconds called,
   return std::max(called, former + distance - distance / kDriftShare);
 }
 
-/// While the trace is off, each call costs one load and no event exists. While it is on, begin()
-/// and end() record an event; the timeline's writer reads them once they are done, and never waits.
-/// The device's times are those since a reference event, on a stream of its own, which is recorded
-/// before the first phase and anew every second (DeviceClock): on an idle or moderately busy
-/// device they are early by one launch latency, 5 to 20 us. Failures of CUDA here end the device's
-/// part of the timeline, nothing else. Thread rule: begin() and end() by one thread at a time.
+/// While the trace is off, each call costs one load. While it is on, begin() and end() record an
+/// event, which the timeline's writer reads once it is done. Times are those since a reference
+/// event on a stream of its own, recorded anew every second (DeviceClock): early by one launch
+/// latency, 5 to 20 us. Failures of CUDA here end the device's part of the timeline alone. Thread
+/// rule: begin() and end() by one thread at a time.
 class DeviceTrace final : public TraceSource {
  public:
   DeviceTrace(const Tracer& trace, const CudaFunctions& cuda, int device);

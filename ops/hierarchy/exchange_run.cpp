@@ -337,18 +337,16 @@ class ExchangePush {
   std::vector<std::byte*> results_;  ///< likewise; null: this rank's own, and empty ones
 };
 
-/// In the node every rank copies its own part straight from its peers' inputs, or gets it from
-/// peers whose input it cannot read (ExchangePush): one pass. Between nodes in rounds: round 0
-/// sends the sizes (ExchangeSizes; not of a reduce-scatter, nor where the unit repeats), then each
-/// round a chunk of every layout. Owner l gathers slice l of what its node gives to each other node
-/// (one transfer is sent from where it lies), exchanges with its peers, and publishes what it got,
-/// or, of a reduce-scatter, the sum over nodes in node order with the scale: the bits of allreduce.
-/// Every rank copies its part out of all owners' staging; what an owner gets for itself alone, in
-/// one transfer, comes straight into its result.
+/// In the node every rank copies its part straight from its peers' inputs, or gets it from those
+/// whose input it cannot read (ExchangePush). Between nodes in rounds: round 0 sends the sizes
+/// (ExchangeSizes; not of a reduce-scatter, nor where the unit repeats), each other one a chunk of
+/// every layout. Owner l gathers slice l of what its node gives to each other one, exchanges it
+/// with its peers, and publishes what it got, or of a reduce-scatter the sum in node order: the
+/// bits of allreduce. Every rank copies its part out of the owners' staging; what is one owner's
+/// alone comes straight into its result.
 ///
-/// Always makes progress: a round waits for earlier rounds alone (node_progress.h), its crossing
-/// for the same round of the peers, and rounds are the same on all ranks, computed from the same
-/// extents.
+/// Always makes progress: a round waits for earlier ones alone, its crossing for the peers' same
+/// one, and all ranks compute the same rounds.
 class ExchangeRun {
  public:
   /// `first_sequence`: of the cross group's operations, one a round. Unit and context outlive it.

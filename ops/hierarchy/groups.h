@@ -100,10 +100,9 @@ class ExchangeGroup {
   virtual Completion run(const BoundUnit& unit, ExchangeAgreement& agreement) = 0;
 };
 
-/// The ranks of one local rank, one in each node: index in the group = node index. By MPI.
-/// `sequence` numbers the operations of a group, equal on all its members; operations are started
-/// in that order and several are under way at once. Staging is 64-byte aligned, but of a broadcast,
-/// and stays valid until completion.
+/// The ranks of one local rank, one in each node, whose index is theirs. By MPI. `sequence` numbers
+/// the operations, equal on all members, which start them in that order, several at once. Staging
+/// is 64-byte aligned, but of a broadcast, and stays valid until completion.
 class CrossGroup {
  public:
   virtual ~CrossGroup() = default;

@@ -1,12 +1,5 @@
 #include "ops/hierarchy/memory_group.h"
 
-#include <algorithm>
-#include <array>
-#include <cstring>
-#include <limits>
-#include <span>
-
-#include "core/control_block/tensor_id.h"
 #include "ops/local/kernels.h"
 
 namespace hora::internal {

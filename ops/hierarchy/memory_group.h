@@ -55,14 +55,12 @@ class BroadcastInNode final : public PendingWork {
   std::size_t fetched_ = 0;  ///< of the unit's bytes
 };
 
-/// The allreduce of a unit for which MemoryNodes::sum_apart holds, with the bits of one pass over
-/// all ranks (MemoryGroup::run), whose order of summation it keeps. The i-th ranks of all memory
-/// nodes own slice i of as many as a memory node has ranks. The first one sums its memory node's
-/// ranks, into its own tensor; the next adds its own memory node's to what it reads there, and so
-/// on; the last one has the result, and writes it to its memory node's ranks; the others read it
-/// there, and write it to theirs. So of K ranks a memory node, each reads 2/K of a tensor of other
-/// memory nodes in place of all their tensors, and writes none. Thread rule: the thread that holds
-/// the engine's lock.
+/// The allreduce of a unit for which MemoryNodes::sum_apart holds, with the bits of
+/// MemoryGroup::run. The i-th ranks of all memory nodes own slice i. The first sums its memory
+/// node's ranks into its own tensor; the next adds its own node's to what it reads there, and so
+/// on; the last has the result and writes it to its node's ranks; the others read it there and
+/// write it to theirs. So each of K ranks of a memory node reads 2/K of a tensor of other nodes.
+/// Thread rule: the thread that holds the engine's lock.
 class MemoryNodeSum final : public PendingWork {
  public:
   /// The unit outlives it, and has a number. Tensors of a rank of another memory node than this

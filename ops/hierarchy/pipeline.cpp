@@ -1,11 +1,5 @@
 #include "ops/hierarchy/pipeline.h"
 
-#include <fmt/format.h>
-#include <hora/error.h>
-
-#include <algorithm>
-#include <utility>
-
 #include "ops/hierarchy/memory_group.h"
 
 namespace hora::internal {
@@ -154,13 +148,6 @@ int Pipeline::slices_of(const Unit& unit) const {
   return unit.op == ReduceOp::adasum ? 1 : options_.slices;
 }
 
-bool Pipeline::may_start(const ActiveUnit& entry, StartOrder::Step step) const {
-  return !entry.local->is_collective() || order_.allows(step);
-}
-void Pipeline::note_start(const ActiveUnit& entry, StartOrder::Step step) {
-  if (entry.local->is_collective()) order_.start(step);
-}
-
 /// Starts chunks while a slot is free.
 bool Pipeline::feed() {
   bool any = false;
@@ -254,10 +241,6 @@ MemoryUse Pipeline::withdraw() {
     if (chunk.stage == Stage::cross) use = std::max(use, chunk.completion.cancel());
   }
   return use;
-}
-
-bool Pipeline::is_complete(const ActiveUnit& entry) const {
-  return entry.whole ? entry.done : entry.complete_chunks == chunks_of(entry);
 }
 
 /// Lets go what the unit holds of its submissions.

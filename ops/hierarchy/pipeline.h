@@ -63,19 +63,16 @@ class Exchanges {
 };
 
 /// One node: the local group runs each unit whole, or a sum goes by memory nodes (MemoryNodeSum).
-/// Several nodes, for each chunk of a unit:
-///   reduce-scatter of this rank's slice into a staging slot -> allreduce (or broadcast) of it over
-/// its cross group -> all-gather from the slot to the node.
-/// Local ranks from `slices` on own no slice; they take part only where the local group is
-/// collective. Each stage starts chunks in the order of the plan; chunk c + slots waits for the
-/// slot of chunk c. Steps of collective groups start in the order that the node's leader gives
-/// (node_progress.h). Chunks number the cross group's operations, over all units.
+/// Several nodes, for each chunk: reduce-scatter of this rank's slice into a staging slot, its
+/// allreduce (or broadcast) over the cross group, all-gather from the slot to the node. Local ranks
+/// from `slices` on own no slice. Each stage starts chunks in the order of the plan; chunk c +
+/// slots waits for the slot of chunk c. Steps of collective groups start in the order of the node's
+/// leader. Chunks number the cross group's operations.
 ///
-/// An exchange (Exchanges) has the pipeline to itself: it begins when all earlier units are
-/// complete on this rank, and later units are fed when it has finished. Where the groups of devices
-/// span nodes, their units run whole, one after the other, beside the chunks of host memory; of an
-/// exchange on devices only the agreement goes through the cross group, numbered as its
-/// rounds. Thread rule: the thread that holds the engine's lock.
+/// An exchange (Exchanges) has the pipeline to itself. Where the groups of devices span nodes,
+/// their units run whole, one after the other, beside the chunks of host memory; of an exchange on
+/// devices only the agreement goes through the cross group. Thread rule: the thread that holds the
+/// engine's lock.
 class Pipeline final : public DataPath {
  public:
   /// `cross`: null in jobs of one node and on local ranks without a slice. Its operations and those
@@ -125,11 +122,17 @@ class Pipeline final : public DataPath {
   bool feed();
   bool step(Chunk& chunk);
   void start_cross(Chunk& chunk);
-  bool may_start(const ActiveUnit& entry, StartOrder::Step step) const;
-  void note_start(const ActiveUnit& entry, StartOrder::Step step);
+  bool may_start(const ActiveUnit& entry, StartOrder::Step step) const {
+    return !entry.local->is_collective() || order_.allows(step);
+  }
+  void note_start(const ActiveUnit& entry, StartOrder::Step step) {
+    if (entry.local->is_collective()) order_.start(step);
+  }
   void pop_unit();
   bool retire_units();
-  bool is_complete(const ActiveUnit& entry) const;
+  bool is_complete(const ActiveUnit& entry) const {
+    return entry.whole ? entry.done : entry.complete_chunks == chunks_of(entry);
+  }
   void note_begin(BoundUnit& unit) const {
     if (unit.on_start) unit.on_start(unit);
   }

@@ -13,12 +13,11 @@
 namespace hora::internal {
 namespace {
 
-// float16 and bfloat16 by integer arithmetic, for one value or for a vector of them: `Int` is int
-// and `Float` float, or GCC vectors of these. A 16-bit pattern is held in the low half of an Int.
+// float16 and bfloat16 by integer arithmetic, for one value or a vector: `Int` is int and `Float`
+// float, or GCC vectors of these. A 16-bit pattern is held in the low half of an Int.
 //
-// Round to nearest even; subnormals kept; a NaN stays a NaN (made quiet, upper payload bits kept),
-// as the F16C instructions do. No step meets a float32 subnormal that matters, so that the CPU's
-// flush-to-zero mode changes nothing.
+// Round to nearest even; subnormals kept; a NaN stays one (quiet, upper payload bits kept), as the
+// F16C instructions do. The CPU's flush-to-zero mode changes nothing.
 
 template <class Int, class Float>
 inline Float float_from_float16(Int half) {

@@ -1,7 +1,6 @@
-/// The kernels: reductions, Adasum, conversions, copies past the caches and optimizers' steps.
-/// Included once by a source for each instruction set, which defines HORA_TABLE and
-/// HORA_INSTRUCTION_SET (CMakeLists.txt). Everything but the table has internal linkage, and
-/// nothing of the standard library is called (see kernel_table.h).
+/// The kernels. Included once by a source for each instruction set, which defines HORA_TABLE and
+/// HORA_INSTRUCTION_SET (CMakeLists.txt). All but the table has internal linkage, and nothing of
+/// the standard library is called (see kernel_table.h).
 #pragma once
 
 #include <cstddef>

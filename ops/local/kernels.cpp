@@ -6,15 +6,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdint>
 #include <cstring>
 #include <iterator>
-#include <limits>
-#include <string>
-#include <string_view>
 
 #include "ops/local/element.h"
-#include "ops/local/kernel_table.h"
 
 namespace hora::internal {
 namespace {

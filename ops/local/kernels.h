@@ -1,11 +1,9 @@
 /// Arithmetic, copies and optimizers' steps on this rank's view of memory, at the speed of memory.
 ///
-/// Adaptive summation of gradients: Maleki, Musuvathi, Mytkowicz, Saarikivi, Xu, Eksarevskiy,
-/// Ekanayake, Barsoum, "Scaling Distributed Training with Adaptive Summation", 2020, arXiv
-/// 2006.02924, section 3: Adasum(a, b) = (1 - a.b / (2 |a|^2)) a + (1 - a.b / (2 |b|^2)) b, the sum
-/// of orthogonal gradients, the average of parallel ones. Taken tensor by tensor, whose elements
-/// may lie in pieces: dots of the pieces are summed, the factors made of the sums, and the pieces
-/// combined. Floating-point types only; others throw Error(invalid_argument).
+/// Adasum (Maleki et al., arXiv 2006.02924, section 3): Adasum(a, b) = (1 - a.b / (2 |a|^2)) a + (1
+/// - a.b / (2 |b|^2)) b, tensor by tensor, whose elements may lie in pieces: dots of the pieces are
+/// summed, the factors made of the sums, and the pieces combined. Floating-point types only; others
+/// throw Error(invalid_argument).
 #pragma once
 
 #include <hora/export.h>
@@ -24,29 +22,24 @@ namespace hora::internal {
 /// or *.
 ///
 /// In the order of `inputs`, in the element type (float16 and bfloat16: in float32, rounded once to
-/// nearest even). Scales apply to floating-point types only, in the type of the sum, and are
-/// skipped where they are 1. Sums and products of integers wrap. min and max give NaN where an
-/// input has one, and take -0 for less than +0. Booleans are bytes of which every one but 0 is
-/// true; sum and max are the logical or, product and min the logical and, and outputs are 0 or 1.
+/// nearest even). Scales are of floating-point types, in the type of the sum, skipped where they
+/// are 1. Integers wrap. min and max give NaN where an input has one; -0 is less than +0. Booleans
+/// are true but for 0; sum and max are or, product and min and.
 ///
 /// The bits do not depend on count, alignment or instruction set, but for a NaN's payload. An
-/// output may be the same memory as an input (exactly, not shifted). At least one input; inputs and
-/// outputs aligned to the element size. Reads each input once and writes each output once. Throws
-/// Error(invalid_argument) for no input, for an unknown type and for an op that is unknown or
-/// adasum, which is no reduction of elements.
+/// output may be an input (not shifted); all are aligned to the element size. Throws
+/// Error(invalid_argument) for no input, an unknown type, and an op that is unknown or adasum.
 HORA_EXPORT void reduce(DataType type, ReduceOp op, std::span<const std::byte* const> inputs,
                         std::span<std::byte* const> outputs, std::size_t count, Scales scales);
 
-/// out[i] = the identity element of `op`, i in [0, count): 0 for sums (averages, Adasum; of
-/// floating-point types -0, which changes no sign of a zero), 1 for products, and for min and max
-/// the largest and the smallest value of the type (infinities where it has them; for booleans true
-/// and false).
+/// out[i] = the identity element of `op`, i in [0, count): 0 for sums (of floating-point types -0,
+/// which changes no sign), 1 for products, for min and max the largest and the smallest value of
+/// the type (infinities where it has them; for booleans true and false).
 void fill_identity(DataType type, ReduceOp op, std::byte* out, std::size_t count);
 
-/// The square of the 2-norm of `count` floating-point values, aligned to their size: added up in
-/// double, in which the squares are exact but for float64, by sixteen running sums that take turns
-/// and are summed pairwise in the end. The bits depend on the values and count alone, not on
-/// alignment or instruction set. Throws Error(invalid_argument) for other types.
+/// The square of the 2-norm of `count` floating-point values, aligned to their size: in double, by
+/// sixteen running sums that take turns and are summed pairwise. The bits depend on values and
+/// count alone. Throws Error(invalid_argument) for other types.
 HORA_EXPORT double sum_of_squares(DataType type, const std::byte* values, std::size_t count);
 
 /// memcpy to every output.
@@ -93,16 +86,14 @@ struct Conversion {
   double limit = std::numeric_limits<double>::max();
 };
 
-/// out[i] = in[i] * scale for i in [0, count): the product is formed in float32, or in float64
-/// where either type is that, and then rounded once to the target's type, to nearest even. Returns
-/// false where a product is NaN, infinite, or of a magnitude above the limit; all are written all
-/// the same.
+/// out[i] = in[i] * scale for i in [0, count), formed in float32, or float64 where either type is
+/// that, and rounded once to the target's type, to nearest even. Returns false where a product is
+/// NaN, infinite, or of a magnitude above the limit; all are written all the same.
 ///
 /// The bits do not depend on count, alignment or instruction set, but for a NaN's payload. `out`
-/// may be `in` where the types are equal; otherwise the two do not overlap. Both aligned to their
-/// elements. Large blocks at 64-byte aligned places are written past the caches (as stream_copy
-/// does). Conversions between float64 and another type are some times slower than the rest. Throws
-/// Error(invalid_argument) for a type that is not a floating-point type.
+/// may be `in` where the types are equal, else they do not overlap; both are aligned. Large blocks
+/// at 64-byte aligned places are written past the caches. Throws Error(invalid_argument) for other
+/// types than floating-point ones.
 HORA_EXPORT bool convert(DataType source, const std::byte* in, DataType target, std::byte* out,
                          std::size_t count, const Conversion& conversion = {});
 
@@ -120,12 +111,11 @@ struct UpdateMemory {
   std::span<std::byte* const> copies = {};
 };
 
-/// One step of elements [begin, end) of the arrays, of float32 or float64, aligned to their size,
-/// as SgdStep and AdamStep say, each operation rounded to the type, and so is each factor. Every
-/// array is read once and written once; they do not overlap. The bits do not depend on the range,
-/// alignment or instruction set. Copies are complete (fenced) when it returns. Throws
-/// Error(invalid_argument) for other types and for no gradient. Thread rule: any thread, of
-/// elements that no other thread updates.
+/// One step of elements [begin, end) of float32 or float64 arrays, aligned and apart, as SgdStep
+/// and AdamStep say, each operation and factor rounded to the type. The bits do not depend on the
+/// range, alignment or instruction set. Copies are fenced when it returns. Throws
+/// Error(invalid_argument) for other types and no gradient. Thread rule: any thread, of elements
+/// that no other updates.
 HORA_EXPORT void update(DataType type, const SgdStep& step, const UpdateMemory& memory,
                         std::size_t begin, std::size_t end);
 HORA_EXPORT void update(DataType type, const AdamStep& step, const UpdateMemory& memory,

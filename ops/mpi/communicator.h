@@ -1,7 +1,7 @@
 /// The one place where results of MPI calls are checked; owned communicators, how they are made,
 /// start-up's collectives on them, and the startup barrier, by which ranks that wait for one
 /// another report which are missing, and time out; and messages between the members of a cross
-/// group, and of negotiation (mpi_point_to_point.cpp).
+/// group, and of negotiation.
 #pragma once
 
 #include <mpi.h>
@@ -57,23 +57,18 @@ struct Patience {
 };
 
 /// Returns once each of `ranks` (ascending ranks of `comm`, this one among them) has called it with
-/// the same list. Blocking calls of MPI that follow then wait only for ranks that have called.
-///
-/// Messages of tags 32741 and 32742 on `comm`: each rank reports to the list's lowest, which sends
-/// "go" when all have. A rank whose list another rank of that list contradicts gets Error(mismatch)
-/// with both lists, and so does the other one. After the timeout: Error(transport) naming those
-/// that have not called, and the job ends with this process (abandon_job()). `what` is the call
-/// that ranks should make. Ranks in texts are those of MPI_COMM_WORLD. Thread rule: one thread at a
-/// time in a process.
+/// the same list: blocking calls of MPI that follow then wait for no other. By tags 32741 and
+/// 32742, through the list's lowest. Lists that contradict: Error(mismatch) with both. After the
+/// timeout: Error(transport) naming those that have not called `what`, and the job ends with this
+/// process (abandon_job()). Ranks in texts are MPI_COMM_WORLD's. Thread rule: one thread at a time
+/// in a process.
 void startup_barrier(MPI_Comm comm, const std::vector<int>& ranks, const std::string& what,
                      const Patience& patience);
 
-/// Move-only owner of a communicator whose errors are returned, not fatal. Every member but the
-/// accessors is collective and blocks: for init only. All throw Error(transport). Where ranks of
-/// the application may be missing, a startup barrier comes first, with `patience`. The
-/// destructor frees the communicator unless MPI is finalised. (MPI 4.0, 7.4.3: freeing is
-/// collective, but anticipated to be local; it does not wait in Open MPI and MPICH.) Thread rule:
-/// one thread at a time.
+/// Move-only owner of a communicator whose errors are returned. Every member but the accessors is
+/// collective, blocks, and throws Error(transport); where ranks may be missing, a startup barrier
+/// comes first, with `patience`. The destructor frees it unless MPI is finalised, and does not wait
+/// (MPI 4.0, 7.4.3). Thread rule: one thread at a time.
 class Communicator {
  public:
   Communicator() noexcept = default;
@@ -155,11 +150,9 @@ constexpr std::size_t message_limit(std::size_t setting, bool over_sockets) {
   return over_sockets ? std::size_t{60} << 10 : std::size_t{1} << 30;
 }
 
-/// Every request is a slot that is reused: no allocation once as many are known as are ever open at
-/// once. A failing test() costs one round of MPI's progress, so a caller with many requests open
-/// tests the one it needs next. Both ends must name the same length; any other is an
-/// Error(transport). Destroying it abandons what is under way, for before an abort.
-/// Thread rule: one thread at a time.
+/// Requests are slots that are reused without allocation. A failing test() costs a round of MPI's
+/// progress, so test the one that is needed next. Both ends must name the same length, else
+/// Error(transport). Destroying it abandons what is under way. Thread rule: one thread at a time.
 class MpiPointToPoint : public PointToPoint {
  public:
   /// `ranks[i]`: member i's rank in `communicator`, which must outlive this and carry no other
@@ -201,11 +194,9 @@ class MpiPointToPoint : public PointToPoint {
 };
 
 /// Each message is one MPI message of at most 4032 bytes (head: its length, then its first bytes),
-/// and for longer ones a second that carries the rest.
-///
-/// One receive for heads, from any source, is always posted. Asking it costs one round of MPI's
-/// progress, whatever the number of nodes, where MPI_Iprobe from any source looks at every rank.
-/// Thread rule: one thread at a time.
+/// and for longer ones a second with the rest. One receive for heads, from any source, is always
+/// posted, at one round of MPI's progress whatever the number of nodes. Thread rule: one thread at
+/// a time.
 class MpiTreeLink : public TreeLink {
  public:
   static constexpr std::size_t kMaximumBytes = std::size_t{16} << 20;

@@ -20,9 +20,8 @@ std::string compiled_mpi();
 std::string running_mpi();
 
 /// Says what is wrong where the library in this process has other types behind MPI's names than the
-/// header that hora was compiled with. MPICH's relatives (Intel MPI, MVAPICH, Cray MPICH) share
-/// MPICH's; Open MPI's hold from a version on, not before it. Empty where a name is not known.
-/// Pure.
+/// header: MPICH's relatives share MPICH's, Open MPI's hold from a version on. Empty where a name
+/// is not known. Pure.
 std::optional<std::string> library_mismatch(std::string_view compiled, std::string_view running);
 
 /// Whether that text is of an Open MPI of this major version or a later one. Pure.
@@ -44,17 +43,15 @@ enum class CudaSupport : std::uint8_t { unknown, no, yes };
 /// MPI has started and a device has been chosen.
 CudaSupport mpi_cuda_support();
 
-/// Held by every user of MPI. The first one initialises MPI where the application has not; then
-/// MPI_Finalize runs at the process's exit, because MPI cannot start again. A process that exits
-/// while one is held left its peers behind: the job is aborted instead, with a message; so is one
-/// whose application calls MPI_Finalize then. A forked child may exit at any time. Thread rule: one
+/// Held by every user of MPI. The first initialises MPI where the application has not, and
+/// MPI_Finalize runs at the process's exit. A process that exits, or whose application finalises
+/// MPI, while one is held aborts the job, with a message; a forked child may exit. Thread rule: one
 /// thread at a time.
 class MpiEnvironment {
  public:
-  /// Asks for MPI_THREAD_MULTIPLE; SERIALIZED is enough. MPI takes its own arguments out of argv.
-  /// Throws Error(transport): MPI is finalised already, its thread level is less, or the launcher
-  /// belongs to another MPI library, or the library to another header. Throws Error(invalid_use) in
-  /// a forked child.
+  /// Asks for MPI_THREAD_MULTIPLE; SERIALIZED is enough. MPI takes its arguments out of argv.
+  /// Throws Error(transport): MPI is finalised, its thread level is less, or launcher, library and
+  /// header differ. Throws Error(invalid_use) in a forked child.
   explicit MpiEnvironment(int* argc = nullptr, char*** argv = nullptr);
   MpiEnvironment(const MpiEnvironment&) = delete;
   MpiEnvironment& operator=(const MpiEnvironment&) = delete;

@@ -1,16 +1,11 @@
 #include "ops/nccl/communicator.h"
 
 #include <fmt/format.h>
-#include <hora/error.h>
 
 #include <algorithm>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "core/base/log.h"
-#include "core/engine/interfaces.h"
-#include "ops/cuda/functions.h"
 #include "ops/local/kernels.h"
 
 namespace hora::internal {

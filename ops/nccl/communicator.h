@@ -105,14 +105,11 @@ class NcclCommunicator {
   std::shared_ptr<ncclComm_t> comm_;
 };
 
-/// Move-only owner of memory from ncclMemAlloc, registered with a communicator that is ready. NCCL
-/// works without the registration as well, only slower: where it fails, that is logged at debug
-/// level. May outlive the communicator. Nothing is allocated for 0 bytes. Freeing waits for
-/// nothing: no work that was enqueued may still use the memory. Thread rule: as NcclCommunicator;
-/// once deregister() has been called, and the destructor after that, any one thread.
-///
-/// become_window() makes it a window of the communicator's symmetric memory besides: collective
-/// over its ranks, like deregister() from then on, all of them in one order among these calls.
+/// Move-only owner of memory from ncclMemAlloc, registered with a communicator that is ready;
+/// without that, logged at debug level, NCCL is only slower. May outlive the communicator. Freeing
+/// waits for nothing: no enqueued work may still use the memory. become_window() makes it a window
+/// of symmetric memory besides: collective, like deregister() from then on, in one order on all
+/// ranks. Thread rule: as NcclCommunicator; after deregister() any one thread.
 class RegisteredMemory {
  public:
   RegisteredMemory() noexcept = default;

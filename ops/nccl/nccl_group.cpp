@@ -8,15 +8,10 @@
 #include <cstring>
 #include <numeric>
 #include <nvtx3/nvtx3.hpp>
-#include <optional>
 #include <string>
-#include <utility>
 
 #include "core/base/log.h"
 #include "ops/cuda/functions.h"
-#include "ops/cuda/stream.h"
-#include "ops/nccl/communicator.h"
-#include "ops/nccl/functions.h"
 
 namespace hora::internal {
 namespace {

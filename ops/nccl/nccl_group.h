@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/control_block/launch_ticket_lock.h"
+#include "core/control_block/node_progress.h"
 #include "core/engine/interfaces.h"
 #include "core/engine/operations.h"
 #include "core/plan/plan.h"

@@ -1,35 +1,17 @@
 #include "ops/shm/shared_memory.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
-#include <hora/error.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstdint>
-#include <cstring>
 #include <fstream>
 #include <iterator>
-#include <limits>
-#include <mutex>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
-#include "core/base/checked.h"
 
 namespace hora::internal {
-
-void BlockAllocator::add_segment(std::uint64_t begin, std::uint64_t bytes) {
-  free_.emplace(Place{segments_++, begin}, bytes);
-}
 
 std::optional<BlockAllocator::SegmentBlock> BlockAllocator::allocate(std::size_t bytes) {
   const std::uint64_t wanted = align_up(std::max<std::size_t>(bytes, 1));

@@ -32,7 +32,9 @@ class HORA_EXPORT BlockAllocator {
   };
 
   /// Adds [begin, begin + bytes) of a new segment, the next one in number, as free memory.
-  void add_segment(std::uint64_t begin, std::uint64_t bytes);
+  void add_segment(std::uint64_t begin, std::uint64_t bytes) {
+    free_.emplace(Place{segments_++, begin}, bytes);
+  }
   /// Nothing where no free block is long enough.
   std::optional<SegmentBlock> allocate(std::size_t bytes);
   /// `block` as allocate() gave it.
@@ -56,12 +58,9 @@ struct WindowTicket {
   std::uint64_t nonce = 0;
 };
 
-/// A memfd and its mapping. Nothing of it has a name in a file system, so nothing is left behind.
-/// Move-only; the destructor unmaps and closes.
-///
-/// fork() gives the child a process's own windows as a copy: it reads what the rank has written,
-/// and what it writes itself reaches no rank. Pages that the child has not written to go on showing
-/// what ranks write. A child made by clone() or vfork() is not covered.
+/// A memfd and its mapping, without a name in a file system. Move-only. fork() gives the child a
+/// copy: it reads what the rank has written, and what it writes reaches no rank; pages that it has
+/// not written to go on showing what ranks write. clone() and vfork() are not covered.
 class Window {
  public:
   /// Bytes at the beginning that belong to the window itself.

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "core/flight/record_reader.h"
+#include "core/flight/flight_recorder.h"
 #include "tests/faults/fault_test.h"
 #include "tests/support/read_file.h"
 

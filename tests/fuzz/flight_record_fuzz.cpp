@@ -2,7 +2,7 @@
 // written out, and that a diagnosis can be made of; and any memory of one.
 #include <cstring>
 
-#include "core/flight/record_reader.h"
+#include "core/flight/flight_recorder.h"
 #include "core/launch/diagnose/diagnosis.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/require.h"

@@ -7,7 +7,7 @@
 #include <tl/expected.hpp>
 #include <vector>
 
-#include "core/flight/record_reader.h"
+#include "core/flight/flight_recorder.h"
 
 namespace hora::launch {
 

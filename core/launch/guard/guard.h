@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/flight/record_reader.h"
+#include "core/flight/flight_recorder.h"
 #include "core/launch/control/channel.h"
 
 namespace hora::launch {

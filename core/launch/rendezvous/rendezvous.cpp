@@ -15,7 +15,7 @@
 #include <cstring>
 #include <list>
 
-#include "core/base/file.h"
+#include "core/base/process.h"
 #include "core/launch/network/network.h"
 #include "core/launch/text.h"
 

@@ -16,7 +16,7 @@
 #include <numeric>
 #include <system_error>
 
-#include "core/flight/record_reader.h"
+#include "core/flight/flight_recorder.h"
 #include "core/launch/guard/guard.h"
 #include "core/launch/text.h"
 

@@ -10,7 +10,7 @@
 
 #include "core/base/process.h"
 #include "core/base/text.h"
-#include "core/flight/record_reader.h"
+#include "core/flight/flight_recorder.h"
 #include "core/launch/command/command.h"
 #include "core/launch/guard/guard.h"
 #include "core/launch/text.h"

@@ -22,7 +22,6 @@
 #include <thread>
 
 #include "core/base/diagnostics.h"
-#include "core/base/file.h"
 #include "core/base/log.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/read_file.h"

@@ -1,5 +1,3 @@
-#include "core/control_block/launch_ticket_lock.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/control_block/node_progress.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal {

@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "core/flight/flight_recorder.h"
-#include "core/flight/record_reader.h"
 #include "tests/core/engine/engine_fixture.h"
 
 namespace hora::internal {

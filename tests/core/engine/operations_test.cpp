@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "core/engine/tensor_memory.h"
 #include "tests/support/threads/heap_memory.h"
 
 namespace hora::internal {

@@ -1,5 +1,3 @@
-#include "core/engine/waits.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -16,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/engine/set_engine.h"
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/logged_lines.h"

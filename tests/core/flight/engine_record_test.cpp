@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/flight/flight_recorder.h"
-#include "core/flight/record_reader.h"
 #include "tests/core/engine/engine_fixture.h"
 
 namespace hora::internal {

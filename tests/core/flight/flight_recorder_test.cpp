@@ -17,7 +17,6 @@
 #include <stdexcept>
 
 #include "core/base/diagnostics.h"
-#include "core/flight/record_reader.h"
 #include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"
 

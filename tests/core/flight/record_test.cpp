@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/flight/record_reader.h"
+#include "core/flight/flight_recorder.h"
 #include "tests/support/read_file.h"
 #include "tests/support/seed.h"
 #include "tests/support/temporary_folder.h"

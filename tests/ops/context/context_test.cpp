@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "core/api/internals.h"
-#include "core/flight/record_reader.h"
+#include "core/flight/flight_recorder.h"
 #include "ops/mpi/environment.h"
 #include "tests/support/environment_variable.h"
 #include "tests/support/expect_error.h"

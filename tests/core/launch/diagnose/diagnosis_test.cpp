@@ -11,7 +11,7 @@
 #include <functional>
 #include <limits>
 
-#include "core/flight/record_reader.h"
+#include "core/flight/flight_recorder.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hora::launch {

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "core/flight/flight_recorder.h"
-#include "core/flight/record_reader.h"
 #include "core/launch/control/channel.h"
 
 namespace hora::launch {

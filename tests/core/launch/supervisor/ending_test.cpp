@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/flight/record_reader.h"
+#include "core/flight/flight_recorder.h"
 #include "core/launch/guard/guard.h"
 #include "core/launch/supervisor/supervisor.h"
 

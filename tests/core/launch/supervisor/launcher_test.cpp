@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "core/flight/flight_recorder.h"
-#include "core/flight/record_reader.h"
 #include "core/launch/control/system.h"
 #include "core/launch/guard/guard.h"
 

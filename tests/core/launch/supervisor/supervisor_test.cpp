@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/flight/record_reader.h"
+#include "core/flight/flight_recorder.h"
 #include "core/launch/network/network.h"
 #include "tests/core/launch/network/hosts_under_test.h"
 
