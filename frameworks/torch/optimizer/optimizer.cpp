@@ -16,7 +16,6 @@
 #include "core/api/internals.h"
 #include "core/base/diagnostics.h"
 #include "core/base/text.h"
-#include "frameworks/torch/optimizer/clip.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora::internal {
@@ -458,11 +457,10 @@ double OptimizerImplementation::clip_grad_norm(double max_norm) {
       if (parameter.tensor.grad().defined()) gradients.push_back(parameter.tensor.grad());
     }
   }
-  const auto owners = shards_ ? GradientOwners::each : GradientOwners::all;
   const bool on_host = std::all_of(parameters.begin(), parameters.end(),
                                    [](const auto& each) { return each.tensor.is_cpu(); });
-  if (on_host) return clip_on_host(peers_, name_ + ".norm", gradients, owners, max_norm);
-  return clip_on_device(peers_, name_ + ".norm", gradients, owners, round_.device(), max_norm);
+  return clip(peers_, name_ + ".norm", gradients, /*shared=*/!shards_, max_norm,
+              on_host ? std::nullopt : std::optional(round_.device()));
 }
 
 std::vector<OptimizerPiece> OptimizerImplementation::pieces() const {

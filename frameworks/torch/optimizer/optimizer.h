@@ -101,6 +101,16 @@ void check_options(const GradScalerOptions& options);
 /// All options, to the bit.
 std::string describe(const GradScalerOptions& options);
 
+/// Clips by the global norm: Pascanu, Mikolov, Bengio, 2013, arXiv 1211.5063, section 3.2: all are
+/// multiplied by max_norm / (norm + 1e-6) where that is below 1 or not a number. Gives the norm,
+/// the same bits everywhere. Collective, under `name`. `shared`: all ranks hold the same gradients,
+/// of which each squares a part, and those of ranks that have joined; else each its own. `device`:
+/// there each rank's squares are added up (in float32 within a tensor, in float64 over tensors),
+/// and the factor is rounded to the gradients' type; the host waits for it once, again where a rank
+/// has joined. Nothing: on the CPU, by hora's kernels.
+double clip(const Peers& peers, const std::string& name, const std::vector<at::Tensor>& gradients,
+            bool shared, double max_norm, const std::optional<at::Device>& device);
+
 class OptimizerImplementation;
 
 /// A GradScaler, as far as its optimizers need it. Thread rule: one thread at a time.

@@ -1,6 +1,4 @@
 // Clipping by the global norm; and the way that clips on GPUs, on tensors of the CPU.
-#include "frameworks/torch/optimizer/clip.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/torch.h>
@@ -8,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "frameworks/torch/optimizer/optimizer.h"
 #include "tests/frameworks/torch/host_reads.h"
 #include "tests/frameworks/torch/network.h"
 #include "tests/frameworks/torch/optimizer/training.h"
@@ -82,8 +81,6 @@ TEST(ClipMisuse, WhatIsNotFiniteShowsInTheNormEverywhere) {
   EXPECT_FALSE(std::isfinite(optimizer.clip_grad_norm_(1.0)));
 }
 
-constexpr auto cpu = torch::kCPU;
-
 class DeviceClip : public testing::Test {
  protected:
   /// Gradients of several types, one with gaps; `like`: the same on ranks of one number.
@@ -96,14 +93,14 @@ class DeviceClip : public testing::Test {
             torch::randn({33}).to(torch::kBFloat16),
             torch::randn({0})};
   }
-  double clip(const std::vector<at::Tensor>& tensors, GradientOwners owners, double max_norm) {
-    return clip_on_device(peers_, "clip", tensors, owners, cpu, max_norm);
+  double clip(const std::vector<at::Tensor>& tensors, bool shared, double max_norm) {
+    return internal::clip(peers_, "clip", tensors, shared, max_norm, at::Device(torch::kCPU));
   }
-  void expect_as_on_host(GradientOwners owners, std::uint64_t like, double max_norm) {
+  void expect_as_on_host(bool shared, std::uint64_t like, double max_norm) {
     const auto expected = gradients(like);
     const auto actual = gradients(like);
-    const double norm = clip_on_host(peers_, "norm", expected, owners, max_norm);
-    EXPECT_NEAR(clip(actual, owners, max_norm), norm, 1e-6 * norm);
+    const double norm = internal::clip(peers_, "norm", expected, shared, max_norm, std::nullopt);
+    EXPECT_NEAR(clip(actual, shared, max_norm), norm, 1e-6 * norm);
     for (std::size_t i = 0; i < actual.size(); ++i) {
       const double unit = torch::elementSize(actual[i].scalar_type()) == 2 ? 0x1p-7 : 1e-6;
       EXPECT_TRUE(torch::allclose(actual[i], expected[i], unit, 0.0)) << i;
@@ -116,31 +113,31 @@ class DeviceClip : public testing::Test {
 
 TEST_F(DeviceClip, GivesWhatTheHostGives) {
   for (const double max_norm : {0.25, 1e6}) {
-    expect_as_on_host(GradientOwners::all, 0, max_norm);
-    expect_as_on_host(GradientOwners::each, static_cast<std::uint64_t>(world_.rank()), max_norm);
+    expect_as_on_host(true, 0, max_norm);
+    expect_as_on_host(false, static_cast<std::uint64_t>(world_.rank()), max_norm);
   }
-  EXPECT_EQ(clip({}, GradientOwners::all, 1.0), 0.0);
+  EXPECT_EQ(clip({}, true, 1.0), 0.0);
 }
 
 TEST_F(DeviceClip, BelowTheLimitNoBitChangesAndRanksAgreeToTheBit) {
   const auto tensors = gradients(0);
   const auto before = copies_of(tensors);
-  const double norm = clip(tensors, GradientOwners::all, 1e6);
+  const double norm = clip(tensors, true, 1e6);
   EXPECT_TRUE(equals_root(world_, torch::full({1}, norm, torch::kDouble)));
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     EXPECT_TRUE(torch::equal(tensors[i], before[i])) << i;
   }
-  clip(tensors, GradientOwners::all, 0.25);
+  clip(tensors, true, 0.25);
   for (const at::Tensor& tensor : tensors) EXPECT_TRUE(equals_root(world_, tensor));
 }
 
-// On a GPU each read waits for it.
-TEST_F(DeviceClip, TheHostReadsOneValue) {
-  for (const auto owners : {GradientOwners::all, GradientOwners::each}) {
+// On a GPU each read waits for it; the sums come in one copy.
+TEST_F(DeviceClip, TheHostReadsNoSingleValue) {
+  for (const bool shared : {true, false}) {
     const auto tensors = gradients(0);
     const HostReads reads;
-    clip(tensors, owners, 0.25);
-    EXPECT_EQ(reads.count(), 1);
+    clip(tensors, shared, 0.25);
+    EXPECT_EQ(reads.count(), 0);
   }
 }
 
@@ -149,7 +146,7 @@ TEST_F(DeviceClip, WhatIsNotFiniteShowsEverywhere) {
   if (world_.rank() + 1 == world_.size()) {
     tensors[0][2][2] = std::numeric_limits<float>::quiet_NaN();
   }
-  EXPECT_TRUE(std::isnan(clip(tensors, GradientOwners::each, 1.0)));
+  EXPECT_TRUE(std::isnan(clip(tensors, false, 1.0)));
   for (const at::Tensor& tensor : tensors) EXPECT_TRUE(tensor.isnan().all().item<bool>());
 }
 
@@ -164,7 +161,7 @@ TEST_F(DeviceClip, ReadsThePartsOfRanksThatHaveJoined) {
     squares += std::pow(tensor.to(torch::kDouble).norm().item<double>(), 2);
   }
   const auto before = copies_of(tensors);
-  const double norm = clip(tensors, GradientOwners::all, 0.25);
+  const double norm = clip(tensors, true, 0.25);
   EXPECT_NEAR(norm, std::sqrt(squares), 1e-6 * norm);
   EXPECT_TRUE(torch::allclose(tensors[0], before[0] * (0.25 / norm)));
   join(world_);
