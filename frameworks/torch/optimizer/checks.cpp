@@ -85,19 +85,18 @@ std::string tuning_key(const Peers& peers, const std::vector<Parameter>& paramet
 }
 
 /// Not where the program or the user has chosen a size, or where gradients must keep their buckets.
-std::optional<BucketTuning::Options> tuning_options(const Peers& peers,
-                                                    const std::vector<Parameter>& parameters,
-                                                    const DistributedOptimizerOptions& options,
-                                                    const std::string& name,
-                                                    const at::Device& device) {
+std::optional<TuningOptions> tuning_options(const Peers& peers,
+                                            const std::vector<Parameter>& parameters,
+                                            const DistributedOptimizerOptions& options,
+                                            const std::string& name, const at::Device& device) {
   const Settings& settings = peers.context.settings();
   const bool chosen = options.bucket_bytes != 0 || settings.bucket_size != 0;
   if (settings.tuning.empty() || chosen) return std::nullopt;
-  return BucketTuning::Options{.name = name,
-                               .usual = {bucket_bytes(peers.context, options, device),
-                                         options.compression != Compression::none},
-                               .file = settings.tuning == "on" ? "" : settings.tuning,
-                               .holds_for = tuning_key(peers, parameters, options, device)};
+  return TuningOptions{.name = name,
+                       .usual = {bucket_bytes(peers.context, options, device),
+                                 options.compression != Compression::none},
+                       .file = settings.tuning == "on" ? "" : settings.tuning,
+                       .holds_for = tuning_key(peers, parameters, options, device)};
 }
 
 void check_ranges(const DistributedOptimizerOptions& options) {

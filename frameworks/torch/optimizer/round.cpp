@@ -23,20 +23,22 @@ bool is_tied(const BucketOptions& options) {
 
 LayoutChanges::LayoutChanges(const Peers& peers, const BucketOptions& options,
                              std::size_t gradients, bool fixed,
-                             const std::optional<BucketTuning::Options>& tuning)
+                             const std::optional<TuningOptions>& tuning)
     : peers_(peers),
       options_(options),
       fixed_(fixed),
       learns_(fixed || !is_tied(options)),
       left_out_(gradients, false) {
-  if (tuning && !is_tied(options)) tuning_.emplace(peers, *tuning);
+  if (!tuning || is_tied(options)) return;
+  tuning_ = tuning;
+  tuner_ = make_tuner(peers, *tuning);
 }
 
 BucketOptions LayoutChanges::options() const {
   BucketOptions options = options_;
-  if (tuning_) {
-    options.bucket_bytes = tuning_->form().bytes;
-    if (!tuning_->form().compressed) options.compression = Compression::none;
+  if (tuner_) {
+    options.bucket_bytes = tuner_->form().bytes;
+    if (!tuner_->form().compressed) options.compression = Compression::none;
   }
   return options;
 }
@@ -71,10 +73,11 @@ void LayoutChanges::end_round(const RoundAnswer& answer, const std::vector<bool>
     adopt(std::move(order));
     pending_ = true;
   }
-  if (!tuning_) return;
-  const BucketForm before = tuning_->form();
-  tuning_->note(answer.step_time);
-  if (tuning_->form() != before) pending_ = true;
+  if (!times_steps()) return;
+  const BucketForm before = tuner_->form();
+  tuner_->note(std::chrono::duration<double>(answer.step_time).count());
+  if (tuner_->done() && peers_.rank_in_set == 0) report(*tuner_, *tuning_);
+  if (tuner_->form() != before) pending_ = true;
 }
 
 void LayoutChanges::adopt(std::vector<std::size_t> order) {
@@ -87,7 +90,8 @@ void LayoutChanges::adopt(std::vector<std::size_t> order) {
 void LayoutChanges::take(int root) {
   if (!learns_) return;
   // Ranks that were not there have fewer layouts behind them, and other names.
-  const BucketForm form = tuning_ ? tuning_->choice() : BucketForm{};
+  BucketForm form;
+  if (tuner_) form = tuner_->done() ? tuner_->form() : tuning_->usual;
   std::vector<std::int64_t> message{learned_ ? static_cast<std::int64_t>(order_.size()) : -1,
                                     layouts_, static_cast<std::int64_t>(form.bytes),
                                     form.compressed ? 1 : 0};
@@ -100,7 +104,7 @@ void LayoutChanges::take(int root) {
     adopt({message.begin() + head, message.begin() + head + message[0]});
   }
   layouts_ = message[1];
-  if (tuning_) tuning_->take({static_cast<std::size_t>(message[2]), message[3] != 0});
+  if (tuner_) tuner_ = BucketTuner({{static_cast<std::size_t>(message[2]), message[3] != 0}});
   joined_ = pending_ = learned_;
 }
 

@@ -20,7 +20,7 @@
 namespace hora::internal {
 
 /// When an optimizer's buckets are laid out anew, and how: once in the order in which the first
-/// rank's gradients have come, of the forms that BucketTuning tries. The same on all ranks, which
+/// rank's gradients have come, in the forms that BucketTuner tries. The same on all ranks, which
 /// ask once a round. Thread rule: one thread at a time.
 class LayoutChanges {
  public:
@@ -28,7 +28,7 @@ class LayoutChanges {
   /// first round have no bucket from then on (static_graph). Shards, a hook's memory and the user's
   /// groups belong to buckets as they are: there nothing else changes.
   LayoutChanges(const Peers& peers, const BucketOptions& options, std::size_t gradients, bool fixed,
-                const std::optional<BucketTuning::Options>& tuning);
+                const std::optional<TuningOptions>& tuning);
 
   /// Options of the next round's buckets.
   BucketOptions options() const;
@@ -43,7 +43,7 @@ class LayoutChanges {
   /// For the record, until the order is learned: those that have not come at the end.
   std::vector<std::size_t> arrivals() const;
   /// Whether the record is to have the step's time.
-  bool times_steps() const { return tuning_ && !tuning_->done(); }
+  bool times_steps() const { return tuner_ && !tuner_->done(); }
   /// All ranks have ended a round. `present`: which gradients any rank has had.
   void end_round(const RoundAnswer& answer, const std::vector<bool>& present);
   /// After ranks have joined: what `root` has found, where this rank was not there. Collective.
@@ -67,7 +67,8 @@ class LayoutChanges {
   const BucketOptions& options_;
   const bool fixed_;
   const bool learns_;
-  std::optional<BucketTuning> tuning_;
+  std::optional<TuningOptions> tuning_;
+  std::optional<BucketTuner> tuner_;
   bool learned_ = false;
   std::vector<std::size_t> arrivals_;
   std::vector<std::size_t> order_;
@@ -96,7 +97,7 @@ class Round {
     /// The pass that averages may update before backward() has returned.
     bool updates_in_backward = false;
     /// Nothing: the size of buckets stays.
-    std::optional<BucketTuning::Options> tuning = {};
+    std::optional<TuningOptions> tuning = {};
   };
   struct Cost {
     std::chrono::nanoseconds waited{0};
