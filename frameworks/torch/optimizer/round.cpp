@@ -152,7 +152,8 @@ Round::Round(const Peers& peers, std::vector<Parameter> parameters, const Option
       parameters_(std::move(parameters)),
       forms_(forms_of(parameters_)),
       options_(options),
-      passes_(parameters_.size(), options.backward_passes_per_step),
+      passes_(options.backward_passes_per_step),
+      counts_(parameters_.size(), 0),
       steps_exchange_(peers, options.buckets.name),
       absent_(parameters_.size(), false),
       present_(parameters_.size(), false),
@@ -205,13 +206,13 @@ void Round::before_gradient(std::size_t index) {
         "use differing parameters");
   }
   if (!slots_[index].stored) return;
-  if (passes_.required() == 1) {
+  if (passes_ == 1) {
     refuse(
         "a second time before step() or synchronize(): its gradient is being averaged. Call "
         "step() between (DistributedOptimizer's, not the wrapped optimizer's), or add up gradients "
         "by backward_passes_per_step or no_sync()");
   }
-  refuse("more than " + std::to_string(passes_.required()) +
+  refuse("more than " + std::to_string(passes_) +
          " times (backward_passes_per_step) before step() or synchronize(): its gradient is being "
          "averaged");
 }
@@ -220,7 +221,8 @@ void Round::after_gradient(std::size_t index, bool counted, const at::Tensor& de
   const LockGuard lock(mutex_);
   const at::NoGradGuard no_grad;  // backward(create_graph) records otherwise
   changes_.note(index);
-  if (passes_.add(index, counted)) naming_step([&] { store(index, delivered); });
+  has_gradients_ = true;
+  if (counted && ++counts_[index] == passes_) naming_step([&] { store(index, delivered); });
 }
 
 // A rank steps its shares alone: more than one value of each, for one to be among them.
@@ -455,9 +457,14 @@ void Round::publish() {
   changes_.end_round(answer(), present_);
 }
 
+void Round::forget_passes() {
+  counts_.assign(counts_.size(), 0);
+  has_gradients_ = false;
+}
+
 void Round::end_round() {
   open_ = false;
-  passes_.reset();
+  forget_passes();
   for (Slot& slot : slots_) slot.stored = false;
   for (Bucket& bucket : buckets_) {
     bucket.missing = bucket.layout().places.size();

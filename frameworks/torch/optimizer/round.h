@@ -123,7 +123,7 @@ class Round {
   /// on all ranks. Waits for the device.
   bool gradients_were_finite() const;
   /// From the next round on.
-  void set_backward_passes(int passes) { passes_.require(passes); }
+  void set_backward_passes(int passes) { passes_ = passes; }
 
   /// Before autograd adds to `.grad` of parameter `index`: throws Error(invalid_use) where its
   /// memory belongs to a collective since an earlier backward, and where static_graph has left it
@@ -139,9 +139,9 @@ class Round {
   /// Whether any parameter was written to since the last round began.
   bool parameters_changed() const { return fingerprint() != fingerprint_before_; }
   /// True from the first gradient on until finish() or forget_passes().
-  bool has_gradients() const { return passes_.any(); }
+  bool has_gradients() const { return has_gradients_; }
   /// Discards what passes have added up. Not in an open round.
-  void forget_passes() { passes_.reset(); }
+  void forget_passes();
   /// Gradients that no hook has brought in the open round are absent, whatever `.grad` is.
   void leave_out_missing();
   /// Takes what no hook has brought (a gradient that is there is stored, others are absent),
@@ -237,7 +237,9 @@ class Round {
   std::size_t held_bytes_ = 0;  ///< of this round's gradients
   std::size_t most_held_bytes_ = 0;
   std::optional<double> unscale_;  ///< of rounds to come
-  PassCounter passes_;
+  int passes_;                     ///< that complete a gradient
+  std::vector<int> counts_;        ///< of passes, by parameter
+  bool has_gradients_ = false;
   StepCounter steps_;
   StepsExchange steps_exchange_;
   std::optional<Error> different_steps_;

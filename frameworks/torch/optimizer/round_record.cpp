@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -31,24 +33,6 @@ void StepCounter::begin_round() {
   const std::int64_t zero_grads = std::min(calls_.zero_grads - before_.zero_grads, most_zero_grads);
   lane_ = static_cast<std::size_t>(steps * (most_zero_grads + 1) + zero_grads);
   before_ = calls_;
-}
-
-std::string different_steps_text(const std::map<StepCalls, std::vector<int>>& ranks, bool updated) {
-  std::string text = "the ranks are in different steps: ";
-  const char* separator = "";
-  for (const auto& [calls, those] : ranks) {
-    text += separator + named_ranks(those) + (those.size() == 1 ? " is" : " are") + " in step " +
-            std::to_string(calls.steps + 1) + " after " + std::to_string(calls.zero_grads) +
-            " calls of zero_grad()";
-    separator = ", ";
-  }
-  text += updated ? ". Some parameters have been updated by these gradients, while backward() ran"
-                  : ". No rank has been updated by these gradients";
-  return text +
-         ". Every rank must call zero_grad(), "
-         "backward() and step() equally often: one that has nothing to contribute still calls "
-         "step(), and a step is given up, by zero_grad(), on all ranks or on none. To go on: make "
-         "a new DistributedOptimizer on every rank, and call broadcast_parameters()";
 }
 
 namespace {
@@ -140,18 +124,10 @@ const RoundAnswer& RoundRecord::wait() {
   return answer_;
 }
 
-namespace {
-
-constexpr std::size_t reported_elements = 4;
-
-}  // namespace
-
 void StepsExchange::send(const StepCalls& calls) {
-  all_.assign(reported_elements * static_cast<std::size_t>(peers_.size), 0);
-  const std::int64_t own[reported_elements] = {1, peers_.context.rank(), calls.steps,
-                                               calls.zero_grads};
-  std::copy(std::begin(own), std::end(own),
-            all_.begin() + static_cast<std::ptrdiff_t>(reported_elements) * peers_.rank_in_set);
+  const std::int64_t own[] = {1, peers_.context.rank(), calls.steps, calls.zero_grads};
+  all_.assign(std::size(own) * static_cast<std::size_t>(peers_.size), 0);
+  std::ranges::copy(own, all_.begin() + std::ssize(own) * peers_.rank_in_set);
   handle_ =
       allreduce_async(peers_.context, view_of(all_),
                       {.name = name_ + ".steps", .op = ReduceOp::sum, .process_set = peers_.set});
@@ -160,11 +136,25 @@ void StepsExchange::send(const StepCalls& calls) {
 Error StepsExchange::error(bool updated) {
   handle_.wait();
   std::map<StepCalls, std::vector<int>> ranks;
-  for (auto one = all_.begin(); one != all_.end(); one += reported_elements) {
+  for (auto one = all_.begin(); one != all_.end(); one += 4) {
     if (one[0] != 0) ranks[{one[2], one[3]}].push_back(static_cast<int>(one[1]));
   }
-  return {ErrorCode::mismatch, "DistributedOptimizer: " + different_steps_text(ranks, updated), -1,
-          name_};
+  std::ostringstream text;
+  text << "DistributedOptimizer: the ranks are in different steps: ";
+  const char* separator = "";
+  for (const auto& [calls, those] : ranks) {
+    text << std::exchange(separator, ", ") << named_ranks(those)
+         << (those.size() == 1 ? " is" : " are") << " in step " << calls.steps + 1 << " after "
+         << calls.zero_grads << " calls of zero_grad()";
+  }
+  text
+      << (updated ? ". Some parameters have been updated by these gradients, while backward() ran"
+                  : ". No rank has been updated by these gradients")
+      << ". Every rank must call zero_grad(), backward() and step() equally often: one that has "
+         "nothing to contribute still calls step(), and a step is given up, by zero_grad(), on all "
+         "ranks or on none. To go on: make a new DistributedOptimizer on every rank, and call "
+         "broadcast_parameters()";
+  return {ErrorCode::mismatch, text.str(), -1, name_};
 }
 
 namespace {
@@ -229,8 +219,8 @@ std::optional<Compared> RankComparison::begin(std::int64_t round, std::int64_t s
     step_ = step;
     values_.clear();
     if (round == 0) add_parameters();
-    add_groups(/*options=*/false);
-    if (round == 0) add_groups(/*options=*/true);  // after learning rates, which are among them
+    add_groups(ComparedValue::Kind::learning_rate);
+    if (round == 0) add_groups(ComparedValue::Kind::options);  // learning rates are among them
   }
   Checksum all;
   for (const ComparedValue& value : values_) all.add(value.bits);
@@ -262,19 +252,19 @@ void RankComparison::add_parameters() {
   }
 }
 
-void RankComparison::add_groups(bool options) {
-  using Kind = ComparedValue::Kind;
+void RankComparison::add_groups(ComparedValue::Kind kind) {
   const auto& groups = optimizer_.param_groups();
   for (std::size_t index = 0; index < groups.size(); ++index) {
-    const auto& of_group = groups[index].options();
-    values_.push_back(options
-                          ? ComparedValue{Kind::options, index, checksum_of(of_group)}
-                          : ComparedValue{Kind::learning_rate, index,
-                                          std::bit_cast<std::int64_t>(learning_rate(of_group))});
+    const auto& options = groups[index].options();
+    values_.push_back({kind, index,
+                       kind == ComparedValue::Kind::options
+                           ? checksum_of(options)
+                           : std::bit_cast<std::int64_t>(learning_rate(options))});
   }
 }
 
 void RankComparison::refuse() const {
+  using Kind = ComparedValue::Kind;
   const auto members = ranks_of(peers_.context, peers_.set);
   const std::size_t columns = values_.size() + 1;  // the first one: that the rank is here
   std::vector<std::int64_t> table(columns * members.size(), 0);
@@ -283,71 +273,55 @@ void RankComparison::refuse() const {
   for (const ComparedValue& value : values_) *own++ = value.bits;
   allreduce(peers_.context, view_of(table),
             {.name = name_ + ".differing", .op = ReduceOp::sum, .process_set = peers_.set});
+  // Ranks grouped by a value, the first rank's first.
   const auto holders_of = [&](std::size_t value) {
-    std::vector<Holders> all;
+    std::vector<std::pair<std::int64_t, std::vector<int>>> all;
     for (std::size_t row = 0; row < members.size(); ++row) {
       if (table[row * columns] == 0) continue;
       const std::int64_t bits = table[row * columns + 1 + value];
-      const auto same =
-          std::find_if(all.begin(), all.end(), [&](const auto& of) { return of.bits == bits; });
-      (same == all.end() ? all.emplace_back(Holders{bits, {}}) : *same)
-          .ranks.push_back(members[row]);
+      const auto same = std::ranges::find_if(all, [&](const auto& of) { return of.first == bits; });
+      (same != all.end() ? *same : all.emplace_back(bits, std::vector<int>()))
+          .second.push_back(members[row]);
     }
     return all;
   };
-  const ComparedValue* first = nullptr;
-  std::vector<Holders> of_first;
-  std::size_t parameters = 0;
+  std::vector<std::size_t> differing;
   for (std::size_t value = 0; value < values_.size(); ++value) {
-    auto holders = holders_of(value);
-    if (holders.size() < 2) continue;
-    if (values_[value].kind == ComparedValue::Kind::parameter) parameters += 1;
-    if (first != nullptr) continue;
-    first = &values_[value];
-    of_first = std::move(holders);
+    if (holders_of(value).size() > 1) differing.push_back(value);
   }
-  if (first->kind == ComparedValue::Kind::parameter) refuse_parameter(*first, of_first, parameters);
-  refuse_group(*first, of_first);
-}
-
-void RankComparison::refuse_parameter(const ComparedValue& value, const std::vector<Holders>& all,
-                                      std::size_t count) const {
-  std::vector<int> others;
-  for (auto of = all.begin() + 1; of != all.end(); ++of) {
-    others.insert(others.end(), of->ranks.begin(), of->ranks.end());
-  }
-  std::sort(others.begin(), others.end());
-  const std::string& parameter = parameters_[value.index].name;
-  throw Error(
-      ErrorCode::mismatch,
-      "DistributedOptimizer: parameters differ between ranks in the first step: '" + parameter +
-          "'" + (count > 1 ? " and " + std::to_string(count - 1) + " more" : std::string()) + ": " +
-          named_ranks(others) + " from rank " + std::to_string(all.front().ranks.front()) +
-          ". Call broadcast_parameters(context, module) before training; where they are "
-          "meant to differ, set DistributedOptimizerOptions::compare_ranks to false",
-      others.front(), parameter);
-}
-
-void RankComparison::refuse_group(const ComparedValue& value,
-                                  const std::vector<Holders>& all) const {
-  const bool rate = value.kind == ComparedValue::Kind::learning_rate;
+  const auto& [kind, index, bits] = values_[differing.front()];
+  const auto holders = holders_of(differing.front());
   std::ostringstream text;
   text.precision(17);
-  text << "DistributedOptimizer: " << (rate ? "learning rates" : "options (such as momentum)")
-       << " of parameter group " << value.index << " differ between ranks in step " << step_ + 1
-       << ": ";
-  const char* separator = "";
-  for (const Holders& of : all) {
-    text << separator << named_ranks(of.ranks);
-    separator = rate ? "; " : " from ";
-    if (rate) {
-      text << (of.ranks.size() == 1 ? " has " : " have ") << std::bit_cast<double>(of.bits);
+  text << "DistributedOptimizer: ";
+  if (kind == Kind::parameter) {
+    const auto more = std::ranges::count_if(
+        differing, [&](std::size_t value) { return values_[value].kind == Kind::parameter; });
+    std::vector<int> others;
+    for (auto of = holders.begin() + 1; of != holders.end(); ++of) {
+      others.insert(others.end(), of->second.begin(), of->second.end());
     }
+    std::ranges::sort(others);
+    const std::string& parameter = parameters_[index].name;
+    text << "parameters differ between ranks in the first step: '" << parameter << "'";
+    if (more > 1) text << " and " << more - 1 << " more";
+    text << ": " << named_ranks(others) << " from rank " << holders.front().second.front()
+         << ". Call broadcast_parameters(context, module) before training; where they are meant to "
+            "differ, set DistributedOptimizerOptions::compare_ranks to false";
+    throw Error(ErrorCode::mismatch, text.str(), others.front(), parameter);
+  }
+  const bool rate = kind == Kind::learning_rate;
+  text << (rate ? "learning rates" : "options (such as momentum)") << " of parameter group "
+       << index << " differ between ranks in step " << step_ + 1 << ": ";
+  const char* separator = "";
+  for (const auto& [held, ranks] : holders) {
+    text << std::exchange(separator, rate ? "; " : " from ") << named_ranks(ranks);
+    if (rate) text << (ranks.size() == 1 ? " has " : " have ") << std::bit_cast<double>(held);
   }
   text << ". Every rank must set the same ones: a scheduler must follow numbers that are equal on "
           "all ranks, such as an averaged loss; where they are meant to differ, set "
           "DistributedOptimizerOptions::compare_ranks to false";
-  throw Error(ErrorCode::mismatch, text.str(), all.back().ranks.front(), name_);
+  throw Error(ErrorCode::mismatch, text.str(), holders.back().second.front(), name_);
 }
 
 }  // namespace hora::internal

@@ -9,7 +9,6 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,34 +19,6 @@
 #include "frameworks/torch/peers.h"
 
 namespace hora::internal {
-
-/// Counts backward passes, of which one completes a gradient. Thread rule: one thread at a time.
-class PassCounter {
- public:
-  PassCounter(std::size_t gradients, int passes) : counts_(gradients, 0), passes_(passes) {}
-
-  /// How many passes make a gradient complete, at least 1.
-  void require(int passes) { passes_ = passes; }
-  int required() const { return passes_; }
-
-  /// A pass has added to the gradient: true where it was the last one it takes. One that is not
-  /// counted (no_sync) never is.
-  bool add(std::size_t gradient, bool counted) {
-    any_ = true;
-    return counted && ++counts_[gradient] == passes_;
-  }
-  /// Any pass since the last reset.
-  bool any() const { return any_; }
-  void reset() {
-    counts_.assign(counts_.size(), 0);
-    any_ = false;
-  }
-
- private:
-  std::vector<int> counts_;
-  int passes_;
-  bool any_ = false;
-};
 
 /// How often a rank has called step() and zero_grad().
 struct StepCalls {
@@ -75,10 +46,6 @@ class StepCounter {
   StepCalls before_;
   std::size_t lane_ = 0;
 };
-
-/// Returns an error's text: which ranks are in which step, and what to do. World ranks, ascending.
-/// `updated`: some parameters may hold this step's update already, on all ranks alike.
-std::string different_steps_text(const std::map<StepCalls, std::vector<int>>& ranks, bool updated);
 
 /// How a rank uses averages.
 enum class RoundEnd { undecided, step, discard };
@@ -157,8 +124,9 @@ class StepsExchange {
 
   /// Collective, does not wait.
   void send(const StepCalls& calls);
-  /// After send(): waits. Gives the same Error(mismatch) on every rank, which names all ranks and
-  /// their steps. `updated`: see different_steps_text().
+  /// After send(): waits. Gives the same Error(mismatch) on every rank: which are in which step,
+  /// and what to do. `updated`: some parameters may hold this step's update already, on all ranks
+  /// alike.
   Error error(bool updated);
 
  private:
@@ -195,18 +163,10 @@ class RankComparison {
     std::size_t index;  ///< of the parameter, or of its group
     std::int64_t bits;
   };
-  /// Ranks grouped by a value that differs, the first rank's first.
-  struct Holders {
-    std::int64_t bits;
-    std::vector<int> ranks;
-  };
 
   void add_parameters();
-  void add_groups(bool options);
+  void add_groups(ComparedValue::Kind kind);
   [[noreturn]] void refuse() const;
-  [[noreturn]] void refuse_parameter(const ComparedValue& value, const std::vector<Holders>& all,
-                                     std::size_t count) const;
-  [[noreturn]] void refuse_group(const ComparedValue& value, const std::vector<Holders>& all) const;
 
   const Peers peers_;
   const std::string name_;

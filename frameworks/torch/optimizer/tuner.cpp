@@ -1,6 +1,5 @@
 #include "frameworks/torch/optimizer/tuner.h"
 
-#include <c10/util/StringUtil.h>
 #include <hora/error.h>
 #include <hora/objects.h>
 #include <hora/printable.h>
@@ -84,24 +83,24 @@ tl::expected<std::optional<BucketForm>, std::string> tuned_form(std::string_view
   const Json file = parsed(text);
   if (!file.is_object()) return tl::unexpected<std::string>("it is no JSON object");
   if (file.value(kFormat, Json()) != 1) {
-    return tl::unexpected(c10::str("it has no member \"", kFormat, "\" that is 1"));
+    return tl::unexpected("it has no member \"" + std::string(kFormat) + "\" that is 1");
   }
   const Json none = Json::object();
   for (const char* const name : {kSizes, kCompressed}) {
     if (!file.value(name, none).is_object()) {
-      return tl::unexpected(c10::str("\"", name, "\" is no object"));
+      return tl::unexpected("\"" + std::string(name) + "\" is no object");
     }
   }
   if (!file.value(kSizes, none).contains(key)) return std::nullopt;
   const Json& size = file[kSizes][key];
   if (!size.is_number_unsigned() || size == 0) {
-    return tl::unexpected(c10::str("the size of \"", key, "\" is ", size.dump(),
-                                   "; expected a whole number above 0"));
+    return tl::unexpected("the size of \"" + key + "\" is " + size.dump() +
+                          "; expected a whole number above 0");
   }
   const Json compressed = file.value(kCompressed, none).value(key, Json(true));
   if (!compressed.is_boolean()) {
-    return tl::unexpected(c10::str("whether \"", key, "\" is compressed is ", compressed.dump(),
-                                   "; expected true or false"));
+    return tl::unexpected("whether \"" + key + "\" is compressed is " + compressed.dump() +
+                          "; expected true or false");
   }
   return BucketForm{size.get<std::size_t>(), compressed.get<bool>()};
 }
@@ -139,8 +138,8 @@ BucketTuner make_tuner(const Peers& peers, const TuningOptions& options) {
   if (answer.empty()) return BucketTuner(bucket_forms_to_try(options.usual));
   if (const auto form = tuned_form(answer, options.holds_for)) return BucketTuner({**form});
   throw Error(ErrorCode::invalid_argument,
-              c10::str("HORA_TUNING=", in_quotes(options.file), ": ", answer,
-                       "; expected a file that hora has written, or none of that name"),
+              "HORA_TUNING=" + in_quotes(options.file) + ": " + answer +
+                  "; expected a file that hora has written, or none of that name",
               peers.first);
 }
 

@@ -168,24 +168,6 @@ TEST(StepCounter, OnlyCallsSinceTheRoundBeforeCount) {
   EXPECT_EQ(other.calls_before(), (StepCalls{1, 4}));
 }
 
-TEST(DifferentStepsText, NamesRanksAndTheirSteps) {
-  const std::map<StepCalls, std::vector<int>> ranks{{{6, 7}, {1}}, {{7, 8}, {0, 2, 3, 4}}};
-  const std::string text = different_steps_text(ranks, /*updated=*/false);
-  EXPECT_THAT(text, HasSubstr("rank 1 is in step 7 after 7 calls of zero_grad(), "
-                              "ranks 0, 2-4 are in step 8 after 8 calls of zero_grad()"));
-  EXPECT_THAT(text, HasSubstr("No rank has been updated"));
-}
-
-TEST(PassCounter, TheLastPassCompletes) {
-  PassCounter passes(2, 3);
-  EXPECT_FALSE(passes.any());
-  EXPECT_FALSE(passes.add(0, true));
-  EXPECT_FALSE(passes.add(0, true));
-  EXPECT_FALSE(passes.add(1, true));
-  EXPECT_TRUE(passes.add(0, true));
-  EXPECT_TRUE(passes.any());
-}
-
 /// All ranks' answer to what they say.
 RoundAnswer answer_to(const std::vector<RoundFacts>& facts) {
   const int size = static_cast<int>(facts.size());
