@@ -116,7 +116,6 @@ OptimizerShards::OptimizerShards(const Peers& peers, const Round& round,
     const auto& options = parameters[layout.places.front().gradient].tensor.options();
     slices_.push_back({at::zeros({slice_elements(layout, peers.size)}, options), std::nullopt});
   }
-  note_memory();
   replace_parameters();
 }
 
@@ -154,32 +153,18 @@ OptimizerShards::Memory OptimizerShards::memory_of(const at::Tensor& parameter) 
           parameter.is_inference() ? 0 : parameter._version()};
 }
 
-void OptimizerShards::note_memory() {
-  memories_.clear();
-  for (const Parameter& parameter : round_.parameters()) {
-    memories_.push_back(memory_of(parameter.tensor));
-  }
-}
-
 void OptimizerShards::follow_parameters() {
   const auto& parameters = round_.parameters();
-  bool moved = false;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    forms_[i].check_with_order(parameters[i]);
-    moved |= !memory_of(parameters[i].tensor).lies_as(memories_[i]);
-  }
-  // A step without a gather has noted nothing: the pieces themselves say where they lie.
-  moved |= std::any_of(pieces_.begin(), pieces_.end(), [&](const ShardedPiece& piece) {
-    const at::Tensor& whole = parameters[piece.where.gradient].tensor;
-    return piece.values.data_ptr() !=
-           static_cast<const std::byte*>(whole.data_ptr()) +
-               static_cast<std::size_t>(piece.where.begin) * whole.element_size();
-  });
-  if (!moved) return;
+  for (std::size_t i = 0; i < parameters.size(); ++i) forms_[i].check_with_order(parameters[i]);
   check_can_cut(parameters);
   const at::NoGradGuard no_grad;
   for (const ShardedPiece& piece : pieces_) {
-    piece.values.set_data(values_of(parameters[piece.where.gradient], piece.where));
+    const Parameter& parameter = parameters[piece.where.gradient];
+    const auto* const memory = static_cast<const std::byte*>(parameter.tensor.data_ptr());
+    const auto begin =
+        static_cast<std::size_t>(piece.where.begin * parameter.tensor.element_size());
+    if (piece.values.data_ptr() == memory + begin) continue;
+    piece.values.set_data(values_of(parameter, piece.where));
   }
 }
 
@@ -216,8 +201,11 @@ std::vector<OptimizerPiece> OptimizerShards::pieces() const {
 
 void OptimizerShards::begin_gather() {
   end_gather();
-  note_memory();
   if (peers_.size == 1) return;
+  memories_.clear();
+  for (const Parameter& parameter : round_.parameters()) {
+    memories_.push_back(memory_of(parameter.tensor));
+  }
   const at::NoGradGuard no_grad;
   for (const ShardedPiece& piece : pieces_) {
     slices_[piece.bucket]

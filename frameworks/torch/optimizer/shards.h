@@ -23,18 +23,16 @@ struct ShardedPiece {
 class OptimizerShards {
  public:
   /// Puts views of this rank's pieces in the place of the parameters in the optimizer's groups.
-  /// All references must outlive it. Throws, on every rank alike, Error(invalid_argument) for
-  /// parameters whose memory is not dense or shared by two, and Error(invalid_use) for an optimizer
-  /// that has stepped.
+  /// References outlive it. Throws, on every rank alike, Error(invalid_argument) for memory that is
+  /// not dense or shared by two, and Error(invalid_use) for an optimizer that has stepped.
   OptimizerShards(const Peers& peers, const Round& round, torch::optim::Optimizer& optimizer);
   /// The optimizer's groups hold the parameters again, without state.
   ~OptimizerShards();
   OptimizerShards(const OptimizerShards&) = delete;
   OptimizerShards& operator=(const OptimizerShards&) = delete;
 
-  /// The program may have put other memory under parameters: the pieces view it from now on. Before
-  /// the optimizer steps. Throws Error(invalid_argument) naming the parameter where it cannot be
-  /// cut alike.
+  /// Before the optimizer steps: where the program has put other memory under parameters, the
+  /// pieces view it. Throws Error(invalid_argument) naming one that cannot be cut alike.
   void follow_parameters();
   /// Gradients have been averaged: those of this rank's pieces become their `.grad`.
   void take_gradients();
@@ -71,7 +69,6 @@ class OptimizerShards {
 
   void replace_parameters();
   static Memory memory_of(const at::Tensor& parameter);
-  void note_memory();
   /// Returns a parameter that the program has written to meanwhile; null: none.
   const Parameter* copy_to_parameters(std::size_t bucket, const at::Tensor& all) const;
 
@@ -80,7 +77,7 @@ class OptimizerShards {
   torch::optim::Optimizer& optimizer_;
   std::vector<std::vector<at::Tensor>> whole_;  ///< by group, what it held
   const std::vector<ParameterForm> forms_;
-  std::vector<Memory> memories_;  ///< by parameter, when hora has checked last
+  std::vector<Memory> memories_;  ///< by parameter, when the gather has begun
   std::vector<ShardedPiece> pieces_;
   std::vector<BucketSlice> slices_;  ///< by bucket
 };
