@@ -30,12 +30,9 @@ bool can_fuse_update(const Peers& peers, const torch::optim::Optimizer& optimize
                      const std::vector<Parameter>& parameters);
 
 /// The parameters' memory becomes memory that the node's ranks share, laid out as the buckets are.
-///
-/// With Sharding::in_backward it works in the hooks of backward, on their thread, bucket by bucket,
-/// and never waits: what is not ready at a hook is left to a later one, in the end to run(). A rank
-/// is thereby free to update a bucket in a hook that another one updates in step(). How far the
-/// ranks are stands in counters in memory that they share: nobody waits for it.
-/// Thread rule: one thread at a time.
+/// With Sharding::in_backward it works in the hooks of backward, bucket by bucket, and never waits:
+/// what is not ready is left to a later hook, in the end to run(). Counters in shared memory say
+/// how far the ranks are. Thread rule: one thread at a time.
 class FusedUpdate {
  public:
   /// Collective. References outlive it.
@@ -51,17 +48,15 @@ class FusedUpdate {
   bool can_run() const;
   /// Whether every parameter still lies in shared memory.
   bool parameters_hold() const;
-  /// In backward, once a round, before others know that this rank can: peers may write to the
-  /// parameters of submitted buckets from now on, until end().
+  /// In backward, before others know that this rank can: peers may write to the parameters of
+  /// submitted buckets from now on, until end().
   void begin();
   /// After begin() and Round::announce(), in the hook behind each complete gradient.
   void proceed();
-  /// After a round that has left the gradients to it (Round::updates()), which all ranks are to
-  /// step with: the buckets that have not been updated. Collective: no rank accesses another's
-  /// memory any more when it returns.
+  /// After a round that has left the gradients to it (Round::updates()): updates the buckets that
+  /// are left. Collective: no rank accesses another's memory any more when it returns.
   void run();
-  /// Once a step, at its end, on every rank, whatever it has done: no rank writes to another's
-  /// parameters, nor will for this round.
+  /// At the end of each step, on every rank: none writes to another's parameters, nor will for it.
   void end();
 
  private:
@@ -87,11 +82,9 @@ class FusedUpdate {
   /// Where each rank has the piece's gradients, by rank in the set: in the bucket, or where
   /// autograd has put them. Throws Error(transport) where a rank's memory cannot be reached.
   std::vector<const std::byte*> gradients_of(const Piece& piece) const;
-  /// This rank has updated its part of the bucket once more: what it has read and written for that
-  /// comes before.
+  /// This rank has updated its part of the bucket once more: releases what it has written for that.
   void count(std::size_t bucket);
-  /// Whether all ranks have counted as often as this one: what the caller does next comes after all
-  /// that they have read and written for it.
+  /// Whether all ranks have counted as often as this one: acquires what they have written.
   bool counted_by_all(std::size_t bucket) const;
 
   const Peers peers_;

@@ -25,8 +25,8 @@ namespace hora::internal {
 class LayoutChanges {
  public:
   /// Collective. `options`: of the buckets; outlive it. `fixed`: gradients that no rank has in the
-  /// first round have no bucket from then on (static_graph). Shards, a hook's memory and the user's
-  /// groups belong to buckets as they are: there nothing else changes.
+  /// first round have no bucket from then on (static_graph). Of shards, a hook's buckets and the
+  /// user's groups nothing else changes.
   LayoutChanges(const Peers& peers, const BucketOptions& options, std::size_t gradients, bool fixed,
                 const std::optional<TuningOptions>& tuning);
 
@@ -53,8 +53,7 @@ class LayoutChanges {
     BucketOptions options;
     std::vector<std::size_t> order;  ///< see make_buckets()
   };
-  /// Before a round: what its buckets, of these parameters, are to be, where that is not what they
-  /// are.
+  /// Before a round: the layout that its buckets are to have, where it is another one.
   std::optional<Layout> next(const std::vector<Parameter>& parameters,
                              const std::vector<Bucket>& buckets);
   /// Whether next() may give one.
@@ -79,17 +78,14 @@ class LayoutChanges {
 };
 
 /// A round begins with the first complete gradient and ends with finish(). Every rank's rounds
-/// average the same buckets, whichever gradients it has. A round in which ranks turn out to be in
-/// different steps is the last one. Sharded gradients can only be used by all ranks together: there
-/// ranks agree after each round whether they step.
-/// Thread rule: one thread at a time, but any threads for before_gradient() and after_gradient(),
-/// which backward() calls from threads of LibTorch's choice.
+/// average the same buckets, whichever gradients it has. One in which ranks turn out to be in
+/// different steps is the last. After one of sharded gradients ranks agree whether they step.
+/// Thread rule: one thread at a time, but before_gradient() and after_gradient() are for any.
 class Round {
  public:
   struct Options {
     BucketOptions buckets = {};
-    /// On which gradients are averaged; those of parameters on others travel there and back, in the
-    /// order of the current streams of both. Between one and the CPU the host waits.
+    /// On which gradients are averaged; those of parameters on others travel there and back.
     at::Device device = at::kCPU;
     int backward_passes_per_step = 1;
     bool sparse_as_dense = false;
@@ -119,19 +115,18 @@ class Round {
   /// From the next round on gradients are multiplied by `factor` on their way into `.grad`, and
   /// checked; nothing: neither.
   void unscale_by(std::optional<double> factor) { unscale_ = factor; }
-  /// Whether all gradients of the last round were finite, where they have been checked: the same
-  /// on all ranks. Waits for the device.
+  /// Whether all checked gradients of the last round were finite, on any rank. Waits for the
+  /// device.
   bool gradients_were_finite() const;
   /// From the next round on.
   void set_backward_passes(int passes) { passes_ = passes; }
 
-  /// Before autograd adds to `.grad` of parameter `index`: throws Error(invalid_use) where its
-  /// memory belongs to a collective since an earlier backward, and where static_graph has left it
-  /// out; what check_in_step() throws.
+  /// Before autograd adds to `.grad`: throws Error(invalid_use) where its memory belongs to a
+  /// collective since an earlier backward, and where static_graph has left it out; as
+  /// check_in_step().
   void before_gradient(std::size_t index);
-  /// A backward pass has added to `.grad` of parameter `index`. With the last pass of its step, and
-  /// where passes are `counted`: into its bucket with it; the last one submits.
-  /// `delivered`: see GradientBucket::store().
+  /// A backward pass has added to `.grad`. The last one that is `counted` takes it into its bucket;
+  /// the bucket's last gradient submits that. `delivered`: see GradientBucket::store().
   void after_gradient(std::size_t index, bool counted, const at::Tensor& delivered);
 
   /// True from the first complete gradient on until finish().
@@ -144,31 +139,28 @@ class Round {
   void forget_passes();
   /// Gradients that no hook has brought in the open round are absent, whatever `.grad` is.
   void leave_out_missing();
-  /// Takes what no hook has brought (a gradient that is there is stored, others are absent),
-  /// submits the remaining buckets, and sends the record. Not while a round before is unsettled().
-  /// `end`: what settle() will be called with, if that is known. `updates`: this rank can step by
-  /// the pass that averages, and will.
+  /// Takes what no hook has brought, submits the remaining buckets, and sends the record. Not while
+  /// a round before is unsettled(). `end`: what settle() will be called with, if that is known.
+  /// `updates`: this rank can step by the pass that averages, and will.
   void submit(RoundEnd end, bool updates, const std::optional<Compared>& compared);
-  /// In an open round, where the pass that averages may update before backward() has returned:
-  /// sends the record now, in place of submit(). Does not wait.
+  /// In an open round with updates_in_backward: sends the record now, in place of submit().
   void announce(bool updates, const std::optional<Compared>& compared);
   bool announced() const { return record_.sent(); }
   /// After announce(): whether all ranks step by the pass, compared alike, and have given the
-  /// bucket in one step. Its gradients are where peers find them then, and present() holds for
-  /// them. Does not wait.
+  /// bucket in one step: peers find its gradients then, and present() holds for them. Does not
+  /// wait.
   bool ready(std::size_t bucket);
-  /// After ready(), once no rank reads them any more: gives the memory of the bucket's gradients
-  /// back.
+  /// After ready(), once no rank reads them any more: gives the bucket's gradients back.
   void release(std::size_t bucket);
   /// Names of the collectives under way that not all ranks have begun.
   std::vector<std::string> awaited() const;
-  /// After submit(): waits for all buckets. Throws the first error; the round is over then, too.
-  /// Error(mismatch), the same on every rank, where ranks are in different steps.
+  /// After submit(): waits for all buckets. Throws the first error, Error(mismatch) on every rank
+  /// where they are in different steps; the round is over then, too.
   Cost finish();
   /// After finish(): what all ranks have said.
   const RoundAnswer& answer() const { return record_.answer(); }
-  /// After finish(): the gradients are where peers find them, for the pass that averages to step
-  /// with. They stay there until end_update().
+  /// After finish(): the pass that averages is to step; gradients stay where they are for it until
+  /// end_update().
   bool updates() const { return record_.answer().all_update; }
   void end_update();
   /// After finish(): whether any rank had the gradient.
@@ -178,8 +170,8 @@ class Round {
   bool unsettled() const { return unsettled_.has_value(); }
   /// Where unsettled(): sends `end` to the others, and does not wait; whether all have sent theirs.
   bool tell_end(RoundEnd end);
-  /// Likewise, and waits until every rank has. Error(mismatch), the same on every rank, where
-  /// some step and some discard. Before step() and zero_grad() are noted. Collective.
+  /// Likewise, and waits. Throws Error(mismatch), the same on every rank, where some step and some
+  /// discard. Before step() and zero_grad() are noted. Collective.
   void settle(RoundEnd end);
   /// After submit(), in place of finish(): this rank does not take part in the rest of the round.
   /// Peers that end it later lack only what hooks exchange after the averages.
