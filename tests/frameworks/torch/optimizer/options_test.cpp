@@ -173,6 +173,10 @@ TEST_F(OptimizerOptions, NumbersOutOfRangeAreRefused) {
   refused({.static_graph = true, .sharding = Sharding::state},
           "sharding and static_graph do not go together");
   refused({.overlap_parameter_gather = true}, "overlap_parameter_gather is for sharding");
+  const auto hook = std::make_shared<TopK>();
+  refused({.op = ReduceOp::sum, .hook = hook}, "hook and an op other than average");
+  refused({.gradient_predivide_factor = 2.0, .hook = hook}, "hook and gradient_predivide_factor");
+  refused({.sharding = Sharding::state, .hook = hook}, "hook and sharding");
   refused({.buffers = {torch::Tensor()}}, "buffer 0 is undefined");
 }
 

@@ -39,10 +39,6 @@ std::unique_ptr<torch::optim::Optimizer> make_in_groups(const std::vector<torch:
 struct Kind {
   std::string name;
   MakeOptimizer make;
-
-  Sharding sharding() const {
-    return name.starts_with("fused") ? Sharding::fused : Sharding::state;
-  }
 };
 
 const Kind kKinds[] = {
@@ -60,17 +56,6 @@ const Kind kKinds[] = {
      [](auto all) {
        return make_in_groups<torch::optim::AdamW>(all, torch::optim::AdamWOptions(0.01));
      }},
-    {"fused_sgd",
-     [](auto all) {
-       return make_in_groups<optim::SGD>(
-           all, torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(1e-3).nesterov(true));
-     }},
-    {"fused_adam",
-     [](auto all) {
-       return make_in_groups<optim::Adam>(all, torch::optim::AdamOptions(0.01).amsgrad(true));
-     }},
-    {"fused_adamw",
-     [](auto all) { return make_in_groups<optim::AdamW>(all, torch::optim::AdamWOptions(0.01)); }},
     {"rmsprop",
      [](auto all) {
        return make_in_groups<torch::optim::RMSprop>(
@@ -92,8 +77,7 @@ class Sharded : public testing::TestWithParam<Kind> {
 
 TEST_P(Sharded, GivesTheBitsOfTheWholeOptimizer) {
   Training whole(world_, {.bucket_bytes = 1024}, GetParam().make);
-  Training sharded(world_, {.bucket_bytes = 1024, .sharding = GetParam().sharding()},
-                   GetParam().make);
+  Training sharded(world_, {.bucket_bytes = 1024, .sharding = Sharding::state}, GetParam().make);
   torch::optim::StepLR schedule(*whole.wrapped, 2, 0.5);
   torch::optim::StepLR schedule_of_shards(*sharded.wrapped, 2, 0.5);
   for (int step = 0; step < 6; ++step) {
@@ -323,8 +307,12 @@ TEST_F(FusedUpdateTest, ScaledAndAccumulatedStepsGiveTheSame) {
 
 TEST_F(FusedUpdateTest, OtherTypesSumsAndSetsGiveTheSame) {
   const ParitySet parity(world_);
-  const auto expect_same_with = [&](const DistributedOptimizerOptions& options,
-                                    torch::ScalarType type = torch::kFloat) {
+  const std::pair<DistributedOptimizerOptions, torch::ScalarType> cases[] = {
+      {{}, torch::kDouble},
+      {{.op = ReduceOp::sum, .bucket_bytes = 1024}, torch::kFloat},
+      {{.bucket_bytes = 1024, .gradient_predivide_factor = 3.0}, torch::kFloat},
+      {{.bucket_bytes = 1024, .process_set = parity.id}, torch::kFloat}};
+  for (const auto& [options, type] : cases) {
     Training apart(world_, options, make_sgd, type);
     DistributedOptimizerOptions with_update = options;
     with_update.sharding = Sharding::fused;
@@ -339,22 +327,6 @@ TEST_F(FusedUpdateTest, OtherTypesSumsAndSetsGiveTheSame) {
       late.optimizer.complete_parameters();
       expect_same_bits(late.network->parameters(), apart.network->parameters());
     }
-  };
-  {
-    SCOPED_TRACE("float64");
-    expect_same_with({}, torch::kDouble);
-  }
-  {
-    SCOPED_TRACE("a sum");
-    expect_same_with({.op = ReduceOp::sum, .bucket_bytes = 1024});
-  }
-  {
-    SCOPED_TRACE("a predivide factor");
-    expect_same_with({.bucket_bytes = 1024, .gradient_predivide_factor = 3.0});
-  }
-  {
-    SCOPED_TRACE("a process set");
-    expect_same_with({.bucket_bytes = 1024, .process_set = parity.id});
   }
   barrier(world_);
 }
@@ -415,17 +387,6 @@ TEST_F(FusedUpdateTest, ParametersOutliveTheOptimizer) {
     EXPECT_TRUE(torch::isfinite(network->parameters()[0]).all().item<bool>());
   }
   step_both(1);
-}
-
-TEST_F(FusedUpdateTest, TiedParametersAreRefused) {
-  const auto a = torch::ones({8}).requires_grad_();
-  auto b = torch::ones({8}).requires_grad_();
-  b.set_data(a.detach());
-  optim::SGD sgd(std::vector<torch::Tensor>{a, b}, torch::optim::SGDOptions(0.1));
-  EXPECT_THROW(
-      DistributedOptimizer(world_, sgd, {{"a", a}, {"b", b}}, {.sharding = Sharding::fused}),
-      Error);
-  EXPECT_EQ(a.data_ptr(), b.data_ptr());
 }
 
 }  // namespace

@@ -70,6 +70,16 @@ struct WideTraining {
     const auto input = torch::randn({4, 256});
     return network->forward(input).pow(2).mean();
   }
+  void step(int number) {
+    optimizer.zero_grad();
+    loss(number).backward();
+    optimizer.step();
+  }
+  void scale_rates(double factor) {
+    for (auto& group : wrapped->param_groups()) {
+      group.options().set_lr(factor * group.options().get_lr());
+    }
+  }
   torch::Tensor weight(int layer) { return network->parameters()[2 * layer]; }
   std::vector<torch::Tensor> weights() { return copies_of(network->parameters()); }
 
@@ -82,11 +92,7 @@ struct WideTraining {
 using Steps = std::function<void(WideTraining&)>;
 
 void plain_steps(WideTraining& training) {
-  for (int step = 0; step < 5; ++step) {
-    training.optimizer.zero_grad();
-    training.loss(step).backward();
-    training.optimizer.step();
-  }
+  for (int step = 0; step < 5; ++step) training.step(step);
 }
 
 /// In each step every second rank has no gradient.
@@ -245,11 +251,6 @@ TEST(InPlace, TheAverageOutlivesTheOptimizerAndTheContext) {
   EXPECT_EQ(average.sum().item<float>(), expected);
 }
 
-WideTraining fused_training(const Context& world, std::size_t bucket_bytes = 0) {
-  return WideTraining(world, {.bucket_bytes = bucket_bytes, .sharding = Sharding::fused},
-                      make_momentum<optim::SGD>);
-}
-
 std::vector<torch::Tensor> weights_of_copies(const Steps& steps) {
   const Context world = init({.settings = with_arena(TensorArenaUse::off)});
   WideTraining training(world);
@@ -273,7 +274,7 @@ TEST(FusedInPlace, GivesTheSameBitsWhereSomeRanksHaveNoArenaLeft) {
   const auto expected = weights_of_copies(plain_steps);
   const Context world = init({.settings = with_arena(TensorArenaUse::on, 4 << 20)});
   for (const bool even_ranks : {true, false}) {
-    WideTraining training = fused_training(world);
+    WideTraining training = training_of(world, updates_in_step(0));
     const bool filled = (world.rank() % 2 == 0) == even_ranks;
     const auto held = filled ? fill_arena() : std::vector<torch::Tensor>();
     training.loss(0).backward();
@@ -287,7 +288,7 @@ TEST(FusedInPlace, GivesTheSameBitsWhereSomeRanksHaveNoArenaLeft) {
 TEST(FusedInPlace, GivesTheSameBitsFromMemoryThatIsNewWhileTraining) {
   const auto expected = weights_of_copies(plain_steps);
   const Context world = init({.settings = with_arena(TensorArenaUse::on)});
-  WideTraining training = fused_training(world);
+  WideTraining training = training_of(world, updates_in_step(0));
   std::vector<torch::Tensor> held;
   std::set<const void*> before;
   for (int step = 0; step < 5; ++step) {
@@ -365,13 +366,7 @@ TEST(FusedInPlace, GivesTheSameBitsOfChannelsLastWeights) {
 
 /// Averages of copies and LibTorch's step give these weights; so must every other way.
 void expect_bits_of_copies(const Steps& steps) {
-  std::vector<torch::Tensor> expected;
-  {
-    const Context world = init({.settings = with_arena(TensorArenaUse::off)});
-    WideTraining training(world);
-    steps(training);
-    expected = training.weights();
-  }
+  const auto expected = weights_of_copies(steps);
   const std::vector<std::pair<const char*, Settings>> arenas{
       {"none", with_arena(TensorArenaUse::off)},
       {"one for all gradients", with_arena(TensorArenaUse::on)},
@@ -416,12 +411,8 @@ TEST(BackwardUpdate, GivesTheBitsOfUpdatesInStep) {
 TEST(BackwardUpdate, GivesTheSameBitsOverRatesThatChangeBetweenSteps) {
   expect_bits_of_copies([](WideTraining& training) {
     for (int step = 0; step < 18; ++step) {
-      training.optimizer.zero_grad();
-      training.loss(step).backward();
-      training.optimizer.step();
-      for (auto& group : training.wrapped->param_groups()) {
-        group.options().set_lr(0.9 * group.options().get_lr());
-      }
+      training.step(step);
+      training.scale_rates(0.9);
     }
   });
 }
@@ -782,23 +773,6 @@ TEST_F(BackwardUpdateMisuse, AfterAnExceptionOnAllRanksStepEndsTheStep) {
   expect_alike(training.network);
 }
 
-TEST_F(BackwardUpdateMisuse, AfterAnExceptionOnAllRanksANewOptimizerGoesOn) {
-  torch::nn::Sequential network{nullptr};
-  EXPECT_THROW(
-      {
-        WideTraining training = training_of(world_, updates_in_backward());
-        network = training.network;
-        training.weight(0).register_hook(
-            [](const torch::Tensor&) { throw std::runtime_error("thrown by a hook"); });
-        training.loss(0).backward();
-      },
-      std::runtime_error);
-  barrier(world_);  // until then peers may still write to the parameters
-  expect_alike(network);
-  network->parameters()[0].set_requires_grad(false);  // its hook throws
-  expect_to_go_on(network);
-}
-
 // The pass that averages and updates, by each optimizer that it takes, with groups of different
 // options, on gradients that lie in the tensor arena and on those that do not.
 
@@ -845,72 +819,31 @@ const OptimizerKind kOptimizerKinds[] = {
                                                 AdamWOptions(0.004).weight_decay(0))},
 };
 
-/// A weight of 96 KiB, which can lie in the arena, and smaller ones, which cannot.
-struct TrainingBy {
-  TrainingBy(const Context& its_world, const MakeOptimizer& make,
-             const DistributedOptimizerOptions& options)
-      : world(its_world),
-        network(make_network()),
-        wrapped(make(network->parameters())),
-        optimizer(world, *wrapped, network->named_parameters(), options) {}
-
-  static torch::nn::Sequential make_network() {
-    torch::manual_seed(seed());
-    return torch::nn::Sequential(torch::nn::Linear(192, 128), torch::nn::Tanh(),
-                                 torch::nn::Linear(128, 7));
-  }
-
-  void step(int number) {
-    torch::manual_seed(seed() + static_cast<std::uint64_t>(100 * number + world.rank()));
-    optimizer.zero_grad();
-    network->forward(torch::randn({4, 192})).pow(2).mean().backward();
-    optimizer.step();
-  }
-  void scale_rates(double factor) {
-    for (auto& group : wrapped->param_groups()) {
-      group.options().set_lr(factor * group.options().get_lr());
-    }
-  }
-  std::size_t bytes() {
-    std::size_t all = 0;
-    for (const auto& parameter : network->parameters()) all += parameter.nbytes();
-    return all;
-  }
-
-  const Context& world;
-  torch::nn::Sequential network;
-  std::unique_ptr<torch::optim::Optimizer> wrapped;
-  DistributedOptimizer optimizer;
-};
-
 using Case = std::tuple<OptimizerKind, TensorArenaUse>;
 class FusedUpdateOptimizers : public testing::TestWithParam<Case> {};
 
 // The same optimizer gives these without shards; optim_test says that they are LibTorch's.
 TEST_P(FusedUpdateOptimizers, GiveTheBitsOfAveragesAndAStepApart) {
   const auto& [kind, arena] = GetParam();
-  Settings settings;
-  settings.tensor_arena = arena;
-  const Context world = init({.settings = settings});
-  TrainingBy apart(world, kind.make, {});
-  TrainingBy fused(world, kind.make, {.bucket_bytes = 70000, .sharding = Sharding::fused});
-  TrainingBy in_backward(world, kind.make,
-                         {.bucket_bytes = 70000, .sharding = Sharding::in_backward});
+  const Context world = init({.settings = with_arena(arena)});
+  WideTraining apart(world, {}, kind.make);
+  WideTraining fused(world, updates_in_step(), kind.make);
+  WideTraining in_backward(world, updates_in_backward(), kind.make);
   const bool shares_memory = world.cross_size() == 1 && world.size() > 1;
+  std::size_t all = 0;
+  for (const auto& weight : fused.weights()) all += weight.nbytes();
   for (int step = 0; step < 6; ++step) {
-    if (step == 3) {
-      for (TrainingBy* training : {&apart, &fused, &in_backward}) training->scale_rates(0.5);
+    for (WideTraining* training : {&apart, &in_backward, &fused}) {
+      if (step == 3) training->scale_rates(0.5);
+      const auto before = world.statistics().bytes;
+      training->step(step);
+      if (training == &fused && shares_memory && step > 0) {
+        EXPECT_LT(world.statistics().bytes - before, all / 2)
+            << "the gradients went through collectives";
+      }
     }
-    apart.step(step);
-    in_backward.step(step);
-    const auto before = world.statistics().bytes;
-    fused.step(step);
-    if (shares_memory && step > 0) {
-      EXPECT_LT(world.statistics().bytes - before, fused.bytes() / 2)
-          << "the gradients went through collectives";
-    }
-    expect_same_bits(fused.network->parameters(), apart.network->parameters());
-    expect_same_bits(in_backward.network->parameters(), apart.network->parameters());
+    expect_same_bits(fused.weights(), apart.weights());
+    expect_same_bits(in_backward.weights(), apart.weights());
   }
 }
 
