@@ -15,7 +15,6 @@
 #include <unordered_set>
 #include <vector>
 
-#include "frameworks/torch/optimizer/fused.h"
 #include "frameworks/torch/optimizer/round.h"
 #include "frameworks/torch/optimizer/shards.h"
 #include "frameworks/torch/peers.h"
