@@ -88,6 +88,7 @@ std::vector<std::optional<std::size_t>> equal_groups(std::span<const GradientSiz
 /// stage 1, Rajbhandari et al., arXiv 1910.02054, section 5.1.
 struct ShardPiece {
   std::size_t gradient = 0;
+  std::size_t place = 0;   ///< of the gradient, in the layout
   std::int64_t begin = 0;  ///< element of the gradient
   std::int64_t count = 0;
   std::int64_t offset = 0;  ///< element of the slice

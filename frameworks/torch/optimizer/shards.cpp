@@ -344,19 +344,17 @@ void FusedUpdate::move_parameters() {
 void FusedUpdate::find_pieces(const OptimizerShards& shards) {
   for (const ShardedPiece& piece : shards.own_pieces()) {
     const BucketLayout& layout = round_.buckets()[piece.bucket].layout();
-    const auto place = std::find_if(
-        layout.places.begin(), layout.places.end(),
-        [&](const GradientPlace& candidate) { return candidate.gradient == piece.where.gradient; });
-    const std::size_t element = size_of(layout.type);
+    const auto element = static_cast<std::int64_t>(size_of(layout.type));
     Piece own{piece.where.gradient,
               piece.bucket,
-              static_cast<std::size_t>(place - layout.places.begin()),
-              static_cast<std::size_t>(piece.where.begin) * element,
-              static_cast<std::size_t>(piece.where.count) * element,
+              piece.where.place,
+              static_cast<std::size_t>(piece.where.begin * element),
+              static_cast<std::size_t>(piece.where.count * element),
               {}};
+    const std::size_t offset = layout.places[own.place].offset + own.begin;
     for (std::size_t rank = 0; rank < members_.size(); ++rank) {
       if (static_cast<int>(rank) == peers_.rank_in_set) continue;
-      own.parameters.push_back(blocks_[piece.bucket].addresses[rank] + place->offset + own.begin);
+      own.parameters.push_back(blocks_[piece.bucket].addresses[rank] + offset);
     }
     pieces_[piece.values.unsafeGetTensorImpl()] = std::move(own);
   }

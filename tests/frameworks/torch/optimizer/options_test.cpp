@@ -25,6 +25,8 @@ using torch::optim::LBFGSOptions;
 
 // Groups, predivision, sparse gradients, Adasum, buffers; and options that make no sense.
 
+using Named = torch::OrderedDict<std::string, torch::Tensor>;
+
 class OptimizerOptions : public testing::Test {
  protected:
   // Allreduces of one step.
@@ -182,28 +184,18 @@ TEST_F(OptimizerOptions, NumbersOutOfRangeAreRefused) {
 
 // Errors of DistributedOptimizer: each says what is wrong and where, and no rank hangs.
 
-torch::Tensor weight(std::int64_t size = 3) {
-  return torch::zeros({size}, torch::requires_grad());
-}
-
-TEST(Misuse, ParameterWithoutName) {
+TEST(Misuse, ParametersThatCannotBeAveraged) {
   const Context world = init();
-  const auto a = weight();
-  const auto b = weight();
-  torch::optim::SGD sgd({a, b}, 0.1);
-  expect_error(ErrorCode::invalid_argument, AllOf(HasSubstr("parameter 1"), HasSubstr("group 0")),
-               [&] {
-                 DistributedOptimizer(world, sgd, {{"a", a}});
-               });
-}
-
-TEST(Misuse, TypesThatHaveNoGradients) {
-  const Context world = init();
+  const auto a = torch::zeros({3}, torch::requires_grad());
   const auto counts = torch::zeros({3}, torch::kLong);
-  torch::optim::SGD sgd({counts}, 0.1);
-  expect_error(ErrorCode::invalid_argument, AllOf(HasSubstr("'counts'"), HasSubstr("Long")), [&] {
-    DistributedOptimizer(world, sgd, {{"counts", counts}});
-  });
+  const auto refused = [&](const torch::Tensor& second, const Named& named, const auto& text) {
+    torch::optim::SGD sgd({a, second}, 0.1);
+    expect_error(ErrorCode::invalid_argument, text,
+                 [&] { DistributedOptimizer(world, sgd, named); });
+  };
+  refused(torch::zeros({3}, torch::requires_grad()), {{"a", a}},
+          AllOf(HasSubstr("parameter 1"), HasSubstr("group 0")));
+  refused(counts, {{"a", a}, {"counts", counts}}, AllOf(HasSubstr("'counts'"), HasSubstr("Long")));
 }
 
 TEST(Misuse, SparseGradient) {
@@ -219,17 +211,15 @@ TEST(Misuse, SparseGradient) {
 
 TEST(Misuse, ParameterGroupAddedAfterConstruction) {
   const Context world = init();
-  const auto a = weight();
-  torch::optim::SGD sgd({a}, 0.1);
-  DistributedOptimizer optimizer(world, sgd, {{"a", a}});
-  sgd.add_param_group(torch::optim::OptimizerParamGroup({weight()}));
+  OneWeight one(world);
+  one.sgd.add_param_group(torch::optim::OptimizerParamGroup({torch::zeros({3})}));
   expect_error(ErrorCode::invalid_argument, HasSubstr("after construction"),
-               [&] { optimizer.step(); });
+               [&] { one.optimizer.step(); });
 }
 
 TEST(Misuse, TwoWrappersOfOneOptimizer) {
   const Context world = init();
-  const auto a = weight();
+  const auto a = torch::zeros({3}, torch::requires_grad());
   torch::optim::SGD sgd({a}, 1.0);
   for (const Sharding sharding : {Sharding::off, Sharding::state}) {
     DistributedOptimizer optimizer(world, sgd, {{"a", a}}, {.sharding = sharding});
@@ -250,54 +240,48 @@ TEST(Misuse, TwoWrappersOfOneOptimizer) {
 
 TEST(Misuse, TheWrappedOptimizerSteppedInPlaceOfThisOne) {
   const Context world = init();
-  const auto a = weight();
-  torch::optim::SGD sgd({a}, 1.0);
-  DistributedOptimizer optimizer(world, sgd, {{"a", a}});
-  a.sum().backward();
-  optimizer.synchronize();
-  sgd.step();  // with averages
-  optimizer.zero_grad();
-  a.sum().backward();
-  optimizer.zero_grad();  // without a step
-  (a * (world.rank() + 1)).sum().backward();
-  sgd.step();
-  expect_error(ErrorCode::invalid_use,
-               AllOf(HasSubstr("wrapped optimizer's own step()"),
-                     HasSubstr("Call DistributedOptimizer's in its place")),
-               [&] { optimizer.zero_grad(); });
+  for (const Sharding sharding : {Sharding::off, Sharding::state}) {
+    OneWeight one(world, {.sharding = sharding}, 1000);
+    DistributedOptimizer& optimizer = one.optimizer;
+    one.backward();
+    optimizer.synchronize();
+    if (sharding == Sharding::off) {
+      one.sgd.step();  // with averages
+    } else {
+      optimizer.step();
+    }
+    optimizer.zero_grad();
+    one.backward();
+    optimizer.zero_grad();  // without a step
+    one.backward(world.rank() + 1);
+    if (sharding == Sharding::state) optimizer.synchronize();
+    one.sgd.step();
+    expect_error(ErrorCode::invalid_use,
+                 AllOf(HasSubstr("wrapped optimizer's own step()"),
+                       HasSubstr("Call DistributedOptimizer's in its place")),
+                 [&] { optimizer.zero_grad(); });
+  }
 }
 
 TEST(Misuse, TheWrappedOptimizerSteppedFromTheFirstStepOn) {
   const Context world = init();
-  const auto a = weight();
-  torch::optim::SGD sgd({a}, 1.0);
-  DistributedOptimizer optimizer(world, sgd, {{"a", a}});
-  const auto backward = [&] {
-    optimizer.zero_grad();
-    (a * (world.rank() + 1)).sum().backward();
-  };
-  backward();
-  {
-    const torch::NoGradGuard no_grad;
-    a.sub_(world.rank() + 1);  // as sgd.step(), before the gradient is averaged
-  }
+  OneWeight one(world);
+  const torch::Tensor values = one.weight.detach();
+  one.backward(world.rank() + 1);
+  values.sub_(world.rank() + 1);  // as sgd.step(), before the gradient is averaged
   expect_error(ErrorCode::invalid_use, HasSubstr("Call DistributedOptimizer's in its place"),
-               [&] { optimizer.zero_grad(); });
-  {
-    const torch::NoGradGuard no_grad;
-    a.zero_();
-  }
-  backward();
-  optimizer.step();
-  EXPECT_TRUE(equals_root(world, a));
+               [&] { one.optimizer.zero_grad(); });
+  values.zero_();
+  one.optimizer.zero_grad();
+  one.backward(world.rank() + 1);
+  one.optimizer.step();
+  EXPECT_TRUE(equals_root(world, one.weight));
 }
 
 TEST(Misuse, OneThatWasMovedFrom) {
   const Context world = init();
-  const auto a = weight();
-  torch::optim::SGD sgd({a}, 1.0);
-  DistributedOptimizer optimizer(world, sgd, {{"a", a}});
-  DistributedOptimizer other = std::move(optimizer);
+  OneWeight one(world);
+  DistributedOptimizer other = std::move(one.optimizer);
   for (const auto& use : std::vector<std::function<void(DistributedOptimizer&)>>{
            [](auto& of) { of.zero_grad(); }, [](auto& of) { of.synchronize(); },
            [](auto& of) { of.step(); }, [](auto& of) { of.step([] { return torch::Tensor(); }); },
@@ -308,27 +292,12 @@ TEST(Misuse, OneThatWasMovedFrom) {
            [](auto& of) { of.join(); }, [](auto& of) { of.wrapped(); },
            [](auto& of) { of.statistics(); }, [](auto& of) { of.reset_statistics(); }}) {
     // NOLINTNEXTLINE(bugprone-use-after-move)
-    expect_error(ErrorCode::invalid_use, HasSubstr("moved from"), [&] { use(optimizer); });
+    expect_error(ErrorCode::invalid_use, HasSubstr("moved from"), [&] { use(one.optimizer); });
   }
-  optimizer = std::move(other);
-  (a * (world.rank() + 1)).sum().backward();
-  optimizer.step();
-  EXPECT_TRUE(equals_root(world, a));
-}
-
-TEST(Misuse, TheWrappedOptimizerStepsSharesAlone) {
-  const Context world = init();
-  const auto a = weight(1000);
-  torch::optim::SGD sgd({a}, 1.0);
-  DistributedOptimizer optimizer(world, sgd, {{"a", a}}, {.sharding = Sharding::state});
-  a.sum().backward();
-  optimizer.step();
-  optimizer.zero_grad();
-  a.sum().backward();
-  optimizer.synchronize();
-  sgd.step();
-  expect_error(ErrorCode::invalid_use, HasSubstr("wrapped optimizer's own step()"),
-               [&] { optimizer.zero_grad(); });
+  one.optimizer = std::move(other);
+  one.backward(world.rank() + 1);
+  one.optimizer.step();
+  EXPECT_TRUE(equals_root(world, one.weight));
 }
 
 // step(closure): optimizers that compute the loss themselves, LBFGS again and again.

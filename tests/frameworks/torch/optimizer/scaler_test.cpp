@@ -29,49 +29,27 @@ using testing::HasSubstr;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-struct ScaledTraining {
-  ScaledTraining(const Context& world, Compression compression)
-      : network(small_network(seed())),
-        sgd(network->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9)),
-        optimizer(world, sgd, network->named_parameters(), {.compression = compression}) {}
-  torch::nn::Sequential network;
-  torch::optim::SGD sgd;
-  DistributedOptimizer optimizer;
-};
+std::unique_ptr<torch::optim::Optimizer> make_momentum(std::vector<torch::Tensor> parameters) {
+  return std::make_unique<torch::optim::SGD>(std::move(parameters),
+                                             torch::optim::SGDOptions(0.05).momentum(0.9));
+}
 
-/// One float32 parameter, whose gradients the test gives.
-struct OneWeight {
-  OneWeight(const Context& world, Compression compression, std::int64_t elements = 4,
-            torch::ScalarType type = torch::kFloat)
-      : weight(torch::zeros({elements}, torch::dtype(type)).requires_grad_()),
-        sgd({weight}, 1.0),
-        optimizer(world, sgd, {{"weight", weight}}, {.compression = compression}) {}
-
-  /// As backward() of a scaled loss that has this gradient.
-  void backward_scaled(const GradScaler& scaler, const torch::Tensor& gradient) {
-    static_cast<void>(scaler.scale(torch::ones({})));
-    weight.backward(gradient);
-  }
-
-  torch::Tensor weight;
-  torch::optim::SGD sgd;
-  DistributedOptimizer optimizer;
-};
+/// As backward() of a scaled loss that has this gradient.
+void backward_scaled(OneWeight& one, const GradScaler& scaler, const torch::Tensor& gradient) {
+  static_cast<void>(scaler.scale(torch::ones({})));
+  one.weight.backward(gradient);
+}
 
 class GradScalerTest : public testing::TestWithParam<Compression> {
  protected:
-  Batch my_batch(int step) const {
-    return part_of(whole_batch(seed() + static_cast<std::uint64_t>(step), 4 * world_.size()),
-                   world_.rank(), 4);
-  }
   bool last() const { return world_.rank() + 1 == world_.size(); }
 
   const Context world_ = init();
 };
 
 TEST_P(GradScalerTest, APowerOfTwoChangesNoBit) {
-  ScaledTraining plain(world_, GetParam());
-  ScaledTraining scaled(world_, GetParam());
+  Training plain(world_, {.compression = GetParam()}, make_momentum);
+  Training scaled(world_, {.compression = GetParam()}, make_momentum);
   GradScaler scaler(scaled.optimizer, {.initial_scale = 1024.0, .growth_interval = 2});
   const auto expected = plain.network->parameters();
   const auto parameters = scaled.network->parameters();
@@ -84,7 +62,7 @@ TEST_P(GradScalerTest, APowerOfTwoChangesNoBit) {
     return lossy ? 1e-6 + 0x1p-11 * gradient.abs().max().item<double>() : 0.0;
   };
   for (int step = 0; step < 5; ++step) {
-    const Batch batch = my_batch(step);
+    const Batch batch = my_batch(world_, step, 4);
     plain.optimizer.zero_grad();
     loss_of(plain.network, batch).backward();
     plain.optimizer.step();
@@ -106,13 +84,13 @@ TEST_P(GradScalerTest, APowerOfTwoChangesNoBit) {
 TEST_P(GradScalerTest, NumbersAreThoseOfTheFormula) {
   constexpr std::int64_t kElements = 1000;
   constexpr double kScale = 1000.0;
-  OneWeight one(world_, GetParam(), kElements);
+  OneWeight one(world_, {.compression = GetParam()}, kElements);
   GradScaler scaler(one.optimizer, {.initial_scale = kScale});
   const auto scaled = [](int rank) {
     torch::manual_seed(seed() + static_cast<std::uint64_t>(rank));
     return torch::randn({kElements}) * kScale;
   };
-  one.backward_scaled(scaler, scaled(world_.rank()));
+  backward_scaled(one, scaler, scaled(world_.rank()));
   scaler.unscale_();
   const auto wire = GetParam() == Compression::float16    ? torch::kHalf
                     : GetParam() == Compression::bfloat16 ? torch::kBFloat16
@@ -137,13 +115,13 @@ TEST_P(GradScalerTest, NumbersAreThoseOfTheFormula) {
 }
 
 TEST_P(GradScalerTest, AnInfinityOnOneRankSkipsTheStepOnAll) {
-  ScaledTraining training(world_, GetParam());
+  Training training(world_, {.compression = GetParam()}, make_momentum);
   GradScaler scaler(training.optimizer, {.initial_scale = 8.0});
   const float bad[] = {kInfinity, std::numeric_limits<float>::quiet_NaN()};
   for (int round = 0; round < 2; ++round) {
     const auto before = copies_of(training.network->parameters());
     training.optimizer.zero_grad();
-    torch::Tensor loss = loss_of(training.network, my_batch(round));
+    torch::Tensor loss = loss_of(training.network, my_batch(world_, round, 4));
     if (last()) loss = loss * bad[round];
     scaler.scale(loss).backward();
     EXPECT_FALSE(scaler.step());
@@ -154,7 +132,7 @@ TEST_P(GradScalerTest, AnInfinityOnOneRankSkipsTheStepOnAll) {
     }
   }
   training.optimizer.zero_grad();
-  scaler.scale(loss_of(training.network, my_batch(2))).backward();
+  scaler.scale(loss_of(training.network, my_batch(world_, 2, 4))).backward();
   EXPECT_TRUE(scaler.step()) << "the next step is right";
   scaler.update();
   for (const auto& parameter : training.network->parameters()) {
@@ -166,17 +144,17 @@ TEST_P(GradScalerTest, AnInfinityOnOneRankSkipsTheStepOnAll) {
 // A single value in a large gradient, at its begin, amid it and at its end.
 TEST_P(GradScalerTest, OneBadValueIsFoundWhereverItIs) {
   constexpr std::int64_t kElements = 100003;
-  OneWeight one(world_, GetParam(), kElements);
+  OneWeight one(world_, {.compression = GetParam()}, kElements);
   GradScaler scaler(one.optimizer);
   for (const std::int64_t where : {std::int64_t{0}, kElements / 2, kElements - 1}) {
     one.optimizer.zero_grad();
     auto gradient = torch::ones({kElements});
     if (last()) gradient[where] = -kInfinity;
-    one.backward_scaled(scaler, gradient);
+    backward_scaled(one, scaler, gradient);
     EXPECT_FALSE(scaler.step()) << where;
     scaler.update();
     one.optimizer.zero_grad();
-    one.backward_scaled(scaler, torch::ones({kElements}));
+    backward_scaled(one, scaler, torch::ones({kElements}));
     EXPECT_TRUE(scaler.step()) << where;
     scaler.update();
   }
@@ -184,28 +162,28 @@ TEST_P(GradScalerTest, OneBadValueIsFoundWhereverItIs) {
 
 // Finite on each rank; but a sum of them need not be, nor what float16 holds.
 TEST_P(GradScalerTest, GradientsTooLargeToAddUpSkipTheStepOnAll) {
-  OneWeight one(world_, GetParam());
+  OneWeight one(world_, {.compression = GetParam()});
   GradScaler scaler(one.optimizer, {.initial_scale = 1.0});
   const double large = GetParam() == Compression::float16 ? 65520.0 : 2e38;
-  one.backward_scaled(scaler, torch::full({4}, large));
+  backward_scaled(one, scaler, torch::full({4}, large));
   EXPECT_FALSE(scaler.step());
   scaler.update();
   one.optimizer.zero_grad();
   const double fine = GetParam() == Compression::float16 ? 60000.0 : 2e37;
-  one.backward_scaled(scaler, torch::full({4}, fine / world_.size()));
+  backward_scaled(one, scaler, torch::full({4}, fine / world_.size()));
   EXPECT_TRUE(scaler.step());
   EXPECT_TRUE(torch::isfinite(one.weight).all().item<bool>());
 }
 
 TEST_P(GradScalerTest, EveryTypeOfParameterIsDivided) {
   for (const auto type : {torch::kHalf, torch::kBFloat16, torch::kFloat, torch::kDouble}) {
-    OneWeight one(world_, GetParam(), 4, type);
+    OneWeight one(world_, {.compression = GetParam()}, 4, type);
     GradScaler scaler(one.optimizer, {.initial_scale = 16.0});
     for (const bool bad : {false, true}) {
       one.optimizer.zero_grad();
       auto gradient = torch::full({4}, 16.0 * 3, type);
       if (bad && last()) gradient[2] = kInfinity;
-      one.backward_scaled(scaler, gradient);
+      backward_scaled(one, scaler, gradient);
       EXPECT_EQ(scaler.step(), !bad) << type;
       scaler.update();
       EXPECT_TRUE(torch::allclose(one.weight, torch::full({4}, -3.0, type))) << type;
@@ -214,7 +192,7 @@ TEST_P(GradScalerTest, EveryTypeOfParameterIsDivided) {
 }
 
 TEST_P(GradScalerTest, SynchronizedGradientsAreDividedOnceAndBeforeClipping) {
-  OneWeight one(world_, GetParam());
+  OneWeight one(world_, {.compression = GetParam()});
   GradScaler scaler(one.optimizer, {.initial_scale = 64.0});
   scaler.scale((one.weight * 8.0).sum()).backward();
   one.optimizer.synchronize();
@@ -345,15 +323,6 @@ TEST_F(GradScalerMisuse, SwitchedOffItDoesNothing) {
 // Ranks whose data end at different steps; and two optimizers whose gradients come from one loss,
 // or whose steps are taken in one loop.
 
-/// One weight and its optimizer, whose gradients the test gives.
-struct Part {
-  explicit Part(const Context& world, const DistributedOptimizerOptions& options = {})
-      : optimizer(world, sgd, {{"weight", weight}}, options) {}
-  torch::Tensor weight = torch::zeros({4}, torch::requires_grad());
-  torch::optim::SGD sgd{{weight}, 1.0};
-  DistributedOptimizer optimizer;
-};
-
 class SeveralOptimizers : public testing::Test {
  protected:
   bool last() const { return world_.rank() + 1 == world_.size(); }
@@ -362,13 +331,13 @@ class SeveralOptimizers : public testing::Test {
     a_.optimizer.zero_grad();
     b_.optimizer.zero_grad();
   }
-  static void expect_values(const Part& part, double value) {
+  static void expect_values(const OneWeight& part, double value) {
     EXPECT_TRUE(torch::equal(part.weight, torch::full({4}, value))) << part.weight;
   }
 
   const Context world_ = init();
-  Part a_{world_};
-  Part b_{world_};
+  OneWeight a_{world_};
+  OneWeight b_{world_};
 };
 
 TEST_F(SeveralOptimizers, OneScalerDecidesOnceForAll) {
@@ -411,7 +380,7 @@ TEST_F(SeveralOptimizers, AScalerTakesEachOnceAndOfOneProcessSet) {
           {&a_.optimizer, &a_.optimizer});
   const ProcessSet set = add_process_set(world_, {0});
   if (world_.rank() != 0) return;
-  Part alone(world_, {.process_set = set});
+  OneWeight alone(world_, {.process_set = set});
   refused(ErrorCode::invalid_argument, "optimizer 1 averages over another process set",
           {&a_.optimizer, &alone.optimizer});
 }
@@ -450,7 +419,7 @@ class SeveralOptimizersJoin : public SeveralOptimizers {
     }
   }
   /// The last rank's training is everybody's.
-  void expect_last_ones(const Part& part, const torch::Tensor& before) {
+  void expect_last_ones(const OneWeight& part, const torch::Tensor& before) {
     torch::Tensor last_ones = before.clone();
     broadcast_(world_, last_ones, {.root = world_.size() - 1});
     EXPECT_TRUE(torch::equal(part.weight, last_ones)) << part.weight;
@@ -484,33 +453,27 @@ class OptimizerJoin : public testing::Test {
 };
 
 TEST_F(OptimizerJoin, WhoHasJoinedCountsAsZero) {
-  const auto weight = torch::zeros({3}, torch::requires_grad());
-  torch::optim::SGD sgd({weight}, 1.0);
-  DistributedOptimizer optimizer(world_, sgd, {{"weight", weight}});
+  OneWeight one(world_);
   for (int step = 0; step <= world_.rank(); ++step) {
-    optimizer.zero_grad();
-    weight.sum().backward();
-    optimizer.step();
-    const double active = world_.size() - step;
-    EXPECT_DOUBLE_EQ(
-        weight.grad()[0].item<double>(),
-        static_cast<double>(static_cast<float>(active) * static_cast<float>(1.0 / world_.size())));
+    one.optimizer.zero_grad();
+    one.backward();
+    one.optimizer.step();
+    const auto active = static_cast<float>(world_.size() - step);
+    EXPECT_EQ(one.weight.grad()[0].item<float>(), active * static_cast<float>(1.0 / world_.size()));
   }
-  EXPECT_EQ(optimizer.join(), world_.size() - 1);
+  EXPECT_EQ(one.optimizer.join(), world_.size() - 1);
 }
 
 TEST_F(OptimizerJoin, ClippingIsThatOfTheRanksThatAreLeft) {
-  const auto weight = torch::zeros({1000}, torch::requires_grad());
-  torch::optim::SGD sgd({weight}, 1.0);
-  DistributedOptimizer optimizer(world_, sgd, {{"weight", weight}}, {.op = ReduceOp::sum});
+  OneWeight one(world_, {.op = ReduceOp::sum}, 1000);
   for (int step = 0; step <= world_.rank(); ++step) {
-    optimizer.zero_grad();
-    (weight * 2.0).sum().backward();
+    one.optimizer.zero_grad();
+    one.backward(2.0);
     const double active = world_.size() - step;
-    EXPECT_NEAR(optimizer.clip_grad_norm_(1.0), 2.0 * active * std::sqrt(1000.0), 1e-3);
-    optimizer.step();
+    EXPECT_NEAR(one.optimizer.clip_grad_norm_(1.0), 2.0 * active * std::sqrt(1000.0), 1e-3);
+    one.optimizer.step();
   }
-  optimizer.join();
+  one.optimizer.join();
 }
 
 TEST_F(OptimizerJoin, WhatAJoinedRankCannotDoIsRefused) {
