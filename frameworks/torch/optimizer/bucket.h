@@ -1,8 +1,11 @@
-/// Memory of one bucket: gradients' places, their views, and which gradients there are.
+/// Buckets of an optimizer: where each gradient goes, the memory, how it is averaged, and what is
+/// under way.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <hora/buffer.h>
+#include <hora/torch/compression.h>
+#include <hora/torch/gradient_hook.h>
 #include <hora/types.h>
 
 #include <cstddef>
@@ -13,14 +16,14 @@
 
 #include "frameworks/torch/optimizer/layout.h"
 #include "frameworks/torch/optimizer/parameters.h"
+#include "frameworks/torch/peers.h"
 #include "frameworks/torch/wire_type.h"
 
 namespace hora::internal {
 
-/// Views keep the memory alive, so a `.grad` may outlive the optimizer. Places are numbered as in
-/// the layout. A gradient of the bucket's type is averaged where `.grad` views it; one of another
-/// type is converted on its way into the bucket, and back into gradient memory, which `.grad`
-/// views. Thread rule: one thread at a time.
+/// Views keep the memory alive: a `.grad` may outlive the optimizer. A gradient of the bucket's
+/// type is averaged where `.grad` views it; one of another is converted on its way into the bucket,
+/// and back into gradient memory, which `.grad` views. Thread rule: one thread at a time.
 class GradientBucket {
  public:
   virtual ~GradientBucket() = default;
@@ -28,12 +31,10 @@ class GradientBucket {
   /// Before a round's first store(). `step_lane`: see step_lanes.
   void begin_round(const GradientPasses& passes, std::size_t step_lane);
   /// Takes the parameter's `.grad`: leaves it where autograd has put it, as lent, where it is
-  /// averaged by itself and as it is, and peers reach it; else copies it into its place, and makes
-  /// `.grad` a view of hora's memory. Copies nothing where it is in its place already and stays as
-  /// it is; an undefined `.grad` counts as zeros. `delivered`: what autograd has added to or made
-  /// `.grad` of, if that is still held for the hook; else undefined. The parameter has the form
-  /// that it had when the bucket was made (ParameterForm). Throws Error(invalid_argument) for a
-  /// sparse gradient.
+  /// averaged by itself and as it is, and peers reach it; else copies it into its place, unless it
+  /// is there, and makes `.grad` a view of hora's memory. An undefined one counts as zeros.
+  /// `delivered`: what autograd has added, if that is still held for the hook; else undefined.
+  /// Throws Error(invalid_argument) for a sparse gradient.
   void store(std::size_t place, const Parameter& parameter, const at::Tensor& delivered);
   /// Zeros, whatever `.grad` is.
   void store_absent(std::size_t place);
@@ -42,21 +43,20 @@ class GradientBucket {
   virtual void pack(const std::string& name) = 0;
   /// After the sum over ranks, in the order of the current stream: what `.grad` views holds it.
   virtual void unpack(const std::string& name) = 0;
-  /// All gradients are stored: tells peers, who read it once they know of this in another way,
-  /// where each gradient apart lies (locations_offset()). One whose memory they do not reach goes
-  /// into its place.
+  /// All gradients are stored: writes for peers where each gradient apart lies
+  /// (locations_offset()). One whose memory they do not reach goes into its place.
   void publish_locations(const Context& context);
   /// Copies what is lent into its place in the bucket.
   void collect();
-  /// After the sum over ranks: whether any rank had this gradient. Nothing where the memory cannot
-  /// be read without waiting for a device.
+  /// After the sum over ranks: whether any rank had this gradient. Nothing on a device, for which
+  /// reading would wait.
   virtual std::optional<bool> present_anywhere(std::size_t place) const = 0;
   /// Likewise: whether all ranks have set one step lane.
   virtual std::optional<bool> in_one_step() const = 0;
   /// After unpack(): `.grad` becomes the view where any rank had a gradient, else undefined.
   void publish(std::size_t place, const Parameter& parameter, bool present) const;
-  /// After unpack(), and on the bucket's device: bytes of which one is not 0 where a pass of any
-  /// rank has noted a bad value; undefined where no pass has checked.
+  /// After unpack(), on the bucket's device: bytes of which one is not 0 where any rank has noted a
+  /// bad value; undefined where no pass has checked.
   at::Tensor flag() const;
   /// Peers are done with what is lent, or have never begun. Returns its bytes.
   std::size_t give_back_gradients();
@@ -75,8 +75,8 @@ class GradientBucket {
   std::vector<at::Tensor> wires() const;
   /// All places and their padding, in the wire type: one dimension.
   at::Tensor all_gradients() const;
-  /// Only where gradients are sharded, and until the next round: this rank's slice of the averages,
-  /// in memory of its own. Written by the bucket's average.
+  /// Of sharded gradients, until the next round: this rank's slice of the averages, in its own
+  /// memory. Written by the bucket's average.
   at::Tensor slice;
 
   const BucketLayout& layout() const { return layout_; }
@@ -113,9 +113,7 @@ class GradientBucket {
   };
   /// Whether the parameter's gradient is lent from now on.
   bool lend(std::size_t place, const Parameter& parameter, const at::Tensor& delivered);
-  /// The parameter's gradient, in the order of elements of its place; undefined where there is
-  /// none.
-  /// `.grad` becomes gradient(place).
+  /// The parameter's gradient in its place's order, or undefined; `.grad` becomes gradient(place).
   at::Tensor take(std::size_t place, const Parameter& parameter) const;
   void collect(std::size_t place);
   void give_back(std::size_t place);
@@ -133,5 +131,66 @@ std::unique_ptr<GradientBucket> make_host_bucket(const Context& context, const B
                                                  const std::vector<Parameter>& parameters);
 std::unique_ptr<GradientBucket> make_cuda_bucket(const Context& context, const BucketLayout& layout,
                                                  const std::vector<Parameter>& parameters);
+
+/// How gradients are laid out in buckets, and averaged.
+struct BucketOptions {
+  std::string name;  ///< of the collectives: "<name>.<bucket>"
+  std::size_t bucket_bytes = 0;
+  Compression compression = Compression::none;
+  ReduceOp op = ReduceOp::average;
+  double predivide = 1.0;
+  bool sharded = false;
+  /// Where gradients are sharded: the pass that updates may average them (fused.h).
+  bool fused = false;
+  std::shared_ptr<GradientHook> hook = nullptr;
+  /// By parameter, or empty: see GradientSize.
+  std::vector<std::optional<std::size_t>> groups = {};
+};
+
+/// How one bucket's gradients become the average, or sum, over ranks. Thread rule: one thread at a
+/// time.
+class BucketAverage {
+ public:
+  virtual ~BucketAverage() = default;
+  /// The bucket is packed: starts its collectives. Its memory is not the caller's until proceed()
+  /// is true, or either has thrown.
+  virtual void begin() = 0;
+  /// After begin(): starts what waits for whether the pass that updates averages, as it does not.
+  virtual void begin_apart() {}
+  /// Waits for what was started last; true when that was all, false where more has been started.
+  virtual bool proceed() = 0;
+  /// Whether collectives on the bucket's memory may be under way.
+  virtual bool under_way() const = 0;
+  /// After begin(): every rank has begun it, or it has failed.
+  virtual bool begun_by_all() const = 0;
+};
+
+/// Thread rule: one thread at a time.
+struct Bucket {
+  std::string name;  ///< of its collectives
+  std::unique_ptr<GradientBucket> memory;
+  std::unique_ptr<BucketAverage> average;  // after memory: destroyed first
+  std::size_t missing = 0;                 ///< gradients not stored in this round
+  bool submitted = false;                  ///< in this round
+
+  const BucketLayout& layout() const { return memory->layout(); }
+  /// All gradients are stored. Does nothing the second time in a round.
+  void submit();
+  /// As BucketAverage; true when the averages are where `.grad` views them.
+  bool proceed();
+};
+
+/// `order`: indices of the parameters that have a bucket, the one whose gradient comes last first
+/// (as registration has it). `parameters` are all on one device. Places count parameters as they
+/// are registered.
+std::vector<BucketLayout> bucket_layouts(const Peers& peers,
+                                         const std::vector<Parameter>& parameters,
+                                         const BucketOptions& options,
+                                         const std::vector<std::size_t>& order);
+
+/// Likewise. Throws Error(out_of_memory) naming the bucket.
+std::vector<Bucket> make_buckets(const Peers& peers, const std::vector<Parameter>& parameters,
+                                 const BucketOptions& options,
+                                 const std::vector<std::size_t>& order);
 
 }  // namespace hora::internal

@@ -1,3 +1,4 @@
+#include <c10/util/StringUtil.h>
 #include <c10/util/Type.h>
 #include <hora/error.h>
 #include <hora/torch/gradient_hook.h>
@@ -50,9 +51,9 @@ void check_devices(const Context& context, const std::vector<Parameter>& paramet
   if (std::any_of(parameters.begin(), parameters.end(), on_own)) return;
   for (const Parameter& parameter : parameters) {
     if (parameter.tensor.is_cpu()) continue;
-    refuse("parameter '" + parameter.name + "' is on " + parameter.tensor.device().str() +
-               ", and none is on " + own.str() +
-               ", this rank's device: use hora::local_device(), at least for some",
+    refuse(c10::str("parameter '", parameter.name, "' is on ", parameter.tensor.device(),
+                    ", and none is on ", own,
+                    ", this rank's device: use hora::local_device(), at least for some"),
            parameter.name);
   }
 }
@@ -77,27 +78,24 @@ std::string tuning_key(const Peers& peers, const std::vector<Parameter>& paramet
   for (const Parameter& parameter : parameters) {
     bytes += static_cast<std::size_t>(parameter.tensor.nbytes());
   }
-  std::ostringstream text;
-  text << parameters.size() << " parameters of " << bytes << " bytes on "
-       << name_of(to_device(device).kind) << ", " << peers.size << " ranks, "
-       << peers.context.cross_size() << " nodes, compression " << name_of(options.compression);
-  return text.str();
+  return c10::str(parameters.size(), " parameters of ", bytes, " bytes on ",
+                  name_of(to_device(device).kind), ", ", peers.size, " ranks, ",
+                  peers.context.cross_size(), " nodes, compression ", name_of(options.compression));
 }
 
 /// Not where the program or the user has chosen a size, or where gradients must keep their buckets.
-std::optional<BucketTuning::Options> tuning_options(const Peers& peers,
-                                                    const std::vector<Parameter>& parameters,
-                                                    const DistributedOptimizerOptions& options,
-                                                    const std::string& name,
-                                                    const at::Device& device) {
+std::optional<TuningOptions> tuning_options(const Peers& peers,
+                                            const std::vector<Parameter>& parameters,
+                                            const DistributedOptimizerOptions& options,
+                                            const std::string& name, const at::Device& device) {
   const Settings& settings = peers.context.settings();
   const bool chosen = options.bucket_bytes != 0 || settings.bucket_size != 0;
   if (settings.tuning.empty() || chosen) return std::nullopt;
-  return BucketTuning::Options{.name = name,
-                               .usual = {bucket_bytes(peers.context, options, device),
-                                         options.compression != Compression::none},
-                               .file = settings.tuning == "on" ? "" : settings.tuning,
-                               .holds_for = tuning_key(peers, parameters, options, device)};
+  return TuningOptions{.name = name,
+                       .usual = {bucket_bytes(peers.context, options, device),
+                                 options.compression != Compression::none},
+                       .file = settings.tuning == "on" ? "" : settings.tuning,
+                       .holds_for = tuning_key(peers, parameters, options, device)};
 }
 
 void check_ranges(const DistributedOptimizerOptions& options) {
@@ -114,12 +112,10 @@ void check_ranges(const DistributedOptimizerOptions& options) {
   check_backward_passes(options.backward_passes_per_step);
   const double predivide = options.gradient_predivide_factor;
   if (!(predivide >= 0x1p-14 && predivide <= 0x1p14)) {
-    refuse("gradient_predivide_factor is " + std::to_string(predivide) +
-           "; expected 2^-14 to 2^14");
+    refuse(c10::str("gradient_predivide_factor is ", predivide, "; expected 2^-14 to 2^14"));
   }
   if (options.number_of_groups < 0) {
-    refuse("number_of_groups is " + std::to_string(options.number_of_groups) +
-           "; expected 0 or more");
+    refuse(c10::str("number_of_groups is ", options.number_of_groups, "; expected 0 or more"));
   }
 }
 

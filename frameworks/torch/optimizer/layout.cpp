@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
 #include <utility>
 
 #include "core/base/checked.h"
@@ -124,9 +125,8 @@ std::vector<BucketLayout> assign_buckets(std::span<const GradientSize> gradients
 
 bool hold_the_same(std::span<const BucketLayout> a, std::span<const BucketLayout> b) {
   const auto gradients = [](const BucketLayout& layout) {
-    std::vector<std::size_t> indices;
-    for (const GradientPlace& place : layout.places) indices.push_back(place.gradient);
-    std::sort(indices.begin(), indices.end());
+    std::set<std::size_t> indices;
+    for (const GradientPlace& place : layout.places) indices.insert(place.gradient);
     return indices;
   };
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
@@ -162,11 +162,12 @@ std::vector<ShardPiece> pieces_of_slice(const BucketLayout& layout,
   const std::int64_t length = slice_elements(layout, slices);
   const std::int64_t first = length * slice;
   std::vector<ShardPiece> pieces;
-  for (const GradientPlace& place : layout.places) {
-    const auto start = static_cast<std::int64_t>(place.offset / size_of(layout.type));
+  for (std::size_t place = 0; place < layout.places.size(); ++place) {
+    const auto& [gradient, offset, type, gradient_offset] = layout.places[place];
+    const auto start = static_cast<std::int64_t>(offset / size_of(layout.type));
     const std::int64_t from = std::max(start, first);
-    const std::int64_t to = std::min(start + counts[place.gradient], first + length);
-    if (from < to) pieces.push_back({place.gradient, from - start, to - from, from - first});
+    const std::int64_t to = std::min(start + counts[gradient], first + length);
+    if (from < to) pieces.push_back({gradient, place, from - start, to - from, from - first});
   }
   return pieces;
 }

@@ -17,9 +17,8 @@ namespace hora::internal {
 
 inline constexpr std::size_t kNeverApart = std::numeric_limits<std::size_t>::max();
 
-/// Ranks that are in one step have called the same since their last round of averaging. Each sets
-/// one of so many lanes, which says what it has called (StepCounter); where the sum over ranks has
-/// two lanes set, ranks are in different steps.
+/// Each rank sets one of so many lanes, which says what it has called since its last round of
+/// averaging (StepCounter); where the sum has two lanes set, ranks are in different steps.
 inline constexpr std::size_t step_lanes = 8;
 
 /// One parameter's gradient.
@@ -31,8 +30,7 @@ struct GradientSize {
   std::optional<std::size_t> group = std::nullopt;
 };
 
-/// A gradient's range in its bucket begins at a multiple of 64 bytes and is padded to one; so does
-/// its range in the bucket's gradient memory.
+/// A gradient's ranges in its bucket and in gradient memory, from and to multiples of 64 bytes.
 struct GradientPlace {
   std::size_t gradient = 0;           ///< index into the list of gradients
   std::size_t offset = 0;             ///< bytes from the bucket's begin
@@ -42,14 +40,10 @@ struct GradientPlace {
   bool operator==(const GradientPlace&) const = default;
 };
 
-/// One bucket: the places in the order in which backward is expected to fill them, then the
-/// presence lane, one element of the bucket's type for each place: 1 where this rank has that
-/// gradient, else 0. It is reduced with the rest, so that afterwards every rank knows which
-/// gradients no rank had. The element after it is the flag: 1 where this rank's gradients are not
-/// all finite (see wire_type.h), else 0. The last ones are the step lanes (step_lanes).
-///
-/// Beside the bucket there is gradient memory, which does not travel: it has the gradients of other
-/// types than the bucket's, as `.grad` shows them.
+/// One bucket: the places in the order in which backward is expected to fill them, then lanes of
+/// elements of its type, 1 or 0, which are reduced with it: whether this rank has each gradient;
+/// whether not all are finite (wire_type.h); the step lanes. Gradients of other types than the
+/// bucket's lie, as `.grad` shows them, in gradient memory beside it, which does not travel.
 struct BucketLayout {
   DataType type = DataType::float32;  ///< on the wire
   std::vector<GradientPlace> places;
@@ -58,9 +52,8 @@ struct BucketLayout {
   std::size_t step_offset = 0;      ///< bytes
   std::size_t bytes = 0;            ///< whole length, lanes and flag included
   std::size_t gradient_bytes = 0;   ///< of gradient memory, a multiple of 64
-  /// So many of the places, the first ones, are averaged each by itself; the rest, from
-  /// joint_offset (bytes) on, in one piece with the lanes. Where gradients are sharded the pass
-  /// that updates averages all of them.
+  /// The first places, which are averaged each by itself; the rest, from joint_offset (bytes) on,
+  /// in one piece with the lanes. Of shards the pass that updates averages all.
   std::size_t apart = 0;
   std::size_t joint_offset = 0;
   bool operator==(const BucketLayout&) const = default;
@@ -72,23 +65,18 @@ std::size_t locations_offset(const BucketLayout& layout);
 /// Bytes of the bucket, with its locations.
 std::size_t memory_bytes(const BucketLayout& layout);
 
-/// Takes the gradients (in registration order) from last to first, for that is about the order in
-/// which backward finishes them. Each goes where it fits best among the open buckets of its wire
-/// type: at most two are open, a bucket takes up to 5/4 of `bucket_bytes`, as they travel, and
-/// closes at 3/4. So a tiny gradient before a huge one neither closes a bucket of its own nor waits
-/// in the huge one's: it is joined by later small ones. A gradient of 3/4 `bucket_bytes` or more is
-/// a bucket of its own where it fits into no open one. Buckets come in the order in which their
-/// last gradient is expected. `bucket_bytes` must not be 0.
-///
-/// `slices`: the places' range is padded so that it can be cut into so many of equal length, a
-/// multiple of 64 bytes. `least_apart`: gradients of at least so many bytes, in their own type on
-/// the wire, come first in their bucket, and are averaged each by itself.
+/// Takes the gradients (in registration order) from last to first, as backward about finishes them.
+/// Each goes where it fits best among the open buckets of its wire type: at most two are open, a
+/// bucket takes up to 5/4 of `bucket_bytes` (not 0), as they travel, and closes at 3/4. So a tiny
+/// gradient before a huge one is joined by later small ones. Buckets come in the order in which
+/// their last gradient is expected. `slices`: the places' range is padded so that it can be cut
+/// into so many equal ones, of a multiple of 64 bytes. `least_apart`: gradients of so many bytes,
+/// in their own type on the wire, come first in their bucket, and are averaged each by itself.
 std::vector<BucketLayout> assign_buckets(std::span<const GradientSize> gradients,
                                          std::size_t bucket_bytes, std::size_t slices = 1,
                                          std::size_t least_apart = kNeverApart);
 
-/// Whether each bucket of `a` holds the gradients of the bucket at the same place in `b`, and they
-/// travel in the same type.
+/// Whether the buckets at each place hold the same gradients, in the same type on the wire.
 bool hold_the_same(std::span<const BucketLayout> a, std::span<const BucketLayout> b);
 
 /// Cuts the gradients, in their order, into at most `count` groups of about equal bytes. Gives each
@@ -100,14 +88,14 @@ std::vector<std::optional<std::size_t>> equal_groups(std::span<const GradientSiz
 /// stage 1, Rajbhandari et al., arXiv 1910.02054, section 5.1.
 struct ShardPiece {
   std::size_t gradient = 0;
+  std::size_t place = 0;   ///< of the gradient, in the layout
   std::int64_t begin = 0;  ///< element of the gradient
   std::int64_t count = 0;
   std::int64_t offset = 0;  ///< element of the slice
   bool operator==(const ShardPiece&) const = default;
 };
 
-/// Elements of one of `slices` equal slices of the places' range, whose layout was made for so
-/// many.
+/// Elements of one slice of the places' range, whose layout was made for `slices`.
 std::int64_t slice_elements(const BucketLayout& layout, int slices);
 
 /// The pieces in slice `slice`. `counts[gradient]`: its elements.

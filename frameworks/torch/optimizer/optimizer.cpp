@@ -1,5 +1,6 @@
 #include "frameworks/torch/optimizer/optimizer.h"
 
+#include <c10/util/StringUtil.h>
 #include <hora/context.h>
 #include <hora/printable.h>
 #include <hora/torch/collectives.h>
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <exception>
 #include <thread>
 #include <utility>
@@ -16,7 +18,6 @@
 #include "core/api/internals.h"
 #include "core/base/diagnostics.h"
 #include "core/base/text.h"
-#include "frameworks/torch/optimizer/clip.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora::internal {
@@ -172,11 +173,11 @@ torch::Tensor DistributedOptimizer::step(const torch::optim::Optimizer::LossClos
 }
 
 DistributedOptimizer::Guard DistributedOptimizer::no_sync() {
-  return Guard(implementation().no_sync().take());
+  return Guard(implementation().no_sync());
 }
 
 DistributedOptimizer::Guard DistributedOptimizer::skip_synchronize() {
-  return Guard(implementation().skip_synchronize().take());
+  return Guard(implementation().skip_synchronize());
 }
 
 void DistributedOptimizer::set_backward_passes_per_step(int passes) {
@@ -229,7 +230,7 @@ OptimizerImplementation::OptimizerImplementation(const Peers& peers,
       hooks_(
           round_.parameters(), [this](std::size_t index) { round_.before_gradient(index); },
           [this](std::size_t index, const at::Tensor& delivered) {
-            round_.after_gradient(index, !no_sync_.held(), delivered);
+            round_.after_gradient(index, !held(no_sync_), delivered);
             if (fused_ && options_.sharding == Sharding::in_backward) update_in_backward();
           }),
       buffers_(peers, name_ + ".buffers", options.buffers) {
@@ -239,7 +240,7 @@ OptimizerImplementation::OptimizerImplementation(const Peers& peers,
            "DistributedOptimizer: option hook serves another DistributedOptimizer; give each "
            "an object of its own");
     }
-    options.hook->user_ = no_sync_.take();
+    options.hook->user_ = no_sync_;
   }
   if (options.sharding != Sharding::off) {
     shards_ = std::make_unique<OptimizerShards>(peers, round_, optimizer);
@@ -292,11 +293,19 @@ void OptimizerImplementation::zero_grad() {
   if (open) refuse_in_backward("zero_grad() after backward() without step()");
   const bool unused = open || (shards_ && synchronized_);
   const bool stepped_apart = unused && round_.parameters_changed();
+  const auto check_stepped = [&] {
+    if (!stepped_apart) return;
+    refuse(
+        "parameters have changed since backward() without a step() of this optimizer: was the "
+        "wrapped optimizer's own step() called, with gradients that were not averaged? Call "
+        "DistributedOptimizer's in its place; to change parameters otherwise, call zero_grad() "
+        "first");
+  };
   try {
     if (open) synchronize(RoundEnd::discard);
   } catch (const Error& error) {
     // Parameters that differ between ranks differ by that step.
-    if (stepped_apart && error.code() == ErrorCode::mismatch) refuse_step_apart();
+    if (error.code() == ErrorCode::mismatch) check_stepped();
     throw;
   }
   drop_gradients();
@@ -304,7 +313,7 @@ void OptimizerImplementation::zero_grad() {
   round_.settle(RoundEnd::discard);
   round_.note_zero_grad();
   hooks_.refresh();
-  if (stepped_apart) refuse_step_apart();
+  check_stepped();
 }
 
 void OptimizerImplementation::drop_gradients() {
@@ -370,7 +379,7 @@ void OptimizerImplementation::synchronize_to_step(bool updates) {
 void OptimizerImplementation::step() {
   refuse_new_parameters();
   if (evaluates_again(optimizer_)) refuse("LBFGS needs a closure; call step(closure)");
-  if (skip_synchronize_.held() && !is_synchronized()) {
+  if (held(skip_synchronize_) && !is_synchronized()) {
     refuse(
         "step() under skip_synchronize(), but gradients have not been averaged since the last "
         "backward(); call synchronize() first");
@@ -395,7 +404,7 @@ void OptimizerImplementation::step() {
 torch::Tensor OptimizerImplementation::step(const torch::optim::Optimizer::LossClosure& closure) {
   refuse_new_parameters();
   refuse_in_backward("step(closure)");
-  if (skip_synchronize_.held()) {
+  if (held(skip_synchronize_)) {
     refuse(
         "step(closure) under skip_synchronize(), but what the closure gives must be averaged; call "
         "it without");
@@ -445,8 +454,9 @@ void OptimizerImplementation::end_step() {
 
 double OptimizerImplementation::clip_grad_norm(double max_norm) {
   if (!(max_norm > 0)) {
-    fail(ErrorCode::invalid_argument, "DistributedOptimizer: clip_grad_norm_: max_norm is " +
-                                          std::to_string(max_norm) + "; expected more than 0");
+    fail(ErrorCode::invalid_argument,
+         c10::str("DistributedOptimizer: clip_grad_norm_: max_norm is ", max_norm,
+                  "; expected more than 0"));
   }
   synchronize_once();
   const auto& parameters = round_.parameters();
@@ -458,11 +468,10 @@ double OptimizerImplementation::clip_grad_norm(double max_norm) {
       if (parameter.tensor.grad().defined()) gradients.push_back(parameter.tensor.grad());
     }
   }
-  const auto owners = shards_ ? GradientOwners::each : GradientOwners::all;
   const bool on_host = std::all_of(parameters.begin(), parameters.end(),
                                    [](const auto& each) { return each.tensor.is_cpu(); });
-  if (on_host) return clip_on_host(peers_, name_ + ".norm", gradients, owners, max_norm);
-  return clip_on_device(peers_, name_ + ".norm", gradients, owners, round_.device(), max_norm);
+  return clip(peers_, name_ + ".norm", gradients, /*shared=*/!shards_, max_norm,
+              on_host ? std::nullopt : std::optional(round_.device()));
 }
 
 std::vector<OptimizerPiece> OptimizerImplementation::pieces() const {
@@ -529,15 +538,6 @@ void OptimizerImplementation::end_unscaling() noexcept {
   scaling_ = nullptr;
 }
 
-void OptimizerImplementation::refuse_step_apart() const {
-  refuse(
-      "parameters have changed since backward() without a step() of this optimizer: was the "
-      "wrapped "
-      "optimizer's own step() called, with gradients that were not averaged? Call "
-      "DistributedOptimizer's in its place; to change parameters otherwise, call zero_grad() "
-      "first");
-}
-
 // Parameters added later would be stepped with this rank's own gradient: silently wrong.
 void OptimizerImplementation::refuse_new_parameters() const {
   for (const auto& group : optimizer_.param_groups()) {
@@ -558,17 +558,17 @@ std::vector<OptimizerImplementation*> OptimizerImplementation::together(
   if (optimizers.empty()) refuse("no optimizer was given; expected at least one");
   std::vector<OptimizerImplementation*> all;
   for (const DistributedOptimizer* optimizer : optimizers) {
+    const std::string which = c10::str("optimizer ", all.size());
     if (optimizer == nullptr || !optimizer->implementation_) {
-      refuse("optimizer " + std::to_string(all.size()) + " is null, or was moved from");
+      refuse(which + " is null, or was moved from");
     }
-    all.push_back(optimizer->implementation_.get());
-    if (std::count(all.begin(), all.end(), all.back()) > 1) {
-      refuse("optimizer " + std::to_string(all.size() - 1) + " was given before; expected once");
-    }
+    const auto one = optimizer->implementation_.get();
+    if (std::ranges::find(all, one) != all.end())
+      refuse(which + " was given before; expected once");
+    all.push_back(one);
     const Peers& first = all.front()->peers();
-    const Peers& other = all.back()->peers();
-    if (&first.context != &other.context || first.set != other.set) {
-      refuse("optimizer " + std::to_string(all.size() - 1) +
+    if (&first.context != &one->peers().context || first.set != one->peers().set) {
+      refuse(which +
              " averages over another process set than optimizer 0; expected one set, whose ranks "
              "decide together");
     }
@@ -654,36 +654,36 @@ void OptimizerImplementation::destroy(
   abandon(std::move(implementation));
 }
 
-bool OptimizerImplementation::wait_bounded(const std::function<bool()>& reached) {
-  constexpr std::chrono::microseconds pause{100};
-  const auto set = peers_.context.settings().stall_warning;
-  const auto period = set.count() != 0 ? set : Settings{}.stall_warning;
-  while (!reached()) {
-    if (!peers_.context.is_shut_down()) peers_.context.progress();
-    std::this_thread::sleep_for(pause);
-    const auto waited = Clock::now() - destroyed_at_;
-    if (waited >= 2 * period) return reached();
-    if (waited < period || said_) continue;
-    said_ = true;
-    log_warning(
-        destroyed_text("waits for the other ranks to end that step: by step(), zero_grad(), or by "
-                       "destroying theirs"));
-  }
-  return true;
-}
-
 bool OptimizerImplementation::end_open_round() {
   if (!round_.is_open() && !round_.unsettled()) return true;
-  destroyed_at_ = Clock::now();
+  using Clock = std::chrono::steady_clock;
+  const auto set = peers_.context.settings().stall_warning;
+  const auto period = set.count() != 0 ? set : Settings{}.stall_warning;
+  auto deadline = Clock::now() + period;
+  bool warned = false;
+  const Wait wait = [&](const std::function<bool()>& reached) {
+    while (!reached()) {
+      if (!peers_.context.is_shut_down()) peers_.context.progress();
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+      if (Clock::now() < deadline) continue;
+      if (warned) return reached();
+      warned = true;
+      deadline += period;
+      log_warning(
+          destroyed_text("waits for the other ranks to end that step: by step(), zero_grad(), or "
+                         "by destroying theirs"));
+    }
+    return true;
+  };
   try {
     round_.check_in_step();
-    if (discard_open_round()) return true;
+    if (discard_open_round(wait)) return true;
   } catch (const Error& error) {
     log_warning(destroyed_text(std::string("could not end that step: ") + error.what()));
     if (!round_.is_open()) return true;
     if (error.code() == ErrorCode::mismatch || error.code() == ErrorCode::shut_down) return false;
     // Until the other ranks have begun what this one has begun.
-    return wait_bounded([&] { return round_.awaited().empty(); });
+    return wait([&] { return round_.awaited().empty(); });
   }
   round_.leave();
   std::string names;
@@ -700,23 +700,22 @@ std::string OptimizerImplementation::destroyed_text(const std::string& what) con
          ", destroyed after backward() without step(), " + what;
 }
 
-bool OptimizerImplementation::discard_open_round() {
+bool OptimizerImplementation::discard_open_round(const Wait& wait) {
   const auto settle = [&] {
-    if (!wait_bounded([&] { return round_.tell_end(RoundEnd::discard); })) return false;
+    if (!wait([&] { return round_.tell_end(RoundEnd::discard); })) return false;
     round_.settle(RoundEnd::discard);
     return true;
   };
   if (!settle()) return false;
-  if (!round_.is_open()) {
-    if (fused_) fused_->end();
-    return true;
+  bool updated = false;
+  if (round_.is_open()) {
+    round_.leave_out_missing();
+    submit_round(RoundEnd::discard, /*updates=*/false);
+    if (!wait([&] { return round_.awaited().empty() && buffers_.ready(); })) return false;
+    finish_round();
+    if (!settle()) return false;
+    updated = options_.sharding == Sharding::in_backward && round_.updates();
   }
-  round_.leave_out_missing();
-  submit_round(RoundEnd::discard, /*updates=*/false);
-  if (!wait_bounded([&] { return round_.awaited().empty() && buffers_.ready(); })) return false;
-  finish_round();
-  if (!settle()) return false;
-  const bool updated = options_.sharding == Sharding::in_backward && round_.updates();
   if (fused_) fused_->end();
   if (updated) {
     log_warning(destroyed_text(

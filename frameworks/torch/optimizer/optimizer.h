@@ -6,7 +6,6 @@
 #include <hora/torch/grad_scaler.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -16,7 +15,6 @@
 #include <unordered_set>
 #include <vector>
 
-#include "frameworks/torch/optimizer/fused.h"
 #include "frameworks/torch/optimizer/round.h"
 #include "frameworks/torch/optimizer/shards.h"
 #include "frameworks/torch/peers.h"
@@ -25,10 +23,8 @@ namespace hora::internal {
 
 /// LibTorch's hooks before and after the accumulation of gradients. Calls `before(i)` when autograd
 /// is about to add to parameter i's `.grad`, and `after(i, ..)` when it has, with the gradient that
-/// it has added, which it is about to drop: once a backward, also for a parameter used twice; never
-/// for one that backward does not reach, nor from autograd::grad(). What they throw comes out of
-/// backward(). The destructor takes the hooks away. A parameter has such hooks once: two would feed
-/// one gradient to two averages. Thread rule: one thread at a time, not during backward().
+/// it is about to drop: once in each backward() that reaches it. What they throw comes out of that.
+/// A parameter has such hooks once. Thread rule: one thread at a time, not during backward().
 class GradientHooks {
  public:
   using Hook = std::function<void(std::size_t)>;
@@ -39,9 +35,9 @@ class GradientHooks {
   GradientHooks(const GradientHooks&) = delete;
   GradientHooks& operator=(const GradientHooks&) = delete;
 
-  /// LibTorch takes no hook on a frozen parameter: this hooks those that require a gradient by now,
-  /// and again those whose accumulator is another, as after a change of type and back. Throws
-  /// Error(invalid_use) naming one that has another GradientHooks's; none is hooked anew then.
+  /// Hooks parameters that were frozen, on which LibTorch takes none, and those whose accumulator
+  /// is another, as after a change of type and back. Throws Error(invalid_use) naming one that has
+  /// another GradientHooks's; none is hooked anew then.
   void refresh();
 
   /// Whether some GradientHooks has its hooks on it.
@@ -92,14 +88,23 @@ struct LossScale {
   bool operator==(const LossScale&) const = default;
 };
 
-/// After a step whose gradients were all finite, or were not: dynamic loss scaling (Micikevicius et
-/// al., arXiv 1710.03740, section 3.2) with torch.amp's rule. A scale that float32 cannot hold is
-/// not grown to; nor does it fall below the smallest normal float32.
+/// The scale after a step: dynamic loss scaling (Micikevicius et al., arXiv 1710.03740, section
+/// 3.2) with torch.amp's rule, within the normal numbers of float32.
 LossScale next_scale(const LossScale& now, const GradScalerOptions& options, bool finite);
 /// Throws Error(invalid_argument) naming the option, its value and what is allowed.
 void check_options(const GradScalerOptions& options);
 /// All options, to the bit.
 std::string describe(const GradScalerOptions& options);
+
+/// Clips by the global norm: Pascanu, Mikolov, Bengio, 2013, arXiv 1211.5063, section 3.2: all are
+/// multiplied by max_norm / (norm + 1e-6) where that is below 1 or not a number. Gives the norm,
+/// the same bits everywhere. Collective, under `name`. `shared`: all ranks hold the same gradients,
+/// of which each squares a part, and those of ranks that have joined; else each its own. `device`:
+/// there each rank's squares are added up (in float32 within a tensor, in float64 over tensors),
+/// and the factor is rounded to the gradients' type; the host waits for it once, again where a rank
+/// has joined. Nothing: on the CPU, by hora's kernels.
+double clip(const Peers& peers, const std::string& name, const std::vector<at::Tensor>& gradients,
+            bool shared, double max_norm, const std::optional<at::Device>& device);
 
 class OptimizerImplementation;
 
@@ -115,16 +120,11 @@ struct LossScaling {
   bool finite = true;                                                    ///< the step's gradients
 };
 
-/// Held while a copy of its token exists: guards may nest, move, end in any order, and outlive
-/// it. Thread rule: one thread at a time.
-class GuardToken {
- public:
-  std::shared_ptr<const void> take() const { return token_; }
-  bool held() const { return token_.use_count() > 1; }
-
- private:
-  std::shared_ptr<const void> token_ = std::make_shared<char>();
-};
+/// Held while a copy of it exists: guards may nest, move, end in any order, and outlive it.
+using GuardToken = std::shared_ptr<const void>;
+inline bool held(const GuardToken& token) {
+  return token.use_count() > 1;
+}
 
 /// Thread rule: one thread at a time.
 class OptimizerImplementation {
@@ -133,9 +133,9 @@ class OptimizerImplementation {
   OptimizerImplementation(const Peers& peers, torch::optim::Optimizer& optimizer,
                           std::vector<Parameter> parameters, const Round::Options& rounds,
                           const DistributedOptimizerOptions& options);
-  /// Discards an open round together with the other ranks. Where they keep it waiting, it warns
-  /// after HORA_STALL_WARNING (where that is 0: its default), and abandons the round after as long
-  /// again. While an exception unwinds the stack it waits for nothing.
+  /// Discards an open round together with the other ranks. Warns after HORA_STALL_WARNING (0: its
+  /// default) that they keep it waiting, and abandons the round after as long again. While an
+  /// exception unwinds the stack it waits for nothing.
   static void destroy(std::unique_ptr<OptimizerImplementation> implementation) noexcept;
   OptimizerImplementation(const OptimizerImplementation&) = delete;
   OptimizerImplementation& operator=(const OptimizerImplementation&) = delete;
@@ -165,10 +165,10 @@ class OptimizerImplementation {
   void set_backward_passes(int passes);
 
   /// From the next backward on `.grad` gets gradients divided by the scale, and they are checked.
-  /// Throws Error(invalid_use) between backward() and the end of its averaging, and where that
-  /// was begun and not ended. `scaling` stays where it is until end_unscaling().
+  /// `scaling` stays where it is until end_unscaling(). Throws Error(invalid_use) where that is to
+  /// come, and as the check.
   void begin_unscaling(LossScaling& scaling);
-  /// Likewise, between backward() and the end of its averaging.
+  /// Throws Error(invalid_use) between backward() and the end of its averaging.
   void check_unscaling_may_change() const;
   /// Once that was checked.
   void change_unscaling(double factor) { round_.unscale_by(factor); }
@@ -191,8 +191,6 @@ class OptimizerImplementation {
   OptimizerStatistics& statistics() { return statistics_; }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   /// Updates, behind each hook, what can be updated (Sharding::in_backward).
   void update_in_backward();
   /// Gradients have been averaged, and none has come since.
@@ -200,18 +198,16 @@ class OptimizerImplementation {
   /// Throws an Error of this rank.
   [[noreturn]] void fail(ErrorCode code, const std::string& text) const;
   [[noreturn]] void refuse(const std::string& what) const;
-  /// Throws Error(invalid_use) where backward() is the step itself: `what` does not go with that.
+  /// Throws Error(invalid_use) where backward() is the step itself.
   void refuse_in_backward(const std::string& what) const;
   void refuse_new_parameters() const;
   /// Between backward() and the end of its averaging.
   void refuse_under_way(const std::string& what) const;
-  [[noreturn]] void refuse_step_apart() const;
   void check_can_join(const std::vector<OptimizerImplementation*>& together) const;
   /// One call of the user's closure: its gradients and its loss are the ranks' averages then.
   torch::Tensor evaluate(const torch::optim::Optimizer::LossClosure& closure);
-  /// Takes the parameters, the state and the loss's scale of the rank that has averaged most often:
-  /// `last`, or another one where `last` has waited in the join() of another optimizer. Gives it.
-  /// Collective.
+  /// Takes the parameters, the state and the loss's scale of the rank that has averaged most often
+  /// and gives it: `last`, unless that has waited in the join() of another optimizer. Collective.
   int become_most_trained(int last);
   void submit_round(RoundEnd end, bool updates);
   Round::Cost finish_round();
@@ -221,10 +217,10 @@ class OptimizerImplementation {
   void finish_step();
   void end_step();
   void drop_gradients();
-  /// Blocks until `reached`, which is polled; false: it has given up, see destroy().
-  bool wait_bounded(const std::function<bool()>& reached);
+  /// Blocks until something is reached, which is polled; false: it has given up, see destroy().
+  using Wait = std::function<bool(const std::function<bool()>& reached)>;
   /// False: collectives are left under way.
-  bool discard_open_round();
+  bool discard_open_round(const Wait& wait);
   bool end_open_round();
   std::string destroyed_text(const std::string& what) const;
 
@@ -243,12 +239,10 @@ class OptimizerImplementation {
   bool had_gradients_ = false;
   std::int64_t rounds_ = 0;  ///< since join(): equal on all ranks, whatever they call
   std::int64_t steps_ = 0;   ///< ever; equal on all ranks but while some have joined
-  GuardToken no_sync_;
-  GuardToken skip_synchronize_;
+  const GuardToken no_sync_ = std::make_shared<char>();
+  const GuardToken skip_synchronize_ = std::make_shared<char>();
   LossScaling* scaling_ = nullptr;
   OptimizerStatistics statistics_;
-  Clock::time_point destroyed_at_;
-  bool said_ = false;  ///< that it waits to be destroyed
 };
 
 }  // namespace hora::internal

@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/StringUtil.h>
 #include <hora/error.h>
 #include <hora/printable.h>
 
@@ -25,12 +26,8 @@ bool same_order(at::IntArrayRef shape, at::IntArrayRef a, at::IntArrayRef b) {
 }
 
 std::vector<std::int64_t> row_major(at::IntArrayRef shape) {
-  std::vector<std::int64_t> strides(shape.size());
-  std::int64_t elements = 1;
-  for (std::size_t d = strides.size(); d-- > 0;) {
-    strides[d] = elements;
-    elements *= shape[d];
-  }
+  std::vector<std::int64_t> strides(shape.size(), 1);
+  for (std::size_t d = strides.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
   return strides;
 }
 
@@ -60,28 +57,27 @@ ParameterForm::ParameterForm(const at::Tensor& parameter, const char* kind)
       strides_(strides_of_place(parameter)) {}
 
 template <class T>
-void ParameterForm::require(const Parameter& parameter, bool same, const char* what, const T& was,
-                            const T& is) const {
-  if (same) return;
-  std::ostringstream text;
-  text << kind_ << " '" << parameter.name << "' had " << what << " " << was
-       << " when DistributedOptimizer was constructed and has " << is
-       << " now; construct it after the last change, such as module->to(type)";
-  throw Error(ErrorCode::invalid_argument, text.str(), -1, parameter.name);
+void ParameterForm::refuse(const Parameter& parameter, const char* what, const T& was,
+                           const T& is) const {
+  throw Error(ErrorCode::invalid_argument,
+              c10::str(kind_, " '", parameter.name, "' had ", what, " ", was,
+                       " when DistributedOptimizer was constructed and has ", is,
+                       " now; construct it after the last change, such as module->to(type)"),
+              -1, parameter.name);
 }
 
 void ParameterForm::check(const Parameter& parameter) const {
   const at::Tensor& now = parameter.tensor;
-  require(parameter, now.scalar_type() == type_, "type", type_, now.scalar_type());
-  require(parameter, now.device() == device_, "device", device_, now.device());
-  require(parameter, now.sizes() == shape_, "shape", at::IntArrayRef(shape_), now.sizes());
+  if (now.scalar_type() != type_) refuse(parameter, "type", type_, now.scalar_type());
+  if (now.device() != device_) refuse(parameter, "device", device_, now.device());
+  if (now.sizes() != shape_) refuse(parameter, "shape", at::IntArrayRef(shape_), now.sizes());
 }
 
 void ParameterForm::check_with_order(const Parameter& parameter) const {
   check(parameter);
+  if (has_order(parameter)) return;
   const auto now = strides_of_place(parameter.tensor);
-  require(parameter, has_order(parameter), "strides", at::IntArrayRef(strides_),
-          at::IntArrayRef(now));
+  refuse(parameter, "strides", at::IntArrayRef(strides_), at::IntArrayRef(now));
 }
 
 bool ParameterForm::has_order(const Parameter& parameter) const {
@@ -137,10 +133,10 @@ tl::expected<std::vector<Parameter>, std::string> match_parameters(
     for (std::size_t position = 0; position < members.size(); ++position) {
       held.insert(members[position].unsafeGetTensorImpl());
       if (known.contains(members[position].unsafeGetTensorImpl())) continue;
-      return tl::unexpected("parameter " + std::to_string(position) + " of the optimizer's group " +
-                            std::to_string(group) +
-                            " is not among named_parameters; pass all of the module's, such as "
-                            "module->named_parameters()");
+      return tl::unexpected(
+          c10::str("parameter ", position, " of the optimizer's group ", group,
+                   " is not among named_parameters; pass all of the module's, such "
+                   "as module->named_parameters()"));
     }
   }
   std::vector<Parameter> parameters;
@@ -164,12 +160,9 @@ std::string describe(const std::string& name, const at::Tensor& tensor) {
 
 std::optional<std::size_t> first_difference(std::span<const std::string> a,
                                             std::span<const std::string> b) {
-  const std::size_t common = std::min(a.size(), b.size());
-  for (std::size_t i = 0; i < common; ++i) {
-    if (a[i] != b[i]) return i;
-  }
-  if (a.size() == b.size()) return std::nullopt;
-  return common;
+  const auto [in_a, in_b] = std::ranges::mismatch(a, b);
+  if (in_a == a.end() && in_b == b.end()) return std::nullopt;
+  return static_cast<std::size_t>(in_a - a.begin());
 }
 
 std::string join_lines(std::span<const std::string> lines) {
@@ -180,12 +173,8 @@ std::string join_lines(std::span<const std::string> lines) {
 
 std::vector<std::string> split_lines(const std::string& text) {
   std::vector<std::string> lines;
-  std::size_t begin = 0;
-  while (begin < text.size()) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    lines.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
   return lines;
 }
 

@@ -67,16 +67,15 @@ class ParameterForm {
   /// Throws Error(invalid_argument) naming the parameter and both values where its type, device or
   /// shape is another.
   void check(const Parameter& parameter) const;
-  /// Likewise, and where its elements lie in another order: that of a gradient's place in its
-  /// bucket, row-major where the parameter is not dense.
+  /// Likewise, and where its elements lie in another order.
   void check_with_order(const Parameter& parameter) const;
-  /// Whether they lie in the same order.
+  /// Whether they lie in the order of a gradient's place: row-major where it was not dense.
   bool has_order(const Parameter& parameter) const;
 
  private:
   template <class T>
-  void require(const Parameter& parameter, bool same, const char* what, const T& was,
-               const T& is) const;
+  [[noreturn]] void refuse(const Parameter& parameter, const char* what, const T& was,
+                           const T& is) const;
 
   const char* kind_;
   at::ScalarType type_;
@@ -91,16 +90,15 @@ std::vector<ParameterForm> forms_of(const std::vector<Parameter>& parameters);
 /// which no version shows.
 std::uint64_t fingerprint_of(const std::vector<Parameter>& parameters, std::int64_t samples);
 
-/// Makes `.grad` a gradient that cannot be read, while the averages are elsewhere: LibTorch throws
-/// where a value is wanted, as by its clip_grad_norm_(), which skips undefined gradients silently.
+/// Makes `.grad` one that cannot be read, while the averages are elsewhere: LibTorch throws where a
+/// value is wanted, as by its clip_grad_norm_(), which skips undefined gradients silently.
 void put_placeholder(const at::Tensor& parameter);
 /// Makes `.grad` undefined where it is one.
 void drop_placeholder(const at::Tensor& parameter);
 
-/// The named tensors that the optimizer's groups hold, in registration order, each once (weights
-/// tied under several names count under the first). A named one in no group is left alone. The
-/// error says where a group has one without a name, which would be stepped with its own rank's
-/// gradient.
+/// The named tensors that the optimizer's groups hold, in registration order, each once, tied ones
+/// under their first name. The error says where a group has one without a name, which would be
+/// stepped with its own rank's gradient.
 tl::expected<std::vector<Parameter>, std::string> match_parameters(
     const torch::OrderedDict<std::string, torch::Tensor>& named,
     const torch::optim::Optimizer& optimizer);
@@ -124,8 +122,8 @@ class JointBroadcast {
   /// `name`: of the collective.
   JointBroadcast(const Peers& peers, std::string name, std::vector<at::Tensor> tensors);
 
-  /// Takes the values of `root`, a world rank, now. Without end() since the last one, their copies
-  /// are dropped. Throws as ParameterForm::check(), naming a tensor by its place.
+  /// Takes the values of `root`, a world rank, now; those of a begin() without end() are dropped.
+  /// Throws as ParameterForm::check(), naming a tensor by its place.
   void begin(int root);
   /// end() would not block.
   bool ready() const { return handle_.ready(); }

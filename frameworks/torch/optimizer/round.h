@@ -1,34 +1,197 @@
-/// Successive rounds of averaging: which gradients have arrived, and what is left to do.
+/// Successive rounds of averaging: which gradients have arrived, what is left to do, and the record
+/// of what each rank says beside its gradients, in one exchange over the host: reading it from a
+/// GPU would wait for the GPU.
 #pragma once
 
 #include <hora/hora.h>
+#include <torch/optim/optimizer.h>
 
 #include <chrono>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/sync.h"
-#include "frameworks/torch/optimizer/buckets.h"
-#include "frameworks/torch/optimizer/round_record.h"
+#include "frameworks/torch/optimizer/bucket.h"
+#include "frameworks/torch/optimizer/parameters.h"
 #include "frameworks/torch/optimizer/tuner.h"
 #include "frameworks/torch/peers.h"
 
 namespace hora::internal {
 
+/// How often a rank has called step() and zero_grad().
+struct StepCalls {
+  std::int64_t steps = 0;
+  std::int64_t zero_grads = 0;
+  auto operator<=>(const StepCalls&) const = default;
+};
+
+/// Counts calls, which say in which step a rank is (step_lanes). Thread rule: one thread at a time.
+class StepCounter {
+ public:
+  void note_step() { calls_.steps += 1; }
+  void note_zero_grad() { calls_.zero_grads += 1; }
+  void begin_round();
+  /// The round's: the same on ranks that have called the same since the round before. More than one
+  /// step() counts as one, more than three zero_grad() as three.
+  std::size_t lane() const { return lane_; }
+  const StepCalls& calls() const { return calls_; }          ///< since the begin
+  const StepCalls& calls_before() const { return before_; }  ///< likewise, before the round
+  /// Another begin, the same on all ranks.
+  void restart() { *this = {}; }
+
+ private:
+  StepCalls calls_;
+  StepCalls before_;
+  std::size_t lane_ = 0;
+};
+
+/// How a rank uses averages.
+enum class RoundEnd { undecided, step, discard };
+
+/// Checksum of the values that ranks compare, and their number.
+struct Compared {
+  std::int64_t checksum = 0;
+  std::int64_t values = 0;
+};
+
+/// A rank's facts in a round.
+struct RoundFacts {
+  std::size_t step_lane = 0;
+  bool updates = false;  ///< it can step by the pass that averages (fused.h), and will
+  RoundEnd end = RoundEnd::undecided;
+  Compared compared = {};
+  std::chrono::nanoseconds step_time{0};
+  /// By gradient, whether it has one; empty: the buckets say so.
+  std::vector<bool> present = {};
+  /// All gradients as they have come; empty: ranks know an order.
+  std::vector<std::size_t> arrivals = {};
+};
+
+/// Follows from all ranks' facts, the same on each. Ranks that have joined are left out.
+struct RoundAnswer {
+  bool one_step = true;
+  bool all_update = false;
+  bool any_undecided = false;
+  bool ends_differ = false;  ///< some step, some discard
+  bool same_values = true;
+  bool as_many_values = true;
+  std::chrono::nanoseconds step_time{0};   ///< the slowest rank's
+  std::vector<bool> present = {};          ///< on any rank
+  std::vector<std::size_t> arrivals = {};  ///< the first rank's
+};
+
+/// A rank's message; the elementwise maximum over ranks is what answer_of() takes.
+std::vector<std::int64_t> message_of(const RoundFacts& facts, int rank_in_set, int size);
+/// `facts`: any rank's, whose lists are as long as this one's.
+RoundAnswer answer_of(std::span<const std::int64_t> message, const RoundFacts& facts);
+
+/// One exchange a round, on every rank or on none. Thread rule: one thread at a time.
+class RoundRecord {
+ public:
+  /// `name`: of the collective.
+  RoundRecord(const Peers& peers, std::string name);
+
+  /// Once a round. Collective, does not wait.
+  void send(RoundFacts facts);
+  bool sent() const { return sent_; }
+  const RoundFacts& own() const { return facts_; }
+  /// wait() would not block.
+  bool ready() const { return handle_.ready(); }
+  /// Waits for what was sent in this round; where nothing was, everything agrees.
+  const RoundAnswer& wait();
+  /// Once wait() has returned, until the next round.
+  const RoundAnswer& answer() const { return answer_; }
+  void begin_round();
+  const std::string& name() const { return name_; }
+
+ private:
+  const Peers peers_;
+  const std::string name_;
+  bool sent_ = false;
+  RoundFacts facts_;
+  RoundAnswer answer_;
+  std::vector<std::int64_t> message_;
+  Handle handle_;  // after message_: destroyed first
+};
+
+/// Tells all ranks in which steps they are, once. Thread rule: one thread at a time.
+class StepsExchange {
+ public:
+  /// `name`: the optimizer's.
+  StepsExchange(const Peers& peers, std::string name) : peers_(peers), name_(std::move(name)) {}
+
+  /// Collective, does not wait.
+  void send(const StepCalls& calls);
+  /// After send(): waits. Gives the same Error(mismatch) on every rank: which are in which step,
+  /// and what to do. `updated`: some parameters may hold this step's update already, on all ranks
+  /// alike.
+  Error error(bool updated);
+
+ private:
+  const Peers peers_;
+  const std::string name_;
+  /// By rank in the set: that it reports (one that has joined does not), its world rank, its calls.
+  std::vector<std::int64_t> all_;
+  Handle handle_;
+};
+
+/// Compares the parameters that ranks step, and their options: by a checksum in the round's record;
+/// more travels only where something differs. Thread rule: one thread at a time.
+class RankComparison {
+ public:
+  static constexpr std::int64_t rounds_between = 16;
+
+  /// `name`: the prefix of the collectives' names. All references must outlive it.
+  RankComparison(const Peers& peers, std::string name, const std::vector<Parameter>& parameters,
+                 const torch::optim::Optimizer& optimizer);
+
+  /// For the record of round `round`, of step `step`, both from 0 on and the same on every rank: in
+  /// the first round parameters, options and learning rates are compared, in every 16th learning
+  /// rates; in others nothing. Parameters are read by the round's first call.
+  std::optional<Compared> begin(std::int64_t round, std::int64_t step);
+  /// Where anything differs every rank throws the same Error(mismatch), which names the first that
+  /// does, the ranks and what to do.
+  void end(const RoundAnswer& answer);
+
+ private:
+  /// A checksum, or the bits of a learning rate.
+  struct ComparedValue {
+    enum class Kind { parameter, options, learning_rate };
+    Kind kind;
+    std::size_t index;  ///< of the parameter, or of its group
+    std::int64_t bits;
+  };
+
+  void add_parameters();
+  void add_groups(ComparedValue::Kind kind);
+  [[noreturn]] void refuse() const;
+
+  const Peers peers_;
+  const std::string name_;
+  const std::vector<Parameter>& parameters_;
+  const torch::optim::Optimizer& optimizer_;
+  std::int64_t round_ = -1;  ///< that has been begun and not ended
+  std::int64_t step_ = 0;
+  std::vector<ComparedValue> values_;
+};
+
 /// When an optimizer's buckets are laid out anew, and how: once in the order in which the first
-/// rank's gradients have come, of the forms that BucketTuning tries. The same on all ranks, which
+/// rank's gradients have come, in the forms that BucketTuner tries. The same on all ranks, which
 /// ask once a round. Thread rule: one thread at a time.
 class LayoutChanges {
  public:
   /// Collective. `options`: of the buckets; outlive it. `fixed`: gradients that no rank has in the
-  /// first round have no bucket from then on (static_graph). Shards, a hook's memory and the user's
-  /// groups belong to buckets as they are: there nothing else changes.
+  /// first round have no bucket from then on (static_graph). Of shards, a hook's buckets and the
+  /// user's groups nothing else changes.
   LayoutChanges(const Peers& peers, const BucketOptions& options, std::size_t gradients, bool fixed,
-                const std::optional<BucketTuning::Options>& tuning);
+                const std::optional<TuningOptions>& tuning);
 
   /// Options of the next round's buckets.
   BucketOptions options() const;
@@ -43,7 +206,7 @@ class LayoutChanges {
   /// For the record, until the order is learned: those that have not come at the end.
   std::vector<std::size_t> arrivals() const;
   /// Whether the record is to have the step's time.
-  bool times_steps() const { return tuning_ && !tuning_->done(); }
+  bool times_steps() const { return tuner_ && !tuner_->done(); }
   /// All ranks have ended a round. `present`: which gradients any rank has had.
   void end_round(const RoundAnswer& answer, const std::vector<bool>& present);
   /// After ranks have joined: what `root` has found, where this rank was not there. Collective.
@@ -53,8 +216,7 @@ class LayoutChanges {
     BucketOptions options;
     std::vector<std::size_t> order;  ///< see make_buckets()
   };
-  /// Before a round: what its buckets, of these parameters, are to be, where that is not what they
-  /// are.
+  /// Before a round: the layout that its buckets are to have, where it is another one.
   std::optional<Layout> next(const std::vector<Parameter>& parameters,
                              const std::vector<Bucket>& buckets);
   /// Whether next() may give one.
@@ -67,7 +229,8 @@ class LayoutChanges {
   const BucketOptions& options_;
   const bool fixed_;
   const bool learns_;
-  std::optional<BucketTuning> tuning_;
+  std::optional<TuningOptions> tuning_;
+  std::optional<BucketTuner> tuner_;
   bool learned_ = false;
   std::vector<std::size_t> arrivals_;
   std::vector<std::size_t> order_;
@@ -78,17 +241,14 @@ class LayoutChanges {
 };
 
 /// A round begins with the first complete gradient and ends with finish(). Every rank's rounds
-/// average the same buckets, whichever gradients it has. A round in which ranks turn out to be in
-/// different steps is the last one. Sharded gradients can only be used by all ranks together: there
-/// ranks agree after each round whether they step.
-/// Thread rule: one thread at a time, but any threads for before_gradient() and after_gradient(),
-/// which backward() calls from threads of LibTorch's choice.
+/// average the same buckets, whichever gradients it has. One in which ranks turn out to be in
+/// different steps is the last. After one of sharded gradients ranks agree whether they step.
+/// Thread rule: one thread at a time, but before_gradient() and after_gradient() are for any.
 class Round {
  public:
   struct Options {
     BucketOptions buckets = {};
-    /// On which gradients are averaged; those of parameters on others travel there and back, in the
-    /// order of the current streams of both. Between one and the CPU the host waits.
+    /// On which gradients are averaged; those of parameters on others travel there and back.
     at::Device device = at::kCPU;
     int backward_passes_per_step = 1;
     bool sparse_as_dense = false;
@@ -96,7 +256,7 @@ class Round {
     /// The pass that averages may update before backward() has returned.
     bool updates_in_backward = false;
     /// Nothing: the size of buckets stays.
-    std::optional<BucketTuning::Options> tuning = {};
+    std::optional<TuningOptions> tuning = {};
   };
   struct Cost {
     std::chrono::nanoseconds waited{0};
@@ -118,19 +278,18 @@ class Round {
   /// From the next round on gradients are multiplied by `factor` on their way into `.grad`, and
   /// checked; nothing: neither.
   void unscale_by(std::optional<double> factor) { unscale_ = factor; }
-  /// Whether all gradients of the last round were finite, where they have been checked: the same
-  /// on all ranks. Waits for the device.
+  /// Whether all checked gradients of the last round were finite, on any rank. Waits for the
+  /// device.
   bool gradients_were_finite() const;
   /// From the next round on.
-  void set_backward_passes(int passes) { passes_.require(passes); }
+  void set_backward_passes(int passes) { passes_ = passes; }
 
-  /// Before autograd adds to `.grad` of parameter `index`: throws Error(invalid_use) where its
-  /// memory belongs to a collective since an earlier backward, and where static_graph has left it
-  /// out; what check_in_step() throws.
+  /// Before autograd adds to `.grad`: throws Error(invalid_use) where its memory belongs to a
+  /// collective since an earlier backward, and where static_graph has left it out; as
+  /// check_in_step().
   void before_gradient(std::size_t index);
-  /// A backward pass has added to `.grad` of parameter `index`. With the last pass of its step, and
-  /// where passes are `counted`: into its bucket with it; the last one submits.
-  /// `delivered`: see GradientBucket::store().
+  /// A backward pass has added to `.grad`. The last one that is `counted` takes it into its bucket;
+  /// the bucket's last gradient submits that. `delivered`: see GradientBucket::store().
   void after_gradient(std::size_t index, bool counted, const at::Tensor& delivered);
 
   /// True from the first complete gradient on until finish().
@@ -138,36 +297,33 @@ class Round {
   /// Whether any parameter was written to since the last round began.
   bool parameters_changed() const { return fingerprint() != fingerprint_before_; }
   /// True from the first gradient on until finish() or forget_passes().
-  bool has_gradients() const { return passes_.any(); }
+  bool has_gradients() const { return has_gradients_; }
   /// Discards what passes have added up. Not in an open round.
-  void forget_passes() { passes_.reset(); }
+  void forget_passes();
   /// Gradients that no hook has brought in the open round are absent, whatever `.grad` is.
   void leave_out_missing();
-  /// Takes what no hook has brought (a gradient that is there is stored, others are absent),
-  /// submits the remaining buckets, and sends the record. Not while a round before is unsettled().
-  /// `end`: what settle() will be called with, if that is known. `updates`: this rank can step by
-  /// the pass that averages, and will.
+  /// Takes what no hook has brought, submits the remaining buckets, and sends the record. Not while
+  /// a round before is unsettled(). `end`: what settle() will be called with, if that is known.
+  /// `updates`: this rank can step by the pass that averages, and will.
   void submit(RoundEnd end, bool updates, const std::optional<Compared>& compared);
-  /// In an open round, where the pass that averages may update before backward() has returned:
-  /// sends the record now, in place of submit(). Does not wait.
+  /// In an open round with updates_in_backward: sends the record now, in place of submit().
   void announce(bool updates, const std::optional<Compared>& compared);
   bool announced() const { return record_.sent(); }
   /// After announce(): whether all ranks step by the pass, compared alike, and have given the
-  /// bucket in one step. Its gradients are where peers find them then, and present() holds for
-  /// them. Does not wait.
+  /// bucket in one step: peers find its gradients then, and present() holds for them. Does not
+  /// wait.
   bool ready(std::size_t bucket);
-  /// After ready(), once no rank reads them any more: gives the memory of the bucket's gradients
-  /// back.
+  /// After ready(), once no rank reads them any more: gives the bucket's gradients back.
   void release(std::size_t bucket);
   /// Names of the collectives under way that not all ranks have begun.
   std::vector<std::string> awaited() const;
-  /// After submit(): waits for all buckets. Throws the first error; the round is over then, too.
-  /// Error(mismatch), the same on every rank, where ranks are in different steps.
+  /// After submit(): waits for all buckets. Throws the first error, Error(mismatch) on every rank
+  /// where they are in different steps; the round is over then, too.
   Cost finish();
   /// After finish(): what all ranks have said.
   const RoundAnswer& answer() const { return record_.answer(); }
-  /// After finish(): the gradients are where peers find them, for the pass that averages to step
-  /// with. They stay there until end_update().
+  /// After finish(): the pass that averages is to step; gradients stay where they are for it until
+  /// end_update().
   bool updates() const { return record_.answer().all_update; }
   void end_update();
   /// After finish(): whether any rank had the gradient.
@@ -177,8 +333,8 @@ class Round {
   bool unsettled() const { return unsettled_.has_value(); }
   /// Where unsettled(): sends `end` to the others, and does not wait; whether all have sent theirs.
   bool tell_end(RoundEnd end);
-  /// Likewise, and waits until every rank has. Error(mismatch), the same on every rank, where
-  /// some step and some discard. Before step() and zero_grad() are noted. Collective.
+  /// Likewise, and waits. Throws Error(mismatch), the same on every rank, where some step and some
+  /// discard. Before step() and zero_grad() are noted. Collective.
   void settle(RoundEnd end);
   /// After submit(), in place of finish(): this rank does not take part in the rest of the round.
   /// Peers that end it later lack only what hooks exchange after the averages.
@@ -236,7 +392,9 @@ class Round {
   std::size_t held_bytes_ = 0;  ///< of this round's gradients
   std::size_t most_held_bytes_ = 0;
   std::optional<double> unscale_;  ///< of rounds to come
-  PassCounter passes_;
+  int passes_;                     ///< that complete a gradient
+  std::vector<int> counts_;        ///< of passes, by parameter
+  bool has_gradients_ = false;
   StepCounter steps_;
   StepsExchange steps_exchange_;
   std::optional<Error> different_steps_;

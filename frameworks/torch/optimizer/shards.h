@@ -1,14 +1,24 @@
-/// The wrapped optimizer on this rank's share of the parameters (Sharding::state).
+/// The wrapped optimizer on this rank's share of the parameters (Sharding::state), and its step
+/// taken by the pass that averages (Sharding::fused): each rank reads all ranks' gradients of its
+/// slice, updates parameters and state by the averages, and writes the parameters to all ranks.
 #pragma once
 
+#include <hora/buffer.h>
 #include <hora/hora.h>
 #include <hora/torch/collectives.h>
 #include <torch/optim/optimizer.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "frameworks/torch/optimizer/round.h"
+#include "frameworks/torch/peers.h"
+#include "ops/local/kernels.h"
 
 namespace hora::internal {
 
@@ -23,18 +33,16 @@ struct ShardedPiece {
 class OptimizerShards {
  public:
   /// Puts views of this rank's pieces in the place of the parameters in the optimizer's groups.
-  /// All references must outlive it. Throws, on every rank alike, Error(invalid_argument) for
-  /// parameters whose memory is not dense or shared by two, and Error(invalid_use) for an optimizer
-  /// that has stepped.
+  /// References outlive it. Throws, on every rank alike, Error(invalid_argument) for memory that is
+  /// not dense or shared by two, and Error(invalid_use) for an optimizer that has stepped.
   OptimizerShards(const Peers& peers, const Round& round, torch::optim::Optimizer& optimizer);
   /// The optimizer's groups hold the parameters again, without state.
   ~OptimizerShards();
   OptimizerShards(const OptimizerShards&) = delete;
   OptimizerShards& operator=(const OptimizerShards&) = delete;
 
-  /// The program may have put other memory under parameters: the pieces view it from now on. Before
-  /// the optimizer steps. Throws Error(invalid_argument) naming the parameter where it cannot be
-  /// cut alike.
+  /// Before the optimizer steps: where the program has put other memory under parameters, the
+  /// pieces view it. Throws Error(invalid_argument) naming one that cannot be cut alike.
   void follow_parameters();
   /// Gradients have been averaged: those of this rank's pieces become their `.grad`.
   void take_gradients();
@@ -71,7 +79,6 @@ class OptimizerShards {
 
   void replace_parameters();
   static Memory memory_of(const at::Tensor& parameter);
-  void note_memory();
   /// Returns a parameter that the program has written to meanwhile; null: none.
   const Parameter* copy_to_parameters(std::size_t bucket, const at::Tensor& all) const;
 
@@ -80,9 +87,90 @@ class OptimizerShards {
   torch::optim::Optimizer& optimizer_;
   std::vector<std::vector<at::Tensor>> whole_;  ///< by group, what it held
   const std::vector<ParameterForm> forms_;
-  std::vector<Memory> memories_;  ///< by parameter, when hora has checked last
+  std::vector<Memory> memories_;  ///< by parameter, when the gather has begun
   std::vector<ShardedPiece> pieces_;
   std::vector<BucketSlice> slices_;  ///< by bucket
+};
+
+/// SGD, Adam or AdamW.
+bool is_of_hora_optim(const torch::optim::Optimizer& optimizer);
+
+/// Whether ranks can: an optimizer of hora::optim, whose parameters are of float32 or float64 on
+/// the CPU, each the only tensor in its memory, among ranks of one node.
+bool can_fuse_update(const Peers& peers, const torch::optim::Optimizer& optimizer,
+                     const std::vector<Parameter>& parameters);
+
+/// The parameters' memory becomes memory that the node's ranks share, laid out as the buckets are.
+/// With Sharding::in_backward it works in the hooks of backward, bucket by bucket, and never waits:
+/// what is not ready is left to a later hook, in the end to run(). Counters in shared memory say
+/// how far the ranks are. Thread rule: one thread at a time.
+class FusedUpdate {
+ public:
+  /// Collective. References outlive it.
+  FusedUpdate(const Peers& peers, Round& round, OptimizerShards& shards,
+              torch::optim::Optimizer& optimizer, const BucketOptions& averaging, bool in_backward);
+  /// Between begin() and end(), as while an exception unwinds the stack, peers' writes may be under
+  /// way: their memory stays.
+  ~FusedUpdate();
+  FusedUpdate(const FusedUpdate&) = delete;
+  FusedUpdate& operator=(const FusedUpdate&) = delete;
+
+  /// Whether this rank could step now.
+  bool can_run() const;
+  /// Whether every parameter still lies in shared memory.
+  bool parameters_hold() const;
+  /// In backward, before others know that this rank can: peers may write to the parameters of
+  /// submitted buckets from now on, until end().
+  void begin();
+  /// After begin() and Round::announce(), in the hook behind each complete gradient.
+  void proceed();
+  /// After a round that has left the gradients to it (Round::updates()): updates the buckets that
+  /// are left. Collective: no rank accesses another's memory any more when it returns.
+  void run();
+  /// At the end of each step, on every rank: none writes to another's parameters, nor will for it.
+  void end();
+
+ private:
+  enum class Stage { filling, given, updated, released };
+  /// The memory of a bucket's parameters, and its address by rank in the set.
+  struct Block {
+    std::shared_ptr<Buffer> memory;
+    std::vector<std::byte*> addresses;
+  };
+  /// Consecutive elements of a parameter, which this rank steps.
+  struct Piece {
+    std::size_t parameter = 0;
+    std::size_t bucket = 0;
+    std::size_t place = 0;
+    std::size_t begin = 0;  ///< bytes from the parameter's first one
+    std::size_t bytes = 0;
+    std::vector<std::byte*> parameters;  ///< of its first element, in the other ranks' memory
+  };
+
+  void move_parameters();
+  void find_pieces(const OptimizerShards& shards);
+  void update(std::size_t bucket);
+  /// Where each rank has the piece's gradients, by rank in the set: in the bucket, or where
+  /// autograd has put them. Throws Error(transport) where a rank's memory cannot be reached.
+  std::vector<const std::byte*> gradients_of(const Piece& piece) const;
+  /// This rank has updated its part of the bucket once more: releases what it has written for that.
+  void count(std::size_t bucket);
+  /// Whether all ranks have counted as often as this one: acquires what they have written.
+  bool counted_by_all(std::size_t bucket) const;
+
+  const Peers peers_;
+  Round& round_;
+  torch::optim::Optimizer& optimizer_;
+  const Scales scales_;
+  const std::vector<int> members_;                  ///< world ranks
+  std::vector<Block> blocks_;                       ///< by bucket
+  std::vector<const void*> addresses_;              ///< by parameter
+  std::vector<std::vector<std::byte*>> gradients_;  ///< buckets, by bucket and rank in the set
+  std::unordered_map<const void*, Piece> pieces_;   ///< by the tensor in the optimizer's groups
+  Buffer counts_;                                   ///< in backward; a counter a bucket
+  std::vector<std::uint64_t*> counters_;            ///< by rank in the set
+  std::vector<Stage> stages_;                       ///< by bucket, in this round
+  bool running_ = false;
 };
 
 }  // namespace hora::internal

@@ -85,26 +85,24 @@ tl::expected<std::optional<BucketForm>, std::string> tuned_form(std::string_view
   if (file.value(kFormat, Json()) != 1) {
     return tl::unexpected("it has no member \"" + std::string(kFormat) + "\" that is 1");
   }
-  const Json none(Json::value_t::discarded);
-  Json found[2] = {none, none};
-  for (const bool of_compression : {false, true}) {
-    const char* const name = of_compression ? kCompressed : kSizes;
-    const Json member = file.value(name, Json::object());
-    if (!member.is_object()) return tl::unexpected("\"" + std::string(name) + "\" is no object");
-    const auto entry = member.find(key);
-    if (entry != member.end()) found[of_compression] = *entry;
+  const Json none = Json::object();
+  for (const char* const name : {kSizes, kCompressed}) {
+    if (!file.value(name, none).is_object()) {
+      return tl::unexpected("\"" + std::string(name) + "\" is no object");
+    }
   }
-  const auto& [size, compressed] = found;
-  if (size.is_discarded()) return std::nullopt;
+  if (!file.value(kSizes, none).contains(key)) return std::nullopt;
+  const Json& size = file[kSizes][key];
   if (!size.is_number_unsigned() || size == 0) {
     return tl::unexpected("the size of \"" + key + "\" is " + size.dump() +
                           "; expected a whole number above 0");
   }
-  if (!compressed.is_discarded() && !compressed.is_boolean()) {
+  const Json compressed = file.value(kCompressed, none).value(key, Json(true));
+  if (!compressed.is_boolean()) {
     return tl::unexpected("whether \"" + key + "\" is compressed is " + compressed.dump() +
                           "; expected true or false");
   }
-  return BucketForm{size.get<std::size_t>(), compressed.is_discarded() || compressed.get<bool>()};
+  return BucketForm{size.get<std::size_t>(), compressed.get<bool>()};
 }
 
 std::string with_tuned_form(std::string_view text, const std::string& key, const BucketForm& form) {
@@ -122,66 +120,51 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-/// The form in the first rank's file, on every rank; nothing where it has none.
-std::optional<BucketForm> form_in_file(const Peers& peers, const BucketTuning::Options& options) {
-  if (options.file.empty()) return std::nullopt;
+}  // namespace
+
+BucketTuner make_tuner(const Peers& peers, const TuningOptions& options) {
+  if (options.file.empty()) return BucketTuner(bucket_forms_to_try(options.usual));
   // Text of a file that holds it alone, nothing, or what is wrong, which is no such text.
   std::string answer;
-  if (peers.rank_in_set == 0) {
-    const std::string text = text_of(options.file);
+  const std::string text = peers.rank_in_set == 0 ? text_of(options.file) : "";
+  if (!text.empty()) {
     const auto found = tuned_form(text, options.holds_for);
-    if (!text.empty() && !found) answer = found.error();
-    if (!text.empty() && found && *found) answer = with_tuned_form("", options.holds_for, **found);
+    if (!found) answer = found.error();
+    if (found && *found) answer = with_tuned_form("", options.holds_for, **found);
   }
   answer = broadcast_object(
       peers.context, answer,
       {.name = options.name + ".file", .root = peers.first, .process_set = peers.set});
-  if (answer.empty()) return std::nullopt;
-  if (const auto form = tuned_form(answer, options.holds_for)) return *form;
+  if (answer.empty()) return BucketTuner(bucket_forms_to_try(options.usual));
+  if (const auto form = tuned_form(answer, options.holds_for)) return BucketTuner({**form});
   throw Error(ErrorCode::invalid_argument,
               "HORA_TUNING=" + in_quotes(options.file) + ": " + answer +
                   "; expected a file that hora has written, or none of that name",
               peers.first);
 }
 
-std::vector<BucketForm> forms_to_try(const Peers& peers, const BucketTuning::Options& options) {
-  const auto found = form_in_file(peers, options);
-  return found ? std::vector<BucketForm>{*found} : bucket_forms_to_try(options.usual);
-}
-
-}  // namespace
-
-BucketTuning::BucketTuning(const Peers& peers, Options options)
-    : peers_(peers), options_(std::move(options)), tuner_(forms_to_try(peers_, options_)) {}
-
-void BucketTuning::note(std::chrono::nanoseconds step) {
-  if (done()) return;
-  tuner_.note(std::chrono::duration<double>(step).count());
-  if (done() && peers_.rank_in_set == 0) report();
-}
-
-void BucketTuning::report() const {
+void report(const BucketTuner& tuner, const TuningOptions& options) {
+  const BucketForm& found = tuner.form();
+  const BucketForm& usual = options.usual;
   std::ostringstream text;
-  const BucketForm& found = form();
-  const BucketForm& usual = options_.usual;
-  text << "HORA_TUNING: " << options_.name << ": buckets of " << found.bytes << " bytes"
+  text << "HORA_TUNING: " << options.name << ": buckets of " << found.bytes << " bytes"
        << (found.compressed != usual.compressed ? ", not compressed" : "");
-  if (tuner_.gain() > 0) {
-    text << ": steps are " << 100 * tuner_.gain() << " % shorter than as usual, with "
-         << usual.bytes << (usual.compressed ? " compressed" : "");
+  if (tuner.gain() > 0) {
+    text << ": steps are " << 100 * tuner.gain() << " % shorter than as usual, with " << usual.bytes
+         << (usual.compressed ? " compressed" : "");
   } else {
     text << ", as usual: no other form made steps clearly shorter";
   }
-  text << " (" << tuner_.steps() << " steps; tried:";
-  for (const BucketForm& form : tuner_.forms()) {
+  text << " (" << tuner.steps() << " steps; tried:";
+  for (const BucketForm& form : tuner.forms()) {
     text << ' ' << form.bytes << (form.compressed == usual.compressed ? "" : " uncompressed");
   }
   text << ")";
   log_info(text.str());
-  if (options_.file.empty()) return;
+  if (options.file.empty()) return;
   try {
-    const std::string stored = with_tuned_form(text_of(options_.file), options_.holds_for, found);
-    replace_durably(options_.file, std::as_bytes(std::span(stored)));
+    const std::string stored = with_tuned_form(text_of(options.file), options.holds_for, found);
+    replace_durably(options.file, std::as_bytes(std::span(stored)));
   } catch (const Error& error) {
     log_warning("HORA_TUNING: what was found is not stored: " + std::string(error.what()));
   }

@@ -2,7 +2,6 @@
 /// it and four times it; what makes steps clearly shorter is kept, for later runs in a file.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -66,44 +65,22 @@ class BucketTuner {
 
 /// The form under `key` in the text of a file that HORA_TUNING names; nothing where there is none.
 /// JSON: {"hora_tuning": 1, "bucket_sizes": {"<key>": <bytes>, ...}, "compressed": {"<key>": <true
-/// or false>, ...}}. Where nothing says whether it is compressed it is. The error says what is
-/// wrong with the text.
+/// or false>, ...}}, compressed where nothing says so. The error says what is wrong with the text.
 tl::expected<std::optional<BucketForm>, std::string> tuned_form(std::string_view text,
                                                                 const std::string& key);
 /// The text with this form under `key`, and whatever else it holds. An empty text is a new file.
-/// `text` is one that tuned_form() takes, or empty.
 std::string with_tuned_form(std::string_view text, const std::string& key, const BucketForm& form);
 
-/// BucketTuner for an optimizer, with its file. Thread rule: one thread at a time.
-class BucketTuning {
- public:
-  struct Options {
-    std::string name;       ///< the optimizer's
-    BucketForm usual;       ///< without tuning
-    std::string file = {};  ///< on the first rank's host; empty: none
-    std::string holds_for;  ///< the key in the file: what a choice depends on
-  };
-
-  /// Collective. Throws Error(invalid_argument), the same on every rank, for a file that is there
-  /// and is none of hora's.
-  BucketTuning(const Peers& peers, Options options);
-
-  /// The next round's form.
-  const BucketForm& form() const { return tuner_.form(); }
-  bool done() const { return tuner_.done(); }
-  /// Unless done(), the same on all ranks. With the last step the first rank logs what was found,
-  /// and puts it into the file; where it cannot, it warns.
-  void note(std::chrono::nanoseconds step);
-  /// After ranks have joined: the root's choice; where it has none, the usual form.
-  BucketForm choice() const { return done() ? form() : options_.usual; }
-  void take(const BucketForm& choice) { tuner_ = BucketTuner({choice}); }
-
- private:
-  void report() const;
-
-  const Peers peers_;
-  const Options options_;
-  BucketTuner tuner_;
+struct TuningOptions {
+  std::string name;       ///< the optimizer's
+  BucketForm usual;       ///< without tuning
+  std::string file = {};  ///< on the first rank's host; empty: none
+  std::string holds_for;  ///< the key in the file: what a choice depends on
 };
+/// The form in the first rank's file alone, else those to try. Collective. Throws
+/// Error(invalid_argument), the same on every rank, for a file that is none of hora's.
+BucketTuner make_tuner(const Peers& peers, const TuningOptions& options);
+/// Once done, on the first rank: logs what was found, and puts it into the file, or warns.
+void report(const BucketTuner& tuner, const TuningOptions& options);
 
 }  // namespace hora::internal

@@ -27,14 +27,13 @@ class Disagreement : public testing::Test {
  protected:
   // `own`: parameters of the last rank; `others`: of all others.
   void expect_mismatch(const Named& others, const Named& own,
-                       const testing::Matcher<std::string>& text,
-                       const DistributedOptimizerOptions& options = {}) {
+                       const testing::Matcher<std::string>& text) {
     const Named& named = world_.rank() + 1 == world_.size() ? own : others;
     torch::optim::SGD sgd(named.values(), 0.1);
     std::string what;
     expect_error(ErrorCode::mismatch, text, [&] {
       try {
-        DistributedOptimizer(world_, sgd, named, options);
+        DistributedOptimizer(world_, sgd, named);
       } catch (const Error& error) {
         what = error.what();
         throw;
@@ -56,47 +55,19 @@ class Disagreement : public testing::Test {
   const Context world_ = init();
 };
 
-TEST_F(Disagreement, AboutAName) {
-  expect_mismatch({{"first", weight()}, {"second", weight()}},
-                  {{"first", weight()}, {"other", weight()}},
+TEST_F(Disagreement, AboutParameters) {
+  const auto a = weight();
+  expect_mismatch({{"first", a}, {"second", weight()}}, {{"first", a}, {"other", weight()}},
                   AllOf(HasSubstr("'second'"), HasSubstr("'other'"), HasSubstr("rank 0"),
                         HasSubstr("rank " + std::to_string(world_.size() - 1))));
-}
-
-TEST_F(Disagreement, AboutAShape) {
-  expect_mismatch({{"a", weight(3)}}, {{"a", weight(4)}},
-                  AllOf(HasSubstr("[3]"), HasSubstr("[4]")));
-}
-
-TEST_F(Disagreement, AboutAType) {
-  expect_mismatch({{"a", weight()}},
+  expect_mismatch({{"a", a}}, {{"a", weight(4)}}, AllOf(HasSubstr("[3]"), HasSubstr("[4]")));
+  expect_mismatch({{"a", a}},
                   {{"a", torch::zeros({3}, torch::dtype(torch::kDouble).requires_grad(true))}},
                   AllOf(HasSubstr("float32"), HasSubstr("float64")));
-}
-
-TEST_F(Disagreement, AboutMemoryOrder) {
-  const auto row_major = torch::zeros({2, 3}, torch::requires_grad());
-  const auto column_major = torch::zeros({3, 2}).t().requires_grad_();
-  expect_mismatch({{"a", row_major}}, {{"a", column_major}}, HasSubstr("strides"));
-}
-
-TEST_F(Disagreement, AboutTheNumberOfParameters) {
-  expect_mismatch({{"a", weight()}}, {{"a", weight()}, {"b", weight()}},
+  expect_mismatch({{"a", torch::zeros({2, 3}, torch::requires_grad())}},
+                  {{"a", torch::zeros({3, 2}).t().requires_grad_()}}, HasSubstr("strides"));
+  expect_mismatch({{"a", a}}, {{"a", a}, {"b", weight()}},
                   AllOf(HasSubstr("'b'"), HasSubstr("none")));
-}
-
-TEST_F(Disagreement, AboutBuckets) {
-  const bool last = world_.rank() + 1 == world_.size();
-  expect_mismatch({{"a", weight()}}, {{"a", weight()}},
-                  AllOf(HasSubstr("1000 bytes"), HasSubstr("2000 bytes")),
-                  {.bucket_bytes = last ? 2000U : 1000U});
-}
-
-TEST_F(Disagreement, AboutCompression) {
-  const bool last = world_.rank() + 1 == world_.size();
-  expect_mismatch({{"a", weight()}}, {{"a", weight()}},
-                  AllOf(HasSubstr("compression float16"), HasSubstr("compression none")),
-                  {.compression = last ? Compression::none : Compression::float16});
 }
 
 TEST_F(Disagreement, AboutTheScaleOfTheLoss) {
@@ -123,6 +94,9 @@ TEST(OptionsDisagreement, IsTheSameErrorEverywhere) {
     expect_error(ErrorCode::mismatch, EndsWith(text + ". Every rank must construct the same one"),
                  [&] { Training(world, odd ? options : DistributedOptimizerOptions{}); });
   };
+  differ({.bucket_bytes = 2000}, "rank 1 has buckets of 2000 bytes");
+  differ({.compression = Compression::float16},
+         "rank 0 has compression none, rank 1 has compression float16");
   differ({.backward_passes_per_step = 2},
          "rank 0 has backward_passes_per_step 1, rank 1 has backward_passes_per_step 2");
   differ({.gradient_predivide_factor = 2.0},

@@ -14,7 +14,6 @@ namespace hora::internal {
 namespace {
 
 using testing::ElementsAre;
-using testing::IsEmpty;
 using testing::SizeIs;
 
 constexpr std::size_t MiB = std::size_t{1} << 20;
@@ -67,24 +66,6 @@ TEST(HoldTheSame, ComparesTheGradientsOfEachBucketAndItsType) {
   others = layouts;
   others[1].type = DataType::bfloat16;
   EXPECT_FALSE(hold_the_same(layouts, others)) << "one travels in another type";
-}
-
-TEST(AssignBuckets, NothingGivesNoBucket) {
-  EXPECT_THAT(assign_buckets({}, MiB), IsEmpty());
-}
-
-TEST(AssignBuckets, GoesFromLastToFirstAndPadsToCacheLines) {
-  const std::vector<GradientSize> gradients{
-      {DataType::float32, 100}, {DataType::float32, 64}, {DataType::float32, 4}};
-  const auto layouts = assign_buckets(gradients, MiB);
-  ASSERT_THAT(layouts, SizeIs(1));
-  EXPECT_THAT(layouts[0].places,
-              ElementsAre(GradientPlace{2, 0}, GradientPlace{1, 64}, GradientPlace{0, 128}));
-  EXPECT_EQ(layouts[0].presence_offset, 256U);
-  EXPECT_EQ(layouts[0].flag_offset, 256U + 3 * sizeof(float));
-  EXPECT_EQ(layouts[0].step_offset, 256U + 4 * sizeof(float));
-  EXPECT_EQ(layouts[0].bytes, 256U + (4 + step_lanes) * sizeof(float));
-  EXPECT_EQ(layouts[0].gradient_bytes, 0U);
 }
 
 TEST(AssignBuckets, GradientsThatTravelInOneTypeShareABucket) {
@@ -176,20 +157,6 @@ TEST(AssignBuckets, RandomSizesKeepTheRules) {
     }
     EXPECT_EQ(placed.size(), gradients.size());
   }
-}
-
-TEST(ShardPieces, CutWhereTheSliceEnds) {
-  // 20 and 40 float32 elements, padded to 32 and 48: 80, and for 3 slices 96.
-  const GradientSize sizes[] = {{DataType::float32, 80}, {DataType::float32, 160}};
-  const auto layouts = assign_buckets(sizes, 1024, 3);
-  ASSERT_EQ(layouts.size(), 1U);
-  EXPECT_EQ(slice_elements(layouts[0], 3), 32);
-  const std::int64_t counts[] = {20, 40};
-  using Pieces = std::vector<ShardPiece>;
-  // Gradient 1 comes first in the bucket.
-  EXPECT_EQ(pieces_of_slice(layouts[0], counts, 0, 3), (Pieces{{1, 0, 32, 0}}));
-  EXPECT_EQ(pieces_of_slice(layouts[0], counts, 1, 3), (Pieces{{1, 32, 8, 0}, {0, 0, 16, 16}}));
-  EXPECT_EQ(pieces_of_slice(layouts[0], counts, 2, 3), (Pieces{{0, 16, 4, 0}}));
 }
 
 TEST(ShardPieces, HoldEachElementOnce) {

@@ -107,22 +107,19 @@ class SeveralDevices : public testing::Test {
 };
 
 TEST_F(SeveralDevices, TrainTheSameBits) {
-  expect_as_on_one({});
-  expect_as_on_one({.bucket_bytes = 64});
-  expect_as_on_one({.bucket_bytes = 1U << 30U});
-  expect_as_on_one({.op = ReduceOp::sum});
-  expect_as_on_one({.gradient_predivide_factor = 2.0});
-  expect_as_on_one({.number_of_groups = 2});
-  expect_as_on_one({.static_graph = true});
-}
-
-TEST_F(SeveralDevices, TrainTheSameBitsCompressed) {
-  expect_as_on_one({.compression = Compression::bfloat16});
-  expect_as_on_one({.compression = Compression::float16});
-}
-
-TEST_F(SeveralDevices, TrainTheSameBitsByOtherAverages) {
-  expect_as_on_one({.op = ReduceOp::adasum});
+  for (const DistributedOptimizerOptions& options :
+       std::vector<DistributedOptimizerOptions>{{},
+                                                {.bucket_bytes = 64},
+                                                {.bucket_bytes = 1U << 30U},
+                                                {.op = ReduceOp::sum},
+                                                {.gradient_predivide_factor = 2.0},
+                                                {.number_of_groups = 2},
+                                                {.static_graph = true},
+                                                {.compression = Compression::bfloat16},
+                                                {.compression = Compression::float16},
+                                                {.op = ReduceOp::adasum}}) {
+    expect_as_on_one(options);
+  }
   const auto with_hook = [&](const torch::Device& device) {
     ModelTraining training(world_, device, {.hook = std::make_shared<PowerSgd>(PowerSgdOptions{})});
     for (int step = 0; step < 4; ++step) training.step(my_batch(world_, step));

@@ -47,6 +47,22 @@ struct Training {
   DistributedOptimizer optimizer;
 };
 
+/// One weight, "weight", and its optimizer, whose gradients the test gives.
+struct OneWeight {
+  explicit OneWeight(const Context& world, const DistributedOptimizerOptions& options = {},
+                     std::int64_t elements = 4, torch::ScalarType type = torch::kFloat)
+      : weight(torch::zeros({elements}, torch::dtype(type)).requires_grad_()),
+        sgd({weight}, 1.0),
+        optimizer(world, sgd, {{"weight", weight}}, options) {}
+
+  /// The average of the ranks' is known where each has its own `factor`.
+  void backward(double factor = 1.0) { (weight * factor).sum().backward(); }
+
+  torch::Tensor weight;
+  torch::optim::SGD sgd;
+  DistributedOptimizer optimizer;
+};
+
 /// This rank's `count` images in step `step`; another rank's.
 inline Batch batch_of(const Context& world, int rank, int step, std::int64_t count = 2,
                       torch::ScalarType type = torch::kFloat) {

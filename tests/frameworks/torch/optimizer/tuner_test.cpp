@@ -70,12 +70,6 @@ TEST(BucketTuner, TheFirstStepOfABlockDoesNotCount) {
   EXPECT_EQ(tuner.form().bytes, 1U);
 }
 
-TEST(BucketTuner, OneSizeAloneIsTheChoice) {
-  const BucketTuner tuner(of_sizes({4}));
-  EXPECT_TRUE(tuner.done());
-  EXPECT_EQ(tuner.form().bytes, 4U);
-}
-
 class Noise : public testing::Test {
  protected:
   /// The share of 2,000 tunings under noise of this standard deviation that ends with `size`.
@@ -113,12 +107,9 @@ TEST_F(Noise, HardlyEverTakesASlowerOne) {
   EXPECT_GT(share_of(4, 0.08, others_are_slower), 0.97);
 }
 
-TEST(BucketFormsToTry, AreAQuarterAndFourTimesTheUsualOne) {
+TEST(BucketFormsToTry, AreAQuarterAndFourTimesTheUsualOneAndWithoutCompression) {
   EXPECT_EQ(bucket_forms_to_try({4 << 20, false}), of_sizes({4 << 20, 1 << 20, 16 << 20}));
   EXPECT_EQ(bucket_forms_to_try({2, false}), of_sizes({2, 1, 8}));
-}
-
-TEST(BucketFormsToTry, AreWithoutCompressionWhereThereIsAny) {
   EXPECT_THAT(bucket_forms_to_try({4, true}),
               ElementsAre(BucketForm{4, true}, BucketForm{1, true}, BucketForm{16, true},
                           BucketForm{4, false}));
@@ -131,11 +122,8 @@ TEST(TuningFile, GivesBackWhatWasPutIn) {
   EXPECT_EQ(tuned_form(text, "one").value(), (BucketForm{8192, false}));
   EXPECT_EQ(tuned_form(text, "other \"model\"").value(), (BucketForm{77, true}));
   EXPECT_EQ(tuned_form(text, "third").value(), std::nullopt);
-}
-
-TEST(TuningFile, ASizeAloneIsOfWhatTheProgramHasChosen) {
-  constexpr const char* kText = R"({"hora_tuning": 1, "bucket_sizes": {"one": 5}})";
-  EXPECT_EQ(tuned_form(kText, "one").value(), (BucketForm{5, true}));
+  constexpr const char* size_alone = R"({"hora_tuning": 1, "bucket_sizes": {"one": 5}})";
+  EXPECT_EQ(tuned_form(size_alone, "one").value(), (BucketForm{5, true}));
 }
 
 TEST(TuningFile, RefusesWhatIsNoneOfItsOwn) {

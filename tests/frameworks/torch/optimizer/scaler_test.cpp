@@ -1,70 +1,55 @@
-// Results of training with GradScaler, in every type that gradients travel in; its states, and
-// calls in the wrong order.
+// GradScaler, and several optimizers in one loop.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/torch/grad_scaler.h>
 
+#include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/frameworks/torch/averaging_model.h"
 #include "tests/frameworks/torch/network.h"
+#include "tests/frameworks/torch/optimizer/training.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+
+// Results of training with GradScaler, in every type that gradients travel in; its states, and
+// calls in the wrong order.
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-struct ScaledTraining {
-  ScaledTraining(const Context& world, Compression compression)
-      : network(small_network(seed())),
-        sgd(network->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9)),
-        optimizer(world, sgd, network->named_parameters(), {.compression = compression}) {}
-  torch::nn::Sequential network;
-  torch::optim::SGD sgd;
-  DistributedOptimizer optimizer;
-};
+std::unique_ptr<torch::optim::Optimizer> make_momentum(std::vector<torch::Tensor> parameters) {
+  return std::make_unique<torch::optim::SGD>(std::move(parameters),
+                                             torch::optim::SGDOptions(0.05).momentum(0.9));
+}
 
-/// One float32 parameter, whose gradients the test gives.
-struct OneWeight {
-  OneWeight(const Context& world, Compression compression, std::int64_t elements = 4,
-            torch::ScalarType type = torch::kFloat)
-      : weight(torch::zeros({elements}, torch::dtype(type)).requires_grad_()),
-        sgd({weight}, 1.0),
-        optimizer(world, sgd, {{"weight", weight}}, {.compression = compression}) {}
-
-  /// As backward() of a scaled loss that has this gradient.
-  void backward_scaled(const GradScaler& scaler, const torch::Tensor& gradient) {
-    static_cast<void>(scaler.scale(torch::ones({})));
-    weight.backward(gradient);
-  }
-
-  torch::Tensor weight;
-  torch::optim::SGD sgd;
-  DistributedOptimizer optimizer;
-};
+/// As backward() of a scaled loss that has this gradient.
+void backward_scaled(OneWeight& one, const GradScaler& scaler, const torch::Tensor& gradient) {
+  static_cast<void>(scaler.scale(torch::ones({})));
+  one.weight.backward(gradient);
+}
 
 class GradScalerTest : public testing::TestWithParam<Compression> {
  protected:
-  Batch my_batch(int step) const {
-    return part_of(whole_batch(seed() + static_cast<std::uint64_t>(step), 4 * world_.size()),
-                   world_.rank(), 4);
-  }
   bool last() const { return world_.rank() + 1 == world_.size(); }
 
   const Context world_ = init();
 };
 
 TEST_P(GradScalerTest, APowerOfTwoChangesNoBit) {
-  ScaledTraining plain(world_, GetParam());
-  ScaledTraining scaled(world_, GetParam());
+  Training plain(world_, {.compression = GetParam()}, make_momentum);
+  Training scaled(world_, {.compression = GetParam()}, make_momentum);
   GradScaler scaler(scaled.optimizer, {.initial_scale = 1024.0, .growth_interval = 2});
   const auto expected = plain.network->parameters();
   const auto parameters = scaled.network->parameters();
@@ -77,7 +62,7 @@ TEST_P(GradScalerTest, APowerOfTwoChangesNoBit) {
     return lossy ? 1e-6 + 0x1p-11 * gradient.abs().max().item<double>() : 0.0;
   };
   for (int step = 0; step < 5; ++step) {
-    const Batch batch = my_batch(step);
+    const Batch batch = my_batch(world_, step, 4);
     plain.optimizer.zero_grad();
     loss_of(plain.network, batch).backward();
     plain.optimizer.step();
@@ -99,13 +84,13 @@ TEST_P(GradScalerTest, APowerOfTwoChangesNoBit) {
 TEST_P(GradScalerTest, NumbersAreThoseOfTheFormula) {
   constexpr std::int64_t kElements = 1000;
   constexpr double kScale = 1000.0;
-  OneWeight one(world_, GetParam(), kElements);
+  OneWeight one(world_, {.compression = GetParam()}, kElements);
   GradScaler scaler(one.optimizer, {.initial_scale = kScale});
   const auto scaled = [](int rank) {
     torch::manual_seed(seed() + static_cast<std::uint64_t>(rank));
     return torch::randn({kElements}) * kScale;
   };
-  one.backward_scaled(scaler, scaled(world_.rank()));
+  backward_scaled(one, scaler, scaled(world_.rank()));
   scaler.unscale_();
   const auto wire = GetParam() == Compression::float16    ? torch::kHalf
                     : GetParam() == Compression::bfloat16 ? torch::kBFloat16
@@ -129,29 +114,14 @@ TEST_P(GradScalerTest, NumbersAreThoseOfTheFormula) {
   EXPECT_LE(error.item<double>(), 8 * unit) << "values are below 5";
 }
 
-TEST_P(GradScalerTest, SmallGradientsDoNotVanish) {
-  constexpr double kSmall = 1e-8;  // a quarter of float16's least
-  for (const bool with_scaler : {true, false}) {
-    OneWeight one(world_, GetParam());
-    std::optional<GradScaler> scaler;
-    if (with_scaler) scaler.emplace(one.optimizer, GradScalerOptions{.initial_scale = 65536.0});
-    const auto loss = (one.weight * kSmall).sum();
-    (scaler ? scaler->scale(loss) : loss).backward();
-    one.optimizer.synchronize();
-    const bool vanishes = !with_scaler && GetParam() == Compression::float16;
-    const auto expected = torch::full({4}, vanishes ? 0.0 : kSmall);
-    EXPECT_TRUE(torch::allclose(one.weight.grad(), expected, 0x1p-7, 0.0)) << one.weight.grad();
-  }
-}
-
 TEST_P(GradScalerTest, AnInfinityOnOneRankSkipsTheStepOnAll) {
-  ScaledTraining training(world_, GetParam());
+  Training training(world_, {.compression = GetParam()}, make_momentum);
   GradScaler scaler(training.optimizer, {.initial_scale = 8.0});
   const float bad[] = {kInfinity, std::numeric_limits<float>::quiet_NaN()};
   for (int round = 0; round < 2; ++round) {
     const auto before = copies_of(training.network->parameters());
     training.optimizer.zero_grad();
-    torch::Tensor loss = loss_of(training.network, my_batch(round));
+    torch::Tensor loss = loss_of(training.network, my_batch(world_, round, 4));
     if (last()) loss = loss * bad[round];
     scaler.scale(loss).backward();
     EXPECT_FALSE(scaler.step());
@@ -162,7 +132,7 @@ TEST_P(GradScalerTest, AnInfinityOnOneRankSkipsTheStepOnAll) {
     }
   }
   training.optimizer.zero_grad();
-  scaler.scale(loss_of(training.network, my_batch(2))).backward();
+  scaler.scale(loss_of(training.network, my_batch(world_, 2, 4))).backward();
   EXPECT_TRUE(scaler.step()) << "the next step is right";
   scaler.update();
   for (const auto& parameter : training.network->parameters()) {
@@ -174,17 +144,17 @@ TEST_P(GradScalerTest, AnInfinityOnOneRankSkipsTheStepOnAll) {
 // A single value in a large gradient, at its begin, amid it and at its end.
 TEST_P(GradScalerTest, OneBadValueIsFoundWhereverItIs) {
   constexpr std::int64_t kElements = 100003;
-  OneWeight one(world_, GetParam(), kElements);
+  OneWeight one(world_, {.compression = GetParam()}, kElements);
   GradScaler scaler(one.optimizer);
   for (const std::int64_t where : {std::int64_t{0}, kElements / 2, kElements - 1}) {
     one.optimizer.zero_grad();
     auto gradient = torch::ones({kElements});
     if (last()) gradient[where] = -kInfinity;
-    one.backward_scaled(scaler, gradient);
+    backward_scaled(one, scaler, gradient);
     EXPECT_FALSE(scaler.step()) << where;
     scaler.update();
     one.optimizer.zero_grad();
-    one.backward_scaled(scaler, torch::ones({kElements}));
+    backward_scaled(one, scaler, torch::ones({kElements}));
     EXPECT_TRUE(scaler.step()) << where;
     scaler.update();
   }
@@ -192,28 +162,28 @@ TEST_P(GradScalerTest, OneBadValueIsFoundWhereverItIs) {
 
 // Finite on each rank; but a sum of them need not be, nor what float16 holds.
 TEST_P(GradScalerTest, GradientsTooLargeToAddUpSkipTheStepOnAll) {
-  OneWeight one(world_, GetParam());
+  OneWeight one(world_, {.compression = GetParam()});
   GradScaler scaler(one.optimizer, {.initial_scale = 1.0});
   const double large = GetParam() == Compression::float16 ? 65520.0 : 2e38;
-  one.backward_scaled(scaler, torch::full({4}, large));
+  backward_scaled(one, scaler, torch::full({4}, large));
   EXPECT_FALSE(scaler.step());
   scaler.update();
   one.optimizer.zero_grad();
   const double fine = GetParam() == Compression::float16 ? 60000.0 : 2e37;
-  one.backward_scaled(scaler, torch::full({4}, fine / world_.size()));
+  backward_scaled(one, scaler, torch::full({4}, fine / world_.size()));
   EXPECT_TRUE(scaler.step());
   EXPECT_TRUE(torch::isfinite(one.weight).all().item<bool>());
 }
 
 TEST_P(GradScalerTest, EveryTypeOfParameterIsDivided) {
   for (const auto type : {torch::kHalf, torch::kBFloat16, torch::kFloat, torch::kDouble}) {
-    OneWeight one(world_, GetParam(), 4, type);
+    OneWeight one(world_, {.compression = GetParam()}, 4, type);
     GradScaler scaler(one.optimizer, {.initial_scale = 16.0});
     for (const bool bad : {false, true}) {
       one.optimizer.zero_grad();
       auto gradient = torch::full({4}, 16.0 * 3, type);
       if (bad && last()) gradient[2] = kInfinity;
-      one.backward_scaled(scaler, gradient);
+      backward_scaled(one, scaler, gradient);
       EXPECT_EQ(scaler.step(), !bad) << type;
       scaler.update();
       EXPECT_TRUE(torch::allclose(one.weight, torch::full({4}, -3.0, type))) << type;
@@ -222,7 +192,7 @@ TEST_P(GradScalerTest, EveryTypeOfParameterIsDivided) {
 }
 
 TEST_P(GradScalerTest, SynchronizedGradientsAreDividedOnceAndBeforeClipping) {
-  OneWeight one(world_, GetParam());
+  OneWeight one(world_, {.compression = GetParam()});
   GradScaler scaler(one.optimizer, {.initial_scale = 64.0});
   scaler.scale((one.weight * 8.0).sum()).backward();
   one.optimizer.synchronize();
@@ -289,14 +259,11 @@ TEST_F(GradScalerMisuse, TheScaleMayNotChangeWhileGradientsAreUnderWay) {
   expect_gradient(2.0);
 }
 
-TEST_F(GradScalerMisuse, ConstructedTooLate) {
+TEST_F(GradScalerMisuse, ConstructedTooLateOrTwice) {
   backward();
   expect_misuse("between backward() and step()", [&] { GradScaler scaler(*optimizer_); });
   optimizer_->step();
   expect_gradient(2.0);
-}
-
-TEST_F(GradScalerMisuse, OneOptimizerHasOne) {
   GradScaler scaler(*optimizer_, {.initial_scale = 64.0});
   expect_misuse("has one already", [&] { GradScaler second(*optimizer_, {.initial_scale = 2.0}); });
   backward(&scaler);
@@ -305,19 +272,13 @@ TEST_F(GradScalerMisuse, OneOptimizerHasOne) {
 }
 
 TEST_F(GradScalerMisuse, WithoutItGradientsAreAsBackwardMakesThem) {
-  {
-    GradScaler scaler(*optimizer_, {.initial_scale = 64.0});
-    backward(&scaler);
-    EXPECT_TRUE(scaler.step());
+  for (const double scale : {64.0, 0.0, 4.0}) {
+    std::optional<GradScaler> scaler;
+    if (scale > 0.0) scaler.emplace(*optimizer_, GradScalerOptions{.initial_scale = scale});
+    backward(scaler ? &*scaler : nullptr);
+    scaler ? static_cast<void>(scaler->step()) : optimizer_->step();
     expect_gradient(2.0);
   }
-  backward();
-  optimizer_->step();
-  expect_gradient(2.0);
-  GradScaler next(*optimizer_, {.initial_scale = 4.0});
-  backward(&next);
-  EXPECT_TRUE(next.step());
-  expect_gradient(2.0);
 }
 
 TEST_F(GradScalerMisuse, BothMayBeMoved) {
@@ -357,6 +318,171 @@ TEST_F(GradScalerMisuse, SwitchedOffItDoesNothing) {
   weight_.mutable_grad().fill_(std::numeric_limits<float>::infinity());
   EXPECT_TRUE(scaler.step());
   EXPECT_EQ(scaler.current_scale(), 1.0);
+}
+
+// Ranks whose data end at different steps; and two optimizers whose gradients come from one loss,
+// or whose steps are taken in one loop.
+
+class SeveralOptimizers : public testing::Test {
+ protected:
+  bool last() const { return world_.rank() + 1 == world_.size(); }
+  torch::Tensor loss(double of_b = 2.0) { return (a_.weight + b_.weight * of_b).sum(); }
+  void zero_grad() {
+    a_.optimizer.zero_grad();
+    b_.optimizer.zero_grad();
+  }
+  static void expect_values(const OneWeight& part, double value) {
+    EXPECT_TRUE(torch::equal(part.weight, torch::full({4}, value))) << part.weight;
+  }
+
+  const Context world_ = init();
+  OneWeight a_{world_};
+  OneWeight b_{world_};
+};
+
+TEST_F(SeveralOptimizers, OneScalerDecidesOnceForAll) {
+  GradScaler scaler({&a_.optimizer, &b_.optimizer}, {.initial_scale = 8.0});
+  const double bad = std::numeric_limits<double>::infinity();
+  double steps = 0.0;
+  for (const bool overflow : {false, true, false}) {
+    zero_grad();
+    // An overflow in the second alone, and on one rank alone.
+    scaler.scale(loss(overflow && last() ? bad : 2.0)).backward();
+    EXPECT_EQ(scaler.step(), !overflow);
+    scaler.update();
+    steps += overflow ? 0.0 : 1.0;
+    expect_values(a_, -steps);
+    expect_values(b_, -2.0 * steps);
+  }
+  EXPECT_EQ(scaler.current_scale(), 4.0);
+}
+
+TEST_F(SeveralOptimizers, AScalerEachUnderOneLossIsAnError) {
+  GradScaler of_a(a_.optimizer);
+  GradScaler of_b(b_.optimizer);
+  of_a.scale(loss()).backward();
+  EXPECT_TRUE(of_a.step());
+  expect_error(
+      ErrorCode::invalid_use,
+      AllOf(HasSubstr("scale() has given no loss"), HasSubstr("GradScaler scaler({&a, &b})")),
+      [&] { of_b.step(); });
+  expect_values(b_, 0.0);
+}
+
+TEST_F(SeveralOptimizers, AScalerTakesEachOnceAndOfOneProcessSet) {
+  const auto refused = [](ErrorCode code, const std::string& text,
+                          const std::vector<DistributedOptimizer*>& optimizers) {
+    expect_error(code, HasSubstr(text), [&] { GradScaler scaler(optimizers); });
+  };
+  refused(ErrorCode::invalid_argument, "no optimizer", {});
+  refused(ErrorCode::invalid_argument, "optimizer 1 is null", {&a_.optimizer, nullptr});
+  refused(ErrorCode::invalid_argument, "optimizer 1 was given before",
+          {&a_.optimizer, &a_.optimizer});
+  const ProcessSet set = add_process_set(world_, {0});
+  if (world_.rank() != 0) return;
+  OneWeight alone(world_, {.process_set = set});
+  refused(ErrorCode::invalid_argument, "optimizer 1 averages over another process set",
+          {&a_.optimizer, &alone.optimizer});
+}
+
+TEST_F(SeveralOptimizers, ARefusedScalerLeavesTheOptimizersFree) {
+  {
+    GradScaler of_b(b_.optimizer);
+    expect_error(ErrorCode::invalid_use, HasSubstr("has one already"), [&] {
+      GradScaler scaler({&a_.optimizer, &b_.optimizer});
+    });
+  }
+  GradScaler scaler({&a_.optimizer, &b_.optimizer}, {.initial_scale = 8.0});
+  scaler.scale(loss()).backward();
+  EXPECT_TRUE(scaler.step());
+  expect_values(b_, -2.0);
+}
+
+TEST_F(SeveralOptimizers, ScalersOfOtherOrderOnOtherRanksAreRefusedOnAll) {
+  if (world_.size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  std::vector<DistributedOptimizer*> optimizers{&a_.optimizer, &b_.optimizer};
+  if (last()) std::swap(optimizers[0], optimizers[1]);
+  // By the name of the first one the ranks would not even be matched: none may hang.
+  expect_error(ErrorCode::mismatch, HasSubstr("GradScaler's options or optimizers"),
+               [&] { GradScaler scaler(optimizers); });
+}
+
+// One rank after the other runs out of data; the two are stepped in one loop.
+class SeveralOptimizersJoin : public SeveralOptimizers {
+ protected:
+  void train(int steps) {
+    for (int step = 0; step < steps; ++step) {
+      zero_grad();
+      loss().backward();
+      a_.optimizer.step();
+      b_.optimizer.step();
+    }
+  }
+  /// The last rank's training is everybody's.
+  void expect_last_ones(const OneWeight& part, const torch::Tensor& before) {
+    torch::Tensor last_ones = before.clone();
+    broadcast_(world_, last_ones, {.root = world_.size() - 1});
+    EXPECT_TRUE(torch::equal(part.weight, last_ones)) << part.weight;
+  }
+};
+
+// The rank that ran out first comes last to the second one's join(), with parameters that are old.
+TEST_F(SeveralOptimizersJoin, OneAfterTheOther) {
+  train(2 + 2 * world_.rank());
+  const auto b = b_.weight.detach().clone();
+  a_.optimizer.join();
+  if (world_.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(b_.optimizer.join(), world_.size() - 1);
+  expect_last_ones(b_, b);
+}
+
+TEST_F(SeveralOptimizersJoin, OfOthersOnOtherRanksIsRefusedOnAll) {
+  if (world_.size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  expect_error(ErrorCode::mismatch, HasSubstr("optimizers given to join()"), [&] {
+    if (last()) {
+      join(world_, {&a_.optimizer, &b_.optimizer});
+    } else {
+      b_.optimizer.join();
+    }
+  });
+}
+
+class OptimizerJoin : public testing::Test {
+ protected:
+  const Context world_ = init();
+};
+
+TEST_F(OptimizerJoin, WhoHasJoinedCountsAsZero) {
+  OneWeight one(world_);
+  for (int step = 0; step <= world_.rank(); ++step) {
+    one.optimizer.zero_grad();
+    one.backward();
+    one.optimizer.step();
+    const auto active = static_cast<float>(world_.size() - step);
+    EXPECT_EQ(one.weight.grad()[0].item<float>(), active * static_cast<float>(1.0 / world_.size()));
+  }
+  EXPECT_EQ(one.optimizer.join(), world_.size() - 1);
+}
+
+TEST_F(OptimizerJoin, ClippingIsThatOfTheRanksThatAreLeft) {
+  OneWeight one(world_, {.op = ReduceOp::sum}, 1000);
+  for (int step = 0; step <= world_.rank(); ++step) {
+    one.optimizer.zero_grad();
+    one.backward(2.0);
+    const double active = world_.size() - step;
+    EXPECT_NEAR(one.optimizer.clip_grad_norm_(1.0), 2.0 * active * std::sqrt(1000.0), 1e-3);
+    one.optimizer.step();
+  }
+  one.optimizer.join();
+}
+
+TEST_F(OptimizerJoin, WhatAJoinedRankCannotDoIsRefused) {
+  const auto refused = [&](const DistributedOptimizerOptions& options, const std::string& text) {
+    Training training(world_, options);
+    expect_error(ErrorCode::invalid_use, HasSubstr(text), [&] { training.optimizer.join(); });
+  };
+  refused({.sharding = Sharding::state}, "with sharding");
+  refused({.buffers = {torch::zeros({2})}}, "with option buffers");
 }
 
 }  // namespace

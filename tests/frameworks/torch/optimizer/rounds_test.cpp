@@ -1,0 +1,444 @@
+// Rounds of averaging that ranks begin or end differently.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/torch/grad_scaler.h>
+#include <hora/torch/gradient_hook.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "tests/frameworks/torch/optimizer/training.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/logged_lines.h"
+
+namespace hora::internal::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Ranks that have called differently: every rank gets the same error before anything is updated.
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.what();
+    return error.what();
+  }
+  return {};
+}
+
+/// A hook serves one optimizer: it is made with the options.
+using MakeHook = std::shared_ptr<GradientHook> (*)();
+struct Way {
+  std::string name;
+  DistributedOptimizerOptions fixed;
+  MakeHook make_hook = nullptr;
+  DistributedOptimizerOptions options() const {
+    DistributedOptimizerOptions all = fixed;
+    if (make_hook != nullptr) all.hook = make_hook();
+    return all;
+  }
+};
+
+// Everything must hold however buckets are averaged.
+class DifferentSteps : public testing::TestWithParam<Way> {
+ protected:
+  // One that is late by itself; with one rank none is.
+  bool is_odd_one() const { return world_.size() > 1 && world_.rank() + 1 == world_.size(); }
+  std::string rank_is(const std::string& step) const {
+    return "rank " + std::to_string(world_.size() - 1) + " is in " + step;
+  }
+
+  // The next averages throw, with the same text everywhere, and leave the parameters alone.
+  void expect_refused(Training& training, const std::function<void()>& call,
+                      const testing::Matcher<std::string>& text) {
+    training.optimizer.complete_parameters();
+    const auto before = copies_of(training.network->parameters());
+    const std::string error = error_of(call);
+    if (world_.size() == 1) {
+      EXPECT_EQ(error, "");
+      return;
+    }
+    EXPECT_THAT(error, text);
+    EXPECT_EQ(broadcast_object(world_, error), error) << "ranks differ in what they say";
+    expect_same_bits(training.network->parameters(), before);
+    expect_no_more_use(training, error);
+  }
+
+  void expect_no_more_use(Training& training, const std::string& error) {
+    DistributedOptimizer& optimizer = training.optimizer;
+    const Batch batch = my_batch(world_, 99);
+    EXPECT_EQ(error_of([&] { optimizer.zero_grad(); }), error);
+    EXPECT_EQ(error_of([&] { training.backward(batch); }), error);
+    EXPECT_EQ(error_of([&] { optimizer.synchronize(); }), error);
+    EXPECT_EQ(error_of([&] { optimizer.step(); }), error);
+  }
+
+  const Context world_ = init();
+};
+
+TEST_P(DifferentSteps, ARankThatLeavesOutAStepIsNamed) {
+  Training training(world_, GetParam().options());
+  for (int step = 0; step < 3; ++step) training.step(my_batch(world_, step));
+  if (is_odd_one()) training.optimizer.zero_grad();  // and goes on to the next batch
+  expect_refused(
+      training, [&] { training.step(my_batch(world_, 4)); },
+      AllOf(HasSubstr(rank_is("step 4 after 5 calls")),
+            HasSubstr("in step 4 after 4 calls of zero_grad()")));
+}
+
+TEST_P(DifferentSteps, ARankThatHadNoPartInADiscardedStepIsNamed) {
+  Training training(world_, GetParam().options());
+  for (int step = 0; step < 2; ++step) training.step(my_batch(world_, step));
+  expect_refused(
+      training,
+      [&] {
+        training.optimizer.zero_grad();
+        if (!is_odd_one()) training.backward(my_batch(world_, 2));
+        training.step(my_batch(world_, 3));
+      },
+      AllOf(HasSubstr(rank_is("step 3 after 4 calls")),
+            HasSubstr("in step 3 after 3 calls of zero_grad()")));
+}
+
+TEST_P(DifferentSteps, ARankThatDiscardsAStepAloneIsNamed) {
+  Training training(world_, GetParam().options());
+  for (int step = 0; step < 2; ++step) training.step(my_batch(world_, step));
+  training.optimizer.zero_grad();
+  training.backward(my_batch(world_, 2));
+  const auto end = [&] {
+    is_odd_one() ? training.optimizer.zero_grad() : training.optimizer.step();
+  };
+  if (GetParam().options().sharding == Sharding::state) {
+    expect_refused(training, end,
+                   AllOf(HasSubstr(rank_is("step 3 after 3 calls")),
+                         HasSubstr("in step 4 after 3 calls of zero_grad()")));
+    return;
+  }
+  end();
+  expect_refused(
+      training,
+      [&] {
+        if (!is_odd_one()) training.optimizer.zero_grad();
+        training.backward(my_batch(world_, 3));
+        training.optimizer.step();
+      },
+      AllOf(HasSubstr(rank_is("step 3 after 4 calls")),
+            HasSubstr("in step 4 after 4 calls of zero_grad()")));
+}
+
+TEST_P(DifferentSteps, AStepThatAllDiscardIsLegal) {
+  Training training(world_, GetParam().options());
+  for (int step = 0; step < 4; ++step) {
+    training.step(my_batch(world_, step));
+    training.optimizer.zero_grad();
+    if (is_odd_one() && step == 2) {
+      training.optimizer.synchronize();  // in place of backward()
+    } else {
+      training.backward(my_batch(world_, 10 + step));
+    }
+  }
+  training.step(my_batch(world_, 20));
+  EXPECT_EQ(training.optimizer.statistics().steps, 5U);
+}
+
+TEST_P(DifferentSteps, WhatOneRankZeroesByTheModuleDoesNotCount) {
+  Training training(world_, GetParam().options());
+  for (int step = 0; step < 3; ++step) {
+    training.optimizer.zero_grad();
+    if (is_odd_one()) {
+      const auto guard = training.optimizer.no_sync();
+      training.backward(my_batch(world_, 50 + step));
+      for (auto& parameter : training.network->parameters()) parameter.mutable_grad().reset();
+    }
+    training.backward(my_batch(world_, step));
+    training.optimizer.step();
+  }
+  EXPECT_EQ(training.optimizer.statistics().steps, 3U);
+}
+
+TEST_P(DifferentSteps, ANewOptimizerGoesOn) {
+  auto training = std::make_unique<Training>(world_, GetParam().options());
+  if (is_odd_one()) training->optimizer.zero_grad();
+  error_of([&] { training->step(my_batch(world_, 0)); });
+  auto network = training->network;
+  training.reset();
+  broadcast_parameters(world_, *network);
+  auto wrapped = make_sgd(network->parameters());
+  DistributedOptimizer again(world_, *wrapped, network->named_parameters(), GetParam().options());
+  for (int step = 1; step < 3; ++step) {
+    again.zero_grad();
+    loss_of(network, my_batch(world_, step)).backward();
+    again.step();
+  }
+  again.complete_parameters();
+  for (const auto& parameter : network->parameters()) {
+    EXPECT_TRUE(equals_root(world_, parameter));
+  }
+}
+
+const std::vector<Way> kWays{
+    {"plain", {}},
+    {"small_buckets", {.bucket_bytes = 64}},
+    {"predivided_sum", {.compression = Compression::float16, .gradient_predivide_factor = 0x1p-14}},
+    {"float16", {.compression = Compression::float16}},
+    {"bfloat16", {.compression = Compression::bfloat16}},
+    {"adasum", {.op = ReduceOp::adasum}},
+    {"static_graph", {.static_graph = true}},
+    {"sharded", {.sharding = Sharding::state}},
+    {"overlap_parameter_gather", {.sharding = Sharding::state, .overlap_parameter_gather = true}},
+    {"buffers", {.buffers = {torch::ones({3})}}},
+    {"power_sgd", {}, [] { return std::shared_ptr<GradientHook>(std::make_shared<PowerSgd>()); }},
+    {"top_k", {}, [] { return std::shared_ptr<GradientHook>(std::make_shared<TopK>()); }},
+};
+INSTANTIATE_TEST_SUITE_P(, DifferentSteps, testing::ValuesIn(kWays),
+                         [](const auto& test) { return test.param.name; });
+
+class SameSteps : public testing::Test {
+ protected:
+  const Context world_ = init();
+};
+
+TEST_F(SameSteps, AreCountedAnewAfterJoin) {
+  Training training(world_);
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (int step = 0; step <= world_.rank(); ++step) training.step(my_batch(world_, step));
+    for (int i = 0; i < world_.rank(); ++i) training.optimizer.zero_grad();
+    training.optimizer.join();
+  }
+  training.step(my_batch(world_, 10));
+}
+
+TEST_F(SameSteps, AreEachOptimizersOwn) {
+  Training one(world_);
+  Training other(world_);
+  for (int step = 0; step < 3; ++step) {
+    one.optimizer.zero_grad();
+    other.optimizer.zero_grad();
+    one.step(my_batch(world_, step));
+    if (step == 1) other.step(my_batch(world_, step));
+  }
+  other.step(my_batch(world_, 9));
+}
+
+TEST_F(SameSteps, BuffersAreEqualAfterAStepThatIsLeftOut) {
+  const auto buffer = torch::zeros({3});
+  Training training(world_, {.buffers = {buffer}});
+  training.step(my_batch(world_, 0));
+  training.optimizer.zero_grad();
+  buffer.fill_(5.0 + world_.rank());
+  training.backward(my_batch(world_, 1));
+  training.optimizer.synchronize();  // and no step()
+  EXPECT_TRUE(torch::equal(buffer, torch::full({3}, 5.0)));
+}
+
+// The rank that has departed has made all steps but the one that others wait in.
+TEST(LastStep, IsNamedToThoseWhoseRankHasGone) {
+  const Context world = init();
+  Training training(world);
+  const bool leaves = world.rank() + 1 == world.size();
+  for (int step = 0; step < 2; ++step) training.step(my_batch(world, step));
+  if (leaves) return;
+  expect_error(
+      ErrorCode::shut_down,
+      AllOf(HasSubstr("has called shutdown()"), HasSubstr("is in step 3"), HasSubstr("join()")),
+      [&] { training.step(my_batch(world, 2)); });
+}
+
+// Optimizers that are destroyed after backward() without step().
+
+// A trunk that every rank uses, and a branch that the first rank alone uses, in buckets of their
+// own.
+struct Branched {
+  explicit Branched(const Context& context, DistributedOptimizerOptions options = {})
+      : world(context) {
+    options.bucket_bytes = 4;
+    optimizer.emplace(world, sgd,
+                      torch::OrderedDict<std::string, torch::Tensor>{
+                          {"trunk", trunk}, {"branch", branch}, {"unused", unused}},
+                      options);
+  }
+  void backward() {
+    torch::Tensor loss = trunk.sum();
+    if (world.rank() == 0) loss = loss + branch.sum();
+    loss.backward();
+  }
+
+  const Context& world;
+  torch::Tensor trunk = torch::zeros({3}, torch::requires_grad());
+  torch::Tensor branch = torch::zeros({3}, torch::requires_grad());
+  torch::Tensor unused = torch::zeros({3}, torch::requires_grad());
+  torch::optim::SGD sgd{{trunk, branch, unused}, 1.0};
+  std::optional<DistributedOptimizer> optimizer;
+};
+
+DistributedOptimizerOptions hooked() {
+  return {.hook = std::make_shared<PowerSgd>()};
+}
+
+class OpenRound : public testing::Test {
+ protected:
+  const Context world_ = init();
+};
+
+TEST_F(OpenRound, EndsWhereAllDestroyTheirs) {
+  const std::vector<DistributedOptimizerOptions> ways{{},
+                                                      {.op = ReduceOp::adasum},
+                                                      {.compression = Compression::float16},
+                                                      {.static_graph = true},
+                                                      {.sharding = Sharding::state},
+                                                      hooked()};
+  for (const DistributedOptimizerOptions& options : ways) {
+    Branched training(world_, options);
+    training.backward();
+    training.optimizer.reset();
+    // The ranks are together again.
+    Branched next(world_);
+    next.backward();
+    next.optimizer->step();
+    EXPECT_TRUE(torch::allclose(next.trunk, torch::full({3}, -1.0)));
+  }
+}
+
+TEST_F(OpenRound, EndsWithThoseWhoStep) {
+  Branched training(world_);
+  training.backward();
+  if (world_.rank() == 0) {
+    training.optimizer.reset();
+  } else {
+    training.optimizer->step();
+    EXPECT_TRUE(torch::allclose(training.trunk, torch::full({3}, -1.0)));
+    EXPECT_TRUE(torch::allclose(training.branch, torch::full({3}, -1.0 / world_.size())));
+  }
+}
+
+// Each informs the others that it does not step; a second one follows one that no rank has used.
+TEST_F(OpenRound, MayBeAveragedAlready) {
+  for (const bool again : {false, true}) {
+    Branched training(world_, {.sharding = Sharding::state});
+    training.backward();
+    training.optimizer->synchronize();
+    if (again) training.backward();
+    if (world_.rank() == 0) {
+      training.optimizer.reset();
+    } else {
+      training.optimizer->zero_grad();
+    }
+  }
+}
+
+TEST_F(OpenRound, OfSharesIsNotForSomeToStep) {
+  Branched training(world_, {.sharding = Sharding::state});
+  training.backward();
+  if (world_.rank() == 0) {
+    training.optimizer.reset();
+  } else {
+    expect_error(ErrorCode::mismatch,
+                 testing::HasSubstr("rank 0 is in step 1 after 0 calls of zero_grad()"),
+                 [&] { training.optimizer->step(); });
+    EXPECT_TRUE(torch::equal(training.trunk, torch::zeros({3})));
+  }
+}
+
+TEST_F(OpenRound, GradientsThatAreNotUsedNeedNotBeRight) {
+  Branched training(world_);
+  training.backward();
+  if (world_.rank() == 0) training.unused.set_data(torch::zeros({5}));
+  training.optimizer.reset();
+}
+
+// A rank without an open round does not take part; the context's end releases the others.
+TEST(OpenRoundAtTheEnd, IsGivenUpWhereARankHasLeftAndAfterShutdown) {
+  for (const bool shuts_down : {false, true}) {
+    Context world = init();
+    Branched training(world);
+    if (shuts_down) {
+      training.trunk.sum().backward();
+      world.shutdown();
+    } else {
+      if (world.rank() == 0) training.backward();
+      barrier(world);
+    }
+    training.optimizer.reset();
+  }
+}
+
+class ShortStallWarning {
+ public:
+  ShortStallWarning() { ::setenv("HORA_STALL_WARNING", "50ms", 1); }
+  ~ShortStallWarning() { ::unsetenv("HORA_STALL_WARNING"); }
+};
+
+class OpenRoundOfOneRank : public testing::Test {
+ protected:
+  bool has_said(const std::string& text) const {
+    return lines_.have("destroyed after backward() without step(), " + text);
+  }
+  void meet() const {
+    float value = 0.0F;
+    allreduce(world_, view(&value, 1), {.name = "said"});
+  }
+
+  const ShortStallWarning setting_;
+  const Context world_ = init();
+  const LoggedLines lines_;
+};
+
+TEST_F(OpenRoundOfOneRank, IsWaitedForWithAWord) {
+  if (world_.size() == 1) GTEST_SKIP() << "no other rank to wait for";
+  Branched training(world_);
+  if (world_.rank() == 0) {
+    training.backward();
+    std::thread reader([&] {
+      while (!has_said("waits for")) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      meet();
+    });
+    training.optimizer.reset();
+    reader.join();
+  } else {
+    meet();
+    EXPECT_FALSE(has_said(""));
+    training.optimizer->step();
+  }
+}
+
+// No other rank opens a round until the first one has continued.
+TEST_F(OpenRoundOfOneRank, IsLeftBehindInTheEnd) {
+  if (world_.size() == 1) GTEST_SKIP() << "no other rank to wait for";
+  const std::vector<DistributedOptimizerOptions> ways{{},
+                                                      {.op = ReduceOp::adasum},
+                                                      {.compression = Compression::float16},
+                                                      {.buffers = {torch::ones({3})}},
+                                                      {.sharding = Sharding::state}};
+  for (const DistributedOptimizerOptions& options : ways) {
+    Branched training(world_, options);
+    if (world_.rank() == 0) {
+      training.backward();
+      training.optimizer.reset();
+      EXPECT_TRUE(has_said("gives up waiting"));
+      meet();
+    } else {
+      meet();
+      if (options.sharding == Sharding::state) {
+        expect_error(ErrorCode::mismatch, testing::HasSubstr("rank 0 is in step 1"),
+                     [&] { training.optimizer->step(); });
+      } else {
+        training.optimizer->step();
+        EXPECT_LT(training.trunk.max().item<float>(), 0.0F) << "of the first rank's gradient";
+      }
+    }
+    Branched next(world_);
+    next.backward();
+    next.optimizer->step();
+    EXPECT_TRUE(torch::allclose(next.trunk, torch::full({3}, -1.0)));
+  }
+}
+
+}  // namespace
+}  // namespace hora::internal::test
