@@ -28,8 +28,7 @@ struct Access {
   static Context context(std::shared_ptr<Engine> engine) { return Context(std::move(engine)); }
   /// Throws Error(invalid_use) for a moved-from context.
   static const std::shared_ptr<Engine>& engine(const Context& context) { return context.engine(); }
-  /// 0, 1, 2, ... in the order of calls for a process set: equal on all its ranks where they call
-  /// in one order.
+  /// 0, 1, 2, ... in the order of calls for a process set, equal on ranks that call in one order.
   HORA_EXPORT static std::uint32_t next_instance_number(const Context& context, ProcessSet set);
   /// See Engine::at_shutdown().
   HORA_EXPORT static void at_shutdown(const Context& context, std::function<void()> action);
@@ -76,8 +75,7 @@ HORA_EXPORT std::byte* peer_address(const Context& context, int rank, Location l
 /// Throws Error(invalid_argument) for a name that is too long, or has a zero byte.
 void check_name(const std::string& name);
 
-/// Throws Error(invalid_argument) "<what> ..." where `device`, which is not Device{}, is not this
-/// rank's.
+/// Throws Error(invalid_argument) "<what> ..." where `device`, not Device{}, is not this rank's.
 void check_device(const EngineParts& parts, const Device& device, const std::string& what,
                   const std::string& tensor = {});
 

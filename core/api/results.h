@@ -26,8 +26,7 @@ struct ResultForm {
   std::optional<std::span<std::byte>> output = {};  ///< the caller's memory for the result
 };
 
-/// Thread rule: allocate() by the thread that makes progress, the rest once the collective is
-/// finished.
+/// Thread rule: allocate() by the thread that makes progress, the rest after the end.
 class ResultMemory : public ExchangeResult {
  public:
   explicit ResultMemory(ResultForm form) : form_(std::move(form)), shape_(form_.row) {

@@ -122,8 +122,7 @@ class BoundedReader {
     rest_ = rest_.subspan(static_cast<std::size_t>(count));
     return taken;
   }
-  /// How many items follow, each of at least `each` bytes: what is allocated for them is bounded by
-  /// the bytes that have arrived.
+  /// How many items follow, each of at least `each` bytes: no more than have arrived.
   std::size_t take_count(std::size_t each) {
     const auto count = take<std::uint64_t>();
     if (!(Checked(count) * each).at_most(rest_.size())) {

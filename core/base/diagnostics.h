@@ -1,5 +1,4 @@
-/// Reports of errors that no call can throw. Does not include fmt: some builds of LibTorch bring
-/// their own.
+/// Reports of errors that no call can throw. Without fmt: some builds of LibTorch bring their own.
 #pragma once
 
 #include <hora/export.h>

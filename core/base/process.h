@@ -1,6 +1,5 @@
-/// This process's identity in messages, and whether it is a forked child of a rank; what the kernel
-/// says of another process of this host; and this machine's processors and networks; and new
-/// files.
+/// This process's identity in messages; forked children; other processes of this host; this
+/// machine's processors and networks; new files.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +28,7 @@ inline constexpr const char* kHostVariable = "HORARUN_HOST";
 /// This host's name, as horarun has it; "unknown" where it has none.
 std::string host_name();
 
-/// A text that differs from that of processes whose pids mean nothing here (pid_namespaces(7));
-/// "unknown" where there is no /proc.
+/// A text that differs where pids mean something else (pid_namespaces(7)); else "unknown".
 std::string pid_namespace();
 
 /// By world rank; the rank alone where the process is not known.
@@ -82,8 +80,7 @@ struct ProcessStat {
 /// Parses that file's contents; none where they are not such.
 std::optional<ProcessStat> parse_process_stat(std::string_view text);
 
-/// Reads one small file of a process in this pid namespace; none where there is no such process, or
-/// it cannot be read.
+/// Reads a process of this pid namespace; none where there is none, or it cannot be read.
 std::optional<ProcessStat> process_stat(std::int64_t pid);
 
 /// The same, and `gone` where there is no such process.
@@ -92,8 +89,7 @@ ProcessState process_state(std::int64_t pid);
 /// This machine's processors, cores and memory nodes, as hwloc reads them.
 using MachineTopology = std::unique_ptr<hwloc_topology, void (*)(hwloc_topology*)>;
 
-/// Without caches and devices, and without what its control group leaves out. Null where hwloc
-/// cannot read it.
+/// Without caches, devices and what its control group leaves out. Null where hwloc cannot read it.
 MachineTopology machine_topology();
 
 /// The system's RDMA devices: those of InfiniBand, RoCE, Omni-Path and EFA.

@@ -11,9 +11,8 @@
 
 namespace hora::internal {
 
-/// True of names that module systems and package managers set for every package they know
-/// (HORA_ROOT, HORA_LIB, ...), and of those in `allowed` (HORA_ALLOW_UNKNOWN's text). Never of a
-/// setting.
+/// True of names that module systems set for every package (HORA_ROOT, HORA_LIB, ...), and of those
+/// in `allowed` (HORA_ALLOW_UNKNOWN's text). Never of a setting.
 bool is_foreign(std::string_view variable, std::string_view allowed);
 
 /// HORA_ALLOW_UNKNOWN's text; empty where it is not among them.

@@ -1,5 +1,4 @@
-/// Locks that Clang's thread-safety analysis understands, and the order in which they are taken; a
-/// queue that uses its elements again.
+/// Locks that Clang's thread-safety analysis understands, and their order; a queue.
 #pragma once
 
 #include <cstddef>

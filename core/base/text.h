@@ -1,5 +1,4 @@
-/// Texts of messages: ranks, times, and what is in flight under a name. Names that hora itself
-/// gives to collectives.
+/// Texts of messages: ranks, times, names; names that hora itself gives to collectives.
 #pragma once
 
 #include <hora/export.h>
@@ -47,8 +46,7 @@ std::string ranks_have(std::span<const int> ranks);
 /// "12.3 s".
 std::string seconds_text(std::chrono::nanoseconds length);
 
-/// Levenshtein's distance, for "did you mean": the fewest insertions, deletions and replacements
-/// from `a` to `b`.
+/// Levenshtein's distance: the fewest insertions, deletions and replacements from `a` to `b`.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
 }  // namespace hora::internal

@@ -64,8 +64,7 @@ class WakeupFlags {
   void set_caller(bool on) const {
     own_cell_->caller.store(on ? kCallerAwake : kNoCaller, kWakeOrder);
   }
-  /// Sleeps until signalled, at most as long as `decide()` says, which is called after the
-  /// announcement.
+  /// Sleeps until signalled, at most `decide()` long, which is called after the announcement.
   template <class Decide>
   void sleep(Sleeper who, Decide&& decide) const {
     const bool is_caller = who == Sleeper::caller;
@@ -323,8 +322,7 @@ class StallBoard {
     return std::none_of(waiting_.begin(), waiting_.begin() + local_rank,
                         [](const std::atomic<bool>& waits) { return waits.load(); });
   }
-  /// True for one rank at a time: it logs, and no rank of the node does for `interval`. Another
-  /// rank has `head_start` to do so first.
+  /// True for one rank: no other logs for `interval`. Another rank has `head_start` to do so first.
   bool claim(std::chrono::nanoseconds time, std::chrono::nanoseconds interval,
              std::chrono::nanoseconds head_start = {}) {
     std::int64_t next = next_report_.load();
@@ -357,8 +355,7 @@ class FirstCause {
  public:
   explicit FirstCause(FirstCauseMemory& memory) : memory_(memory) {}
 
-  /// False where another cause has been published, or is being published. Longer texts than the
-  /// page has room for are cut.
+  /// False where another cause has been, or is being published. Long texts are cut.
   bool publish(const Error& error);
   /// There is one. A load of a line that is written once.
   bool is_published() const {
@@ -384,8 +381,7 @@ class ReadyWords {
  public:
   static constexpr int kRanksPerWord = 32;
 
-  /// Where the words lie: that of the first ranks, and those of the others, of which there are
-  /// words(..) - 1.
+  /// The word of the first ranks, and the words(..) - 1 of the others.
   struct Memory {
     Atomic<std::uint64_t>& first;
     Atomic<std::uint64_t>* others;
@@ -458,8 +454,7 @@ class NodeControlBlock {
     return sections(nullptr, shape).bytes;
   }
   NodeControlBlock(std::byte* memory, const ControlBlockShape& shape, int local_rank);
-  /// The control block of a process set, whose ranks are woken by the wakeup_flags of the world's
-  /// control block (WakeupFlags::among).
+  /// For a process set, whose ranks are woken by the world's flags (WakeupFlags::among).
   NodeControlBlock(std::byte* memory, const ControlBlockShape& shape, int local_rank,
                    WakeupFlags wakeup_flags);
 

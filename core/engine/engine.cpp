@@ -192,8 +192,7 @@ void Engine::at_shutdown(std::function<void()> action) {
   at_shutdown_.push_back(std::move(action));
 }
 
-/// For shutdown(), which goes on where a transport has failed. What it waits for is said by the
-/// watches of what makes progress.
+/// For shutdown(), which goes on where a transport has failed.
 void Engine::wait_until(const std::function<bool()>& reached) {
   while (!reached() && !aborted()) {
     if (!has_thread() && progress()) continue;

@@ -116,12 +116,10 @@ class Engine {
   bool aborted() const { return sets_.aborted().load(); }
   /// Whether some rank's log has the first cause, and `text` holds it. Any thread.
   bool is_logged(const std::string& text) const { return progress_.is_logged(text); }
-  /// After stop(): a table of who came last to the collectives of the world, and how late; empty
-  /// but on the root.
+  /// After stop(): a table of who came last to the world's collectives; empty but on the root.
   std::string arrivals_text() const;
 
-  /// `action`, which does not throw, is called by shutdown(), when no rank uses this one's memory
-  /// any more.
+  /// Has shutdown() call `action`, which does not throw, when no rank uses this one's memory.
   void at_shutdown(std::function<void()> action);
   /// Collective. Does nothing the second time. Throws unreported_error().
   void shutdown();

@@ -27,8 +27,7 @@
 
 namespace hora::internal {
 
-/// Memory of this rank that its node's other ranks can read and write, and theirs as seen from
-/// here. Thread rule: any thread.
+/// Memory that the node's ranks share: this one's, and theirs. Thread rule: any thread.
 class NodeMemory {
  public:
   struct MemoryBlock {
@@ -41,15 +40,13 @@ class NodeMemory {
   virtual void release(std::byte* data) noexcept = 0;
   /// Where [data, data + bytes) lies in this rank's windows, if it does.
   virtual std::optional<Location> find(const std::byte* data, std::size_t bytes) const = 0;
-  /// Where a peer keeps `bytes` bytes, mapped when first asked for. Throws Error(transport) where
-  /// that is not inside one of its windows.
+  /// Where a peer keeps `bytes` bytes. Throws Error(transport) outside of its windows.
   virtual std::byte* address(int local_rank, Location location, std::size_t bytes) = 0;
   /// memcpy to where nothing is read soon, or by peers first: long ones leave the caches alone.
   virtual void copy_past_caches(std::byte* out, const std::byte* in, std::size_t bytes) = 0;
 };
 
-/// The node's memory as the ranks of a process set number it. `memory` outlives it. Thread rule: as
-/// NodeMemory.
+/// The node's memory, which outlives it, as a process set numbers its ranks. Thread rule: as that.
 class MemberMemory final : public NodeMemory {
  public:
   /// `members[i]`: local rank in the world of the set's local rank i.
@@ -132,8 +129,7 @@ struct BegunOnDevice {
   Location place = {};
 };
 
-/// This process's device. Thread rule: begin() and release() by any thread, the others by the one
-/// that holds the engine's lock.
+/// This process's device. Thread rule: begin() and release(): any thread, else the lock's holder.
 class DevicePort {
  public:
   virtual ~DevicePort() = default;
@@ -225,8 +221,7 @@ struct SetPlan {
   int control_block_owner = 0;  ///< the local rank, in the world, whose window that is in
 };
 
-/// Thread rule: the thread that holds the engine's lock, but for control_block_bytes: any
-/// thread.
+/// Thread rule: the holder of the engine's lock; control_block_bytes: any thread.
 class SetFactory {
  public:
   virtual ~SetFactory() = default;
@@ -265,8 +260,7 @@ class Transport {
   virtual void disconnect() = 0;
   /// Ends every rank of the job without waiting for anything.
   [[noreturn]] virtual void abort() noexcept = 0;
-  /// Has every rank of the job end, as a failure, when this process exits, or after `grace`;
-  /// `first` is called before that.
+  /// Fails the job when this process exits, or after `grace`; calls `first` before that.
   virtual void abort_at_exit(std::chrono::milliseconds grace, std::function<void()> first) = 0;
 };
 

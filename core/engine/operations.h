@@ -62,8 +62,7 @@ struct TimeLimit {
   /// rank to notice reports it for the whole job: ranks that know less give the others a little
   /// time. `report_order`: 0 on the rank that decides, 1 on other leaders, 2 on their nodes' ranks.
   Duration end(Duration submitted, int report_order = 0) const;
-  /// When that end is reported to the root, so that it knows of all ranks by then; Duration::max()
-  /// where there is none.
+  /// When that end is reported to the root, so that it knows of all ranks by then, or max().
   Duration notice(Duration submitted) const;
   /// The report to it then.
   Expiry expiry(Duration submitted, Duration now) const;
@@ -93,8 +92,7 @@ struct Request {
 /// peers touch none of it; this rank's engine and its messages may, until cancel().
 enum class Caller { goes_on, waits };
 
-/// The header that a rank publishes in its own window about its part of an exchange. Followed by
-/// `count` extents.
+/// A rank's header in its window about its part of an exchange. `count` extents follow.
 struct ExchangeHeader {
   Location payload;   ///< where peers read the input (kNowhere: not at all); on a device unused
   Location expected;  ///< where the result will be if it is even, or kNowhere
@@ -386,8 +384,7 @@ struct Operation {
     error.reset();
   }
 
-  /// An exchange to which this rank brings other extents than to the name's last run, as far as
-  /// those are known.
+  /// An exchange to which this rank brings other extents than to the name's last run, if known.
   bool is_resized(const SetMemory& set) const {
     return last_extents && !last_extents->are(set.topology().index_of(set.rank),
                                               ExchangeHeader::extents_of(memory.header()));
@@ -417,8 +414,7 @@ class NameTable {
  public:
   explicit NameTable(int id_capacity) : in_flight_(static_cast<std::size_t>(id_capacity)) {}
 
-  /// Enters one of the name's operations before, renewed, where nothing refers to it any more, and
-  /// where none is in flight; else null.
+  /// Enters a former operation of the name, renewed, that nothing refers to, or null.
   std::shared_ptr<Operation> enter_again(std::string_view name);
   /// Reserves the operation's name. False: it is in flight already.
   bool enter(const std::shared_ptr<Operation>& operation);
@@ -500,8 +496,7 @@ struct DecidedBatch {
   }
 };
 
-/// Thread rule, beside each part. The *table* lock guards names and operations, and is held
-/// briefly.
+/// Thread rule, beside each part. The *table* lock guards names and operations, briefly.
 class Operations {
  public:
   /// All outlive it. `aborted`: peers may still touch memory, so that none is freed.
@@ -642,8 +637,7 @@ class Operations {
   const Duration stall_warning_;  ///< zero: nothing is overdue
   const std::chrono::milliseconds timeout_;
   const int report_order_;  ///< see TimeLimit::end
-  // When something is due next; max(): nothing is. May be earlier than it is, never later. Written
-  // under the table lock.
+  // When something is due next, never later; max(): never. Written under the table lock.
   std::atomic<Duration::rep> next_timeout_{Duration::max().count()};  ///< in kWakeOrder
   std::atomic<Duration::rep> next_overdue_{Duration::max().count()};
 

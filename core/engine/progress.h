@@ -30,8 +30,7 @@ namespace hora::internal {
 /// wait for peers by lock_between_rounds(), which has priority. Thread rule: any thread.
 class HORA_CAPABILITY("progress lock") ProgressLock {
  public:
-  /// `wakeup_flags` outlive it; they wake a progress thread that sleeps, which is rank `rank`
-  /// there.
+  /// `wakeup_flags`, which outlive it, wake a progress thread that sleeps, rank `rank` there.
   ProgressLock(const WakeupFlags& wakeup_flags, int rank)
       : wakeup_flags_(wakeup_flags), rank_(rank) {}
 
@@ -105,8 +104,7 @@ class ProcessSets {
   /// A new process set of these world ranks (ascending). Collective over the world; throws the same
   /// Error(mismatch) on every rank where they differ.
   ProcessSet add(const std::vector<int>& ranks, const Collective& agree);
-  /// Collective over the world. Throws Error(invalid_use) while this rank has collectives of the
-  /// set in flight.
+  /// Collective over the world. Throws Error(invalid_use) while this rank has some in flight there.
   void remove(ProcessSet set, const Collective& agree);
   /// Those of which this rank is a member, removed ones included.
   std::vector<SetEngine*> all() const { return engines_in(true); }
@@ -167,9 +165,8 @@ Duration pause_between_polls(Duration idle);
 
 class Wait;
 
-/// The progress lock guards everything that makes progress (logs, leaders, data paths); its holder
-/// alone may call MPI. Thread rule: start and stop: one thread; what requires the lock: its holder;
-/// all others: any thread.
+/// Guards all that makes progress by its lock, whose holder alone may call MPI. Thread rule: start
+/// and stop: one thread; what requires the lock: its holder; else any thread.
 class Progress {
  public:
   /// Both outlive it.
@@ -200,8 +197,7 @@ class Progress {
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
 
-    /// False where another thread makes progress or is about to, and after stop(): what it would
-    /// touch may be destroyed.
+    /// False where another thread makes progress or is about to, and after stop().
     bool take();
     void leave();
 

@@ -37,8 +37,7 @@ std::string rank_state_text(const ProcessIdentity& process, ProcessState state,
                             const std::optional<SharedNote::Note>& submitted,
                             const std::optional<SharedNote::Note>& waits_for, Duration now);
 
-/// A collective that waits for ranks, or has run out of time, and what is known of it. Ranks are
-/// world ranks, ascending.
+/// A collective that waits for ranks or has run out of time. Ranks are the world's, ascending.
 struct WaitReport {
   std::string name;
   ProcessSet set;
@@ -90,8 +89,7 @@ class Waits {
   bool is_due(Duration time) const { return warning_.count() > 0 && time >= next_look_; }
   /// The text that this rank of its node is to log, if any.
   std::optional<std::string> look(Duration time, const std::optional<Stall>& stall);
-  /// A join in which nothing has happened for this long: which ranks of this node have not called
-  /// it; none where all have.
+  /// The ranks of this node that lack a join in which nothing has happened for `age`, if any.
   std::optional<Stall> join_stall(Duration age) const;
 
   /// A decision says that these world ranks have called shutdown().
@@ -192,8 +190,7 @@ class LeaderIo {
   /// Handles what has come in; true if there was anything. Throws Error(transport) for an invalid
   /// message, and EndedElsewhere.
   bool work(Duration now);
-  /// Tells the neighbours in the tree why this node ends, as far as they can be reached within some
-  /// milliseconds.
+  /// Tells the neighbours in the tree why this node ends, within some milliseconds.
   void send_end(const Error& error) noexcept;
   /// True while messages to other nodes are on their way, or decisions wait for room in the log.
   bool unfinished() { return !for_log_.empty() || (tree_ && !tree_->flushed()); }
@@ -253,8 +250,7 @@ class Batches {
   Batches(const Batches&) = delete;
   Batches& operator=(const Batches&) = delete;
 
-  /// Fuses tensors that travel together, and passes them to the data path. Takes the batch's
-  /// operations.
+  /// Fuses tensors that travel together for the data path. Takes the batch's operations.
   void start(DecidedBatch& batch);
   bool is_running() const { return !started_.empty(); }
   bool has_completed() const {

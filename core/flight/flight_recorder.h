@@ -259,8 +259,7 @@ class RecordWriter {
   RecordLayout* memory_ = nullptr;
 };
 
-/// Writes the root's ledger for those who watch, as many rows as there is place for. Stores alone.
-/// Thread rule: one thread.
+/// Writes the root's ledger, as far as there is place, by stores alone. Thread rule: one thread.
 void write_arrivals(RecordArrivals& memory, RecordTime at, std::uint64_t decisions,
                     std::uint64_t steps, std::span<const RankArrivals> rows) noexcept;
 
@@ -359,8 +358,7 @@ struct RecordedCollective {
 /// The first error of a rank.
 struct RecordedCause {
   std::string text = {};
-  /// ErrorCode + 1, with kFailedElsewhere where it is of another rank; 0: an exception that is no
-  /// hora::Error.
+  /// ErrorCode + 1, with kFailedElsewhere where it is another rank's; 0: no hora::Error.
   std::uint32_t code = 0;
   bool is_told() const { return (code & kFailedElsewhere) != 0; }
   bool is(ErrorCode of) const { return code == static_cast<std::uint32_t>(of) + 1; }
@@ -427,8 +425,7 @@ std::string record_file(const std::string& folder, int rank);
 /// Makes the folder where it is missing (mode 0700). The error says what is in the way.
 tl::expected<void, std::string> make_record_folder(const std::string& folder);
 
-/// Writes record_file() anew (mode 0600, links are not followed) in make_record_folder(); returns
-/// its path.
+/// Writes record_file() anew (mode 0600) in make_record_folder(); returns its path.
 tl::expected<std::string, std::string> write_record(const FlightRecord& record,
                                                     const std::string& folder);
 

@@ -21,8 +21,7 @@
 
 namespace hora::internal {
 
-/// One signature of a tensor, and the world ranks (ascending) that have it. No ranks: all of the
-/// sender's subtree.
+/// A tensor's signature, and its world ranks, ascending; none: all of the sender's subtree.
 struct ReportedSignature {
   Signature signature;
   std::vector<int> ranks;
@@ -183,8 +182,7 @@ struct MessageLimits {
 
 MessageLimits message_limits(const Topology& topology, int id_capacity, std::size_t locations);
 
-/// The message, or why the bytes are not a valid one: every offset, length and enumerator is
-/// checked, and, with limits, every number.
+/// The message, or why it is not valid: offsets, lengths, enumerators and, with limits, numbers.
 tl::expected<Message, std::string> decode(std::span<const std::byte> bytes,
                                           const MessageLimits* limits = nullptr);
 

@@ -19,8 +19,7 @@ namespace hora::internal {
 
 /// A part of a training step, below kStepPhases.
 using PhaseIndex = std::uint8_t;
-/// Up to the first bucket of gradients: a rank that is late there has lost its time in its input or
-/// in the forward pass.
+/// Up to the first bucket of gradients: late there is late in its input or forward pass.
 inline constexpr PhaseIndex kForwardPhase = 0;
 inline constexpr PhaseIndex kBackwardPhase = 1;   ///< the other buckets
 inline constexpr PhaseIndex kOptimizerPhase = 2;  ///< norms, and ends of rounds

@@ -28,8 +28,7 @@
 
 namespace hora::internal {
 
-/// One sentence naming the tensor, what differs, each value with its ranks (the first eight
-/// values), and what to do.
+/// One sentence: the tensor, what differs, the first eight values with their ranks, what to do.
 std::string mismatch_text(const Report& report);
 
 /// "REMARK; REMARK; and 3 more ranks".
@@ -83,8 +82,7 @@ class OverdueNames {
   std::optional<Duration> deadline() const;
   /// All that is seen and heard of overdue names, at the deadline: a leader's report. Forgets them.
   std::vector<Presence> take_presence(const Seen& seen);
-  /// The root's, at the deadline, where a name still waits. `ranks`: all, ascending. Forgets the
-  /// overdue names.
+  /// The root's, at the deadline. `ranks`: all, ascending. Forgets the overdue names.
   std::optional<std::string> take_warning(Duration now, std::span<const int> ranks,
                                           const Seen& seen);
   /// The root's: names that have run out of time by now, and their ranks; forgotten here.
@@ -217,8 +215,7 @@ struct ReportedName {
   bool complete(const JoinedRanks& joined, const TreePosition& position) const;
 };
 
-/// All signatures of a name that is complete(), with their ranks; a rank that has not reported it
-/// has joined.
+/// All signatures of a complete() name, with ranks; those that have not reported it have joined.
 Report merged_report(const std::string& name, const ReportedName& reported,
                      const TreePosition& position);
 
@@ -244,8 +241,7 @@ class KnownNames {
     ids_[name] = id;
     known_[id] = {.name = name, .signature = std::move(signature)};
   }
-  /// Ranks that were ready for the id report by name once they read this. Does nothing for an id
-  /// that no name has.
+  /// Gives the id up, if a name has it: ranks that were ready for it report by name.
   void give_up(Id id) {
     const auto known = known_.extract(id);
     if (!known.empty()) ids_.erase(known.mapped().name);
@@ -327,8 +323,7 @@ class IdRing {
 /// A decision names tensors of about this many bytes at most; the rest follows in the next ones.
 inline constexpr std::size_t kDecisionBytes = std::size_t{1} << 20;
 
-/// The decision under construction, and what is to be in the next ones. Pure. Thread rule: one
-/// thread at a time.
+/// The decision under construction, and the next ones. Pure. Thread rule: one thread at a time.
 class RootDecisions {
  public:
   RootDecisions(int id_capacity, std::size_t ranks) : id_ring_(id_capacity), ranks_(ranks) {}

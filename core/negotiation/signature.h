@@ -63,8 +63,7 @@ struct Signature {
   double postscale = 1.0;  ///< of the result
   bool operator==(const Signature&) const = default;
 
-  /// Bytes of the tensor; 0 where there is none, and for exchanges, whose ranks bring their own
-  /// lengths.
+  /// Bytes of the tensor; 0 where there is none, and for exchanges.
   std::size_t bytes() const;
   /// Bytes of all dimensions but the first.
   std::size_t row_bytes() const;

@@ -60,9 +60,8 @@ std::vector<int> tree_children(int node, int nodes);
 /// `node` and everything below it, ascending.
 std::vector<int> tree_subtree(int node, int nodes);
 
-/// A leader's place in the tree: which ranks it represents (its *subtree*: its node, and what lies
-/// below), and through which children. Local ranks are numbers of ranks within the node. Pure.
-/// Thread rule: immutable.
+/// A leader's place in the tree: the ranks that it represents (its *subtree*: its node and what
+/// lies below), and its children. Local ranks count within the node. Thread rule: immutable.
 class TreePosition {
  public:
   TreePosition(Topology topology, int node)

@@ -53,8 +53,7 @@ std::size_t at(int rank) {
   return static_cast<std::size_t>(rank);
 }
 
-/// They come from peers: none may be negative, and no sum of those of a rank, in bytes, may wrap.
-/// Gives all rows together.
+/// All rows together: peers' ones, none negative, whose sums in bytes must not wrap.
 Checked checked_rows(const ExchangeExtents& extents) {
   Checked all = 0;
   for (std::size_t rank = 0; rank < extents.rows.size(); ++rank) {

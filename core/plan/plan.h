@@ -46,8 +46,7 @@ struct Reduction {
 /// In a job of one node a tensor of this size gains nothing by travelling with others.
 inline constexpr std::size_t kAloneBytes = std::size_t{1} << 20;
 
-/// In a job of one node, a broadcast from this size on (and below kAloneBytes) is read while its
-/// root copies it to where it can be read.
+/// In one node, a broadcast of this size, below kAloneBytes, is read while its root copies it.
 inline constexpr std::size_t kFollowedBytes = std::size_t{1} << 17;
 constexpr bool is_followed(std::size_t bytes) {
   return bytes >= kFollowedBytes && bytes < kAloneBytes;
@@ -64,8 +63,7 @@ struct Range {
 /// 0 32 KiB for each node (a message costs about 2 us, as 100 Gbit/s do for that), from 1 to 32
 /// MiB.
 std::size_t chunk_limit(std::size_t setting, int nodes);
-/// The same of broadcasts, which each node sends on whole: where it is chosen 512 KiB, so that
-/// nodes receive and send at once.
+/// The same of broadcasts: chosen 512 KiB, so that nodes receive and send at once.
 std::size_t broadcast_chunk_limit(std::size_t setting);
 /// The same of units on devices: chosen 2 MiB for each of `slices` ranks of a node (each slice is a
 /// launch of NCCL, two copies and a message), at most 32 MiB.
@@ -272,8 +270,7 @@ struct BoundUnit {
   std::vector<Publish> publishes;
   /// This rank has joined: it has none of the tensors, and contributes identity elements.
   bool is_joined_proxy = false;
-  /// On a device: other process sets may have collectives there (LaunchTicketLock). The same on all
-  /// ranks.
+  /// Other sets may have collectives on the device (LaunchTicketLock). The same on all ranks.
   bool takes_turns = false;
   BoundExchange exchange;  ///< of exchanges: one tensor, this rank's input
 
@@ -362,22 +359,19 @@ struct Transfer {
 using ByteLayout = std::vector<Transfer>;
 
 std::size_t length_of(const ByteLayout& layout);
-/// The part of the layout in `range` (its end may lie beyond the layout's), counted from the
-/// range's first byte.
+/// The part of the layout in `range`, which may end beyond it, from the range's first byte.
 ByteLayout cut(const ByteLayout& layout, Range range);
 /// For these a rank can write what it gives into the others' results.
 bool may_push(OperationKind kind);
 
-/// The transfers that this local rank moves, as a layout of their own: those that it pushes, and
-/// those that come to it and that no rank pushes. `pushes`: by local rank, whether it moves what it
-/// gives; empty: none does.
+/// The transfers that this local rank moves, as a layout: those that it pushes, and those that come
+/// to it and no rank pushes. `pushes`: by local rank; empty: none does.
 ByteLayout moved_by(int local_rank, const std::vector<bool>& pushes, const ByteLayout& layout);
 
 /// As many rows from or to every rank, and at least one: what results are expected to be.
 bool is_even(std::span<const std::int64_t> rows);
 
-/// The bytes of every layout that travel in one round: a round moves about `chunk_bytes` out of a
-/// node. A multiple of 64.
+/// The bytes of every layout a round, about `chunk_bytes` out of a node. A multiple of 64.
 std::size_t round_bytes(std::size_t chunk_bytes, int nodes);
 
 /// Offsets of rows and streams of one exchange, whose spans and topology outlive it. The
