@@ -401,6 +401,10 @@ Prepared prepare(const Prepare& request) {
         "the folder {} has {} MiB left, MPI needs {}; remove what lies there, or set TMPDIR to "
         "another",
         temporary_folder(), left >> 20, kTemporaryBytes >> 20));
+  } else if (variable_of_process("PATH").value_or("").empty()) {
+    result.problems.push_back(
+        "PATH is not set, without which mpirun does not start; export "
+        "PATH=/usr/local/bin:/usr/bin:/bin");
   }
   if (request.ranks > 0) {
     const auto binding = parse_binding(request.binding).value_or(Binding::automatic);
