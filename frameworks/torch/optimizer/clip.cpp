@@ -113,7 +113,12 @@ double clip(const Peers& peers, const std::string& name, const Tensors& gradient
   if (factor >= 1.0) return norm;
   for (const Tensors& group : by_type_and_device(gradients)) {
     const at::Tensor in_type = at::scalar_tensor(factor, group.front().scalar_type());
-    at::_foreach_mul_(group, device ? *in_type.to(at::kDouble).data_ptr<double>() : factor);
+    const double rounded = device ? *in_type.to(at::kDouble).data_ptr<double>() : factor;
+    if (group.front().is_cuda()) {  // other devices' fallback does not write lists back
+      at::_foreach_mul_(group, rounded);
+      continue;
+    }
+    for (const at::Tensor& gradient : group) gradient.mul_(rounded);
   }
   return norm;
 }
