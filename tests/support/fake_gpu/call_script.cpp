@@ -1,7 +1,7 @@
-#include "tests/support/fake_gpu/call_script.h"
-
 #include <stdexcept>
 #include <utility>
+
+#include "tests/support/fake_gpu/fake_device.h"
 
 namespace hora::internal::test {
 

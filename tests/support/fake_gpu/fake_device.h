@@ -1,23 +1,149 @@
-/// The CUDA part of a fake GPU: streams, events, memory.
+/// The CUDA part of a fake GPU: calls, streams, events, memory, pools.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ops/cuda/functions.h"
-#include "tests/support/fake_gpu/call_script.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
-#include "tests/support/fake_gpu/fake_memory.h"
-#include "tests/support/fake_gpu/fake_pools.h"
-#include "tests/support/fake_gpu/fake_stream.h"
 
 namespace hora::internal::test {
+
+/// A name that was not announced is std::invalid_argument. Thread rule: any thread.
+class CallScript {
+ public:
+  explicit CallScript(std::initializer_list<std::string_view> calls);
+
+  /// Counts a call; the error it shall end with, 0 for none.
+  int begin(std::string_view call);
+  int count(std::string_view call) const;
+  void fail(std::string_view call, int nth, int error);
+  void delay(std::string_view call, std::chrono::microseconds duration);
+  std::chrono::microseconds delay_of(std::string_view call) const;
+  bool knows(std::string_view call) const { return entries_.contains(call); }
+
+ private:
+  struct Entry {
+    int count = 0;
+    std::map<int, int> errors;  ///< by number of the call
+    int always = 0;             ///< the error of every call
+    std::chrono::microseconds delay{0};
+  };
+  Entry& entry(std::string_view call);
+  const Entry& entry(std::string_view call) const;
+
+  mutable std::mutex mutex_;
+  std::map<std::string, Entry, std::less<>> entries_;
+};
+
+enum class MemoryKind { pinned, device, ordered, nccl };
+
+/// Memory that work, from the call on until it is done, may touch.
+using MemoryUse = std::vector<std::shared_ptr<void>>;
+using MemoryRange = std::pair<const void*, std::size_t>;
+
+/// Thread rule: any thread.
+class FakeMemory {
+ public:
+  FakeMemory() = default;
+  ~FakeMemory();
+  FakeMemory(const FakeMemory&) = delete;
+  FakeMemory& operator=(const FakeMemory&) = delete;
+
+  /// Aligned to 256 bytes, as CUDA's, and filled with a pattern, for CUDA does not clear either.
+  void* allocate(MemoryKind kind, std::size_t bytes);
+  /// False where `data` is not the beginning of such a block.
+  bool release(MemoryKind kind, void* data);
+
+  /// Whether all of [data, data + bytes) lies in one block; device memory includes NCCL's.
+  bool on_device(const void* data, std::size_t bytes) const;
+  bool pinned(const void* data, std::size_t bytes) const;
+  /// Whether a block of this kind begins there, and has as many bytes at least.
+  bool is_block(MemoryKind kind, const void* data, std::size_t bytes) const;
+  int blocks(MemoryKind kind) const;
+  /// Use of the blocks that the ranges lie in.
+  MemoryUse use(const std::vector<MemoryRange>& ranges) const;
+  /// Some work may still touch the block that begins there.
+  bool in_use(const void* data) const;
+
+ private:
+  struct Block {
+    MemoryKind kind;
+    std::size_t bytes;
+    std::shared_ptr<void> users = std::make_shared<int>();  ///< held by each, and here
+  };
+  const Block* find(const void* data, std::size_t bytes) const;
+
+  mutable std::mutex mutex_;
+  std::map<const std::byte*, Block, std::greater<>> blocks_;
+};
+
+/// Thread rule: any thread.
+class FakePools {
+ public:
+  void add(cudaMemPool_t pool);
+  /// The others: false where there is no such pool.
+  bool remove(cudaMemPool_t pool);
+  bool keep(cudaMemPool_t pool, std::uint64_t bytes);
+  bool knows(cudaMemPool_t pool) const;
+
+  /// Bytes that each keeps when the device synchronises; CUDA's default is 0.
+  std::vector<std::uint64_t> kept() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<cudaMemPool_t, std::uint64_t> kept_;
+};
+
+/// Shared by the streams and events of one device. `mutex` guards all of it.
+struct StreamsState {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool stopping = false;  ///< ends all waiting; work that has not begun is dropped
+  bool held = false;      ///< no further work begins
+};
+
+/// Thread rule: any thread.
+class FakeStream {
+ public:
+  explicit FakeStream(StreamsState& state);
+  /// Joins: after `stopping`, or once retired and drained.
+  ~FakeStream();
+
+  void enqueue(std::function<void()> work);
+  /// The thread ends after what is enqueued.
+  void retire();
+  /// Blocks until what is enqueued now is done, or the device stops.
+  void synchronize();
+
+ private:
+  void run();
+
+  StreamsState& state_;
+  std::deque<std::function<void()>> work_;
+  std::uint64_t enqueued_ = 0;
+  std::uint64_t done_ = 0;
+  bool retired_ = false;
+  std::thread thread_;
+};
 
 /// `number` is unique in its world and part of every handle; handles are never used again, so that
 /// stale and foreign ones are found. Thread rule: any thread.

@@ -1,8 +1,8 @@
-#include "tests/support/fake_gpu/fake_memory.h"
-
 #include <algorithm>
 #include <cstring>
 #include <new>
+
+#include "tests/support/fake_gpu/fake_device.h"
 
 namespace hora::internal::test {
 namespace {

@@ -1,5 +1,3 @@
-#include "tests/support/fake_gpu/fake_pools.h"
-
 #include "tests/support/fake_gpu/cuda_table.h"
 #include "tests/support/fake_gpu/fake_device.h"
 

@@ -1,6 +1,6 @@
-#include "tests/support/fake_gpu/fake_stream.h"
-
 #include <utility>
+
+#include "tests/support/fake_gpu/fake_device.h"
 
 namespace hora::internal::test {
 

@@ -1,11 +1,14 @@
+#include "ops/local/kernels.h"
+
 #include <algorithm>
+#include <cstdint>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "ops/cuda/functions.h"
 #include "tests/support/fake_gpu/batched_copy.h"
-#include "tests/support/fake_gpu/batched_update.h"
 #include "tests/support/fake_gpu/cuda_table.h"
-#include "tests/support/fake_gpu/device_reduce.h"
 
 namespace hora::internal::test {
 namespace {
@@ -65,6 +68,24 @@ cudaError_t copy_pieces(FakeDevice& device, const BatchedCopy& copy, cudaStream_
   return launch(device, kTexts, valid(copy), ranges, stream, work);
 }
 
+/// True where there are inputs, not too many, and the memory is aligned to the elements.
+bool takes(const DeviceReduction& reduction) {
+  const auto aligned = [&](const std::byte* memory) {
+    return memory != nullptr &&
+           reinterpret_cast<std::uintptr_t>(memory) % size_of(reduction.type) == 0;
+  };
+  return reduction.op != ReduceOp::adasum && !reduction.inputs.empty() &&
+         reduction.inputs.size() <= DeviceReduction::kMaximumInputs && reduction.count >= 0 &&
+         aligned(reduction.output) && std::ranges::all_of(reduction.inputs, aligned);
+}
+
+/// As ops/cuda/functions.h says: it names the host's kernels as the model.
+void perform(const DeviceReduction& reduction) {
+  std::byte* const output = reduction.output;
+  reduce(reduction.type, reduction.op, reduction.inputs, {&output, 1},
+         static_cast<std::size_t>(reduction.count), {.post = reduction.scale});
+}
+
 cudaError_t reduce_memory(FakeDevice& device, const DeviceReduction& reduction,
                           cudaStream_t stream) {
   constexpr KernelTexts kTexts{"device_reduce",
@@ -77,9 +98,43 @@ cudaError_t reduce_memory(FakeDevice& device, const DeviceReduction& reduction,
   const auto work = [given = reduction, inputs = std::move(inputs)] {
     auto owned = given;
     owned.inputs = inputs;
-    run(owned);
+    perform(owned);
   };
-  return launch(device, kTexts, valid(reduction), ranges, stream, work);
+  return launch(device, kTexts, takes(reduction), ranges, stream, work);
+}
+
+std::size_t states_of(const BatchedUpdate& update) {
+  if (const auto* sgd = std::get_if<SgdStep>(&update.step)) return sgd->momentum != 0 ? 1 : 0;
+  return std::get<AdamStep>(update.step).amsgrad ? 3 : 2;
+}
+
+/// True where each piece has what the step needs, aligned, of a type that it takes.
+bool takes(const BatchedUpdate& update) {
+  if (update.type != DataType::float32 && update.type != DataType::float64) return false;
+  const auto usable = [&](const void* memory) {
+    return memory != nullptr &&
+           reinterpret_cast<std::uintptr_t>(memory) % size_of(update.type) == 0;
+  };
+  return std::ranges::all_of(update.pieces, [&](const UpdatePiece& piece) {
+    return piece.elements == 0 ||
+           (piece.elements > 0 && usable(piece.parameter) && usable(piece.gradient) &&
+            std::all_of(piece.state, piece.state + states_of(update), usable));
+  });
+}
+
+void perform(const BatchedUpdate& update) {
+  for (const UpdatePiece& piece : update.pieces) {
+    const std::byte* const gradients[] = {static_cast<const std::byte*>(piece.gradient)};
+    UpdateMemory memory{.parameter = static_cast<std::byte*>(piece.parameter),
+                        .gradients = gradients};
+    std::ranges::transform(piece.state, memory.state,
+                           [](void* state) { return static_cast<std::byte*>(state); });
+    std::visit(
+        [&](const auto& step) {
+          internal::update(update.type, step, memory, 0, static_cast<std::size_t>(piece.elements));
+        },
+        update.step);
+  }
 }
 
 cudaError_t update_pieces(FakeDevice& device, const BatchedUpdate& update, cudaStream_t stream) {
@@ -99,9 +154,9 @@ cudaError_t update_pieces(FakeDevice& device, const BatchedUpdate& update, cudaS
   const auto work = [given = update, pieces = std::move(pieces)] {
     auto owned = given;
     owned.pieces = pieces;
-    run(owned);
+    perform(owned);
   };
-  return launch(device, kTexts, valid(update), ranges, stream, work);
+  return launch(device, kTexts, takes(update), ranges, stream, work);
 }
 
 }  // namespace
