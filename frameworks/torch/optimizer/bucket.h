@@ -75,8 +75,8 @@ class GradientBucket {
   std::vector<at::Tensor> wires() const;
   /// All places and their padding, in the wire type: one dimension.
   at::Tensor all_gradients() const;
-  /// Of sharded gradients, until the next round: this rank's slice of the averages, in its own
-  /// memory. Written by the bucket's average.
+  /// This rank's slice of sharded gradients' averages, in its own memory, until the next round.
+  /// Written by the bucket's average.
   at::Tensor slice;
 
   const BucketLayout& layout() const { return layout_; }
