@@ -793,7 +793,12 @@ std::optional<EndCause> JobEnding::cause_in_ranks(Moment now) const {
       output_.find("exiting improperly") != output_.npos) {
     return left_before_init(*left);
   }
-  if (culprit.asked_by_mpi && is_likely_consequence(culprit) && !culprit.peer_failed) {
+  // It names a process of its own that somebody else has killed: Open MPI's words, and MPICH's.
+  const bool names_a_killed_one =
+      output_.find("exited on signal") != output_.npos || output_.find("(signal ") != output_.npos;
+  const bool ended_by_mpi =
+      culprit.asked_by_mpi || (!culprit.failure.empty() && !names_a_killed_one);
+  if (ended_by_mpi && is_likely_consequence(culprit) && !culprit.peer_failed) {
     return cause_in_mpis_request();
   }
   const bool no_mpi = !culprit.initialized && output_.find("MPI_INIT failed") != output_.npos;

@@ -292,6 +292,17 @@ TEST_F(JobEndingTest, AnMpirunThatAsksRanksToEndWithoutAReasonWasEndedItself) {
             "mpirun told its ranks to end, none of which had failed:\nORTE has lost "
             "communication with a remote daemon.");
   EXPECT_EQ(after_output.cause(later)->status, 1);
+
+  // What had started the rank was gone before the signal reached it.
+  ended.asked_by_mpi = false;
+  ended.asked_ns = 0;
+  ended.status = SIGKILL;
+  ended.failure = "MPI's process that started it has ended";
+  JobEnding by_parent(2, limits_);
+  by_parent.on_rank_ended(ended, "a", Moment(100));
+  EXPECT_EQ(by_parent.cause(later)->status, 143);
+  by_parent.on_output("mpirun noticed that process rank 0 exited on signal 9 (Killed).");
+  EXPECT_THAT(by_parent.cause(later)->text, HasSubstr("was ended: MPI's process"));
 }
 
 TEST_F(JobEndingTest, AKilledDaemonIsTheCauseOfWhatFollows) {
