@@ -320,23 +320,22 @@ TEST(Diagnosis, HasATableOfAllRanks) {
   job.ended(1, 9, 0, 1004.3);
   job.failed(0, "cut\noff", ErrorCode::transport, 1004.6);
   job.horarun_ends_the_rest(1004.8);
-  EXPECT_EQ(
-      to_text(diagnose(job.records())),
-      "rank 1 (host a, pid 101) was killed by signal 9 (SIGKILL) 4.3 s after the start, in "
-      "epoch 3, "
-      "as the first of all; ranks 0, 2 waited for it at allreduce \"a\" for up to 0.8 s\n"
-      "\n"
-      "rank  host  end                                                 collectives           "
-      "         phase\n"
-      "   0  a     was ended by horarun (signal 9 (SIGKILL)) at 4.8 s  waits for allreduce "
-      "\"a\" 0.6 s\n"
-      "   1  a     was killed by signal 9 (SIGKILL) at 4.3 s           last allreduce "
-      "\"b\" at 3.2 s    epoch 3\n"
-      "   2  b     was ended by horarun (signal 9 (SIGKILL)) at 4.8 s  waits for allreduce "
-      "\"a\" 0.8 s\n"
-      "\n"
-      "rank 0 at 4.6 s: cut\\noff\n"
-      "rank 3: no record\n");
+  EXPECT_EQ(to_text(diagnose(job.records())),
+            "rank 1 (host a, pid 101) was killed by signal 9 (SIGKILL) 4.3 s after the start, in "
+            "epoch 3, "
+            "as the first of all; ranks 0, 2 waited for it at allreduce \"a\" for up to 0.8 s\n"
+            "\n"
+            "rank  host  end                                                 collectives           "
+            "         phase\n"
+            "   0  a     was ended by horarun (signal 9 (SIGKILL)) at 4.8 s  waits for allreduce "
+            "\"a\" 0.6 s\n"
+            "   1  a     was killed by signal 9 (SIGKILL) at 4.3 s           last allreduce "
+            "\"b\" at 3.2 s    epoch 3\n"
+            "   2  b     was ended by horarun (signal 9 (SIGKILL)) at 4.8 s  waits for allreduce "
+            "\"a\" 0.8 s\n"
+            "\n"
+            "rank 0 at 4.6 s: cut\\noff\n"
+            "rank 3: no record\n");
 }
 
 TEST(Diagnosis, IsShortWhateverSizeARecordClaims) {
