@@ -24,10 +24,6 @@ struct CodePoint {
   std::size_t bytes = 0;  ///< 0: no UTF-8 begins here
 };
 
-bool continues(char c) {
-  return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;
-}
-
 /// The first code point of `text`, well-formed as in RFC 3629: shortest form, no surrogates.
 CodePoint first_of(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text.front());
@@ -37,7 +33,7 @@ CodePoint first_of(std::string_view text) {
   if (lead < 0xC2U || lead > 0xF4U || text.size() < bytes) return {};
   std::uint32_t value = lead & (0x7FU >> bytes);
   for (std::size_t i = 1; i < bytes; ++i) {
-    if (!continues(text[i])) return {};
+    if (!continues_character(text[i])) return {};
     value = value << 6 | (static_cast<unsigned char>(text[i]) & 0x3FU);
   }
   const bool surrogate = value >= 0xD800 && value <= 0xDFFF;
@@ -135,8 +131,8 @@ std::string printable(std::string_view text, std::size_t longest) {
   const std::size_t kept = longest - kNote;
   std::size_t begin = kept - kept / 4;
   std::size_t end = result.size() - kept / 4;
-  while (continues(result[begin])) --begin;
-  while (end < result.size() && continues(result[end])) ++end;
+  while (continues_character(result[begin])) --begin;
+  while (end < result.size() && continues_character(result[end])) ++end;
   return result.replace(begin, end - begin,
                         fmt::format(" ... ({} bytes left out) ... ", end - begin));
 }
@@ -254,7 +250,7 @@ std::string tensor_text(std::string_view name, ProcessSet set) {
 
 std::string_view fitting(std::string_view text, std::size_t most) noexcept {
   if (text.size() <= most) return text;
-  while (most > 0 && continues(text[most])) --most;
+  while (most > 0 && continues_character(text[most])) --most;
   return text.substr(0, most);
 }
 

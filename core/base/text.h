@@ -33,6 +33,10 @@ HORA_EXPORT std::string tensor_text(std::string_view name);
 /// The same, with " of process set 3" after it where that is not the world.
 std::string tensor_text(std::string_view name, ProcessSet set);
 
+/// Whether another byte begins the character (UTF-8) that this one is a part of.
+inline bool continues_character(char c) noexcept {
+  return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;
+}
 /// The first bytes of a text that fit, without a part of a character (UTF-8) at the end.
 std::string_view fitting(std::string_view text, std::size_t most) noexcept;
 

@@ -59,9 +59,7 @@ void store_name(RecordText<kRecordNameBytes>& words, std::string_view name) noex
   if (name.size() <= kRecordNameBytes) return store_text(words, name);
   const std::string_view front = fitting(name, kFront);
   std::string_view back = name.substr(name.size() - (kRecordNameBytes - kFront - kGap.size()));
-  while (!back.empty() && (static_cast<unsigned char>(back.front()) & 0xC0U) == 0x80U) {
-    back.remove_prefix(1);
-  }
+  while (!back.empty() && continues_character(back.front())) back.remove_prefix(1);
   std::array<char, kRecordNameBytes> bytes{};
   char* end = std::copy(front.begin(), front.end(), bytes.data());
   end = std::copy(kGap.begin(), kGap.end(), end);

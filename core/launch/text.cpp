@@ -12,6 +12,7 @@
 #include <charconv>
 #include <system_error>
 
+#include "core/base/text.h"
 #include "core/launch/control/system.h"
 
 namespace hora::launch {
@@ -60,9 +61,9 @@ std::string first_of(std::vector<std::string> names, std::size_t most) {
 }
 
 std::string aligned(const std::vector<std::vector<std::string>>& rows, std::string_view alignment) {
-  const auto width_of = [](std::string_view text) {  // of UTF-8: bytes that begin a character
-    return static_cast<std::size_t>(std::ranges::count_if(
-        text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+  const auto width_of = [](std::string_view text) {
+    return text.size() -
+           static_cast<std::size_t>(std::ranges::count_if(text, internal::continues_character));
   };
   std::vector<std::size_t> widths(alignment.size());
   for (const auto& row : rows) {

@@ -31,17 +31,19 @@ struct Topology {
                             ranks.begin());
   }
   int index_of(int world_rank) const;  ///< ranks below it
+  /// Ranks of the smallest node: the number of slices.
   int smallest_node() const {
     std::size_t least = ranks_of_node.empty() ? 0 : ranks_of_node.front().size();
     for (const auto& ranks : ranks_of_node) least = std::min(least, ranks.size());
     return static_cast<int>(least);
-  }  ///< ranks of the smallest node: the number of slices
+  }
+  /// All, ascending.
   std::vector<int> ranks() const {
     std::vector<int> all;
     for (const auto& ranks : ranks_of_node) all.insert(all.end(), ranks.begin(), ranks.end());
     std::sort(all.begin(), all.end());
     return all;
-  }  ///< all, ascending
+  }
 };
 
 /// Topology from each world rank's host group (any labels, such as the group's lowest rank), its

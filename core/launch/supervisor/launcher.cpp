@@ -16,6 +16,7 @@
 #include <numeric>
 #include <system_error>
 
+#include "core/base/text.h"
 #include "core/flight/flight_recorder.h"
 #include "core/launch/guard/guard.h"
 #include "core/launch/text.h"
@@ -46,8 +47,7 @@ constexpr char kAlignment[] = "><><>>><<<";
 std::string cut_front(const std::string& text, std::size_t most) {
   std::size_t begin = text.size();
   while (begin > 0 && most > 0) {
-    const bool begins = (static_cast<unsigned char>(text[--begin]) & 0xC0U) != 0x80U;
-    if (begins) --most;  // a character of UTF-8
+    if (!internal::continues_character(text[--begin])) --most;
   }
   return text.substr(begin);
 }

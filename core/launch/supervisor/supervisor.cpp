@@ -789,28 +789,24 @@ std::optional<EndCause> JobEnding::cause_in_ranks(Moment now) const {
   const RankEnded& culprit = ended_[*first_cause(ended_)];
   // Open MPI ends the others, and says so.
   const RankEnded* left = left_without_init();
-  if (left != nullptr && is_likely_consequence(culprit) &&
-      output_.find("exiting improperly") != output_.npos) {
+  if (left != nullptr && is_likely_consequence(culprit) && mpirun_said("exiting improperly")) {
     return left_before_init(*left);
   }
   // It names a process of its own that somebody else has killed: Open MPI's words, and MPICH's.
-  const bool names_a_killed_one =
-      output_.find("exited on signal") != output_.npos || output_.find("(signal ") != output_.npos;
+  const bool names_a_killed_one = mpirun_said("exited on signal") || mpirun_said("(signal ");
   const bool ended_by_mpi =
       culprit.asked_by_mpi || (!culprit.failure.empty() && !names_a_killed_one);
   if (ended_by_mpi && is_likely_consequence(culprit) && !culprit.peer_failed) {
     return cause_in_mpis_request();
   }
-  const bool no_mpi = !culprit.initialized && output_.find("MPI_INIT failed") != output_.npos;
+  const bool no_mpi = !culprit.initialized && mpirun_said("MPI_INIT failed");
   return cause_of(culprit, no_mpi ? "; MPI did not start: --verbose shows why" : "");
 }
 
 /// mpirun does so at a signal, of which it says nothing, and where it has lost a daemon.
 EndCause JobEnding::cause_in_mpis_request() const {
   const std::string ranks = "told its ranks to end, none of which had failed";
-  if (output_.find("lost communication") != output_.npos) {
-    return {"mpirun " + ranks + ":\n" + output_, 1};
-  }
+  if (mpirun_said("lost communication")) return {"mpirun " + ranks + ":\n" + output_, 1};
   return {"mpirun was ended by SIGTERM, SIGINT or SIGHUP: it " + ranks, 128 + SIGTERM};
 }
 

@@ -188,7 +188,7 @@ std::vector<BucketLayout> bucket_layouts(const Peers& peers,
                                          const BucketOptions& options,
                                          const std::vector<std::size_t>& order);
 
-/// Likewise. Throws Error(out_of_memory) naming the bucket.
+/// Makes the buckets of these layouts. Throws Error(out_of_memory) naming the bucket.
 std::vector<Bucket> make_buckets(const Peers& peers, const std::vector<Parameter>& parameters,
                                  const BucketOptions& options,
                                  const std::vector<std::size_t>& order);

@@ -67,7 +67,7 @@ class ParameterForm {
   /// Throws Error(invalid_argument) naming the parameter and both values where its type, device or
   /// shape is another.
   void check(const Parameter& parameter) const;
-  /// Likewise, and where its elements lie in another order.
+  /// As check(), and throws where its elements lie in another order.
   void check_with_order(const Parameter& parameter) const;
   /// Whether they lie in the order of a gradient's place: row-major where it was not dense.
   bool has_order(const Parameter& parameter) const;

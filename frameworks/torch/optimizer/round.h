@@ -333,8 +333,8 @@ class Round {
   bool unsettled() const { return unsettled_.has_value(); }
   /// Where unsettled(): sends `end` to the others, and does not wait; whether all have sent theirs.
   bool tell_end(RoundEnd end);
-  /// Likewise, and waits. Throws Error(mismatch), the same on every rank, where some step and some
-  /// discard. Before step() and zero_grad() are noted. Collective.
+  /// As tell_end(), and waits. Throws Error(mismatch), the same on every rank, where some step and
+  /// some discard. Before step() and zero_grad() are noted. Collective.
   void settle(RoundEnd end);
   /// After submit(), in place of finish(): this rank does not take part in the rest of the round.
   /// Peers that end it later lack only what hooks exchange after the averages.

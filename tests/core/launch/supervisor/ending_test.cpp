@@ -293,7 +293,7 @@ TEST_F(JobEndingTest, AnMpirunThatAsksRanksToEndWithoutAReasonWasEndedItself) {
             "communication with a remote daemon.");
   EXPECT_EQ(after_output.cause(later)->status, 1);
 
-  // What had started the rank was gone before the signal reached it.
+  // The signal finds the rank gone with what had started it.
   ended.asked_by_mpi = false;
   ended.asked_ns = 0;
   ended.status = SIGKILL;
