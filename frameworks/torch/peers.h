@@ -5,9 +5,9 @@
 #include <hora/context.h>
 
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace hora::internal {
 
@@ -33,7 +33,7 @@ struct Agreement {
 /// the same Error(mismatch), which names the first differing line, the first rank that has another
 /// one, and both. `name` is the prefix of the collectives' names.
 void check_agreement(const Peers& peers, const Agreement& agreement, const std::string& name,
-                     std::span<const std::string> lines);
+                     const std::vector<std::string>& lines);
 
 /// Handles and buffers wait for nothing while an exception unwinds the stack (handle.h, buffer.h):
 /// so one does. What peers may still write to stays allocated.

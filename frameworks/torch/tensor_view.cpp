@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <new>
 
 #include "core/base/text.h"
 
@@ -100,11 +99,6 @@ torch::Tensor to_tensor(const Result& result) {
     return torch::empty(result.shape(), torch::TensorOptions(type).device(device));
   }
   return tensor_on(result, result.data(), type, device, result.shape());
-}
-
-void never_free(const c10::Storage& memory) noexcept {
-  // The reference is not counted down again.
-  static_cast<void>(new (std::nothrow) c10::Storage(memory));
 }
 
 void note_written(const torch::Tensor& tensor) {

@@ -12,6 +12,7 @@
 #include <hora/types.h>
 #include <torch/types.h>
 
+#include <new>
 #include <optional>
 #include <string>
 
@@ -70,8 +71,11 @@ torch::Tensor to_tensor(const Result& result);
 /// old values fails instead of using the new ones.
 void note_written(const torch::Tensor& tensor);
 
-/// Keeps memory to which peers may still write, whatever becomes of its tensors.
-void never_free(const c10::Storage& memory) noexcept;
+/// Keeps memory to which peers may still write: the owner's reference is not counted down again.
+template <class Owner>
+void never_free(const Owner& owner) noexcept {
+  static_cast<void>(new (std::nothrow) Owner(owner));
+}
 
 /// Returns the tensor's own device where hora works there (the CPU, this rank's GPU), else this
 /// rank's, to which LibTorch copies. One from which nothing can be copied there (GPUs in a job on

@@ -1,4 +1,5 @@
 // Tensors as objects, optimizers' state, modules; and lines that ranks must share (peers.h).
+#include <hora/objects_json.h>
 #include <hora/torch/collectives.h>
 #include <torch/torch.h>
 
@@ -9,7 +10,6 @@
 
 #include "core/base/checked.h"
 #include "frameworks/torch/checkpoint/named_tensors.h"
-#include "frameworks/torch/optimizer/parameters.h"
 #include "frameworks/torch/peers.h"
 #include "frameworks/torch/tensor_view.h"
 
@@ -29,31 +29,20 @@ Peers peers_of(const Context& context, ProcessSet set) {
           static_cast<int>(position - members.begin()), members.front()};
 }
 
-namespace {
-
-/// Returns the root's text on every rank.
-std::string share(const Peers& peers, const std::string& name, const std::string& text, int root) {
-  return broadcast_object(peers.context, std::string_view(text),
-                          {.name = name, .root = root, .process_set = peers.set});
-}
-
-std::string line_or_none(std::span<const std::string> lines, std::size_t index) {
-  return index < lines.size() ? lines[index] : "none";
-}
-
-}  // namespace
-
 void check_agreement(const Peers& peers, const Agreement& agreement, const std::string& name,
-                     std::span<const std::string> lines) {
+                     const std::vector<std::string>& lines) {
   if (peers.size == 1) return;
-  const std::vector<std::string> expected =
-      split_lines(share(peers, name, join_lines(lines), peers.first));
+  const auto share = [&](const nlohmann::json& value, const std::string& as, int root) {
+    return broadcast_object(peers.context, value,
+                            {.name = name + as, .root = root, .process_set = peers.set});
+  };
+  const auto expected = share(lines, "", peers.first).get<std::vector<std::string>>();
 
   // Each world rank's first differing line, counted from 1; 0: none.
   std::vector<std::int64_t> differing(static_cast<std::size_t>(peers.context.size()), 0);
-  if (const auto index = first_difference(lines, expected)) {
-    differing[static_cast<std::size_t>(peers.context.rank())] =
-        static_cast<std::int64_t>(*index) + 1;
+  const auto [own, other] = std::ranges::mismatch(lines, expected);
+  if (own != lines.end() || other != expected.end()) {
+    differing[static_cast<std::size_t>(peers.context.rank())] = own - lines.begin() + 1;
   }
   allreduce(peers.context, view(differing.data(), peers.context.size()),
             {.name = name + ".verdict", .op = ReduceOp::sum, .process_set = peers.set});
@@ -62,11 +51,13 @@ void check_agreement(const Peers& peers, const Agreement& agreement, const std::
 
   const auto rank = static_cast<int>(first - differing.begin());
   const auto index = static_cast<std::size_t>(*first - 1);
-  const std::string theirs = share(peers, name + ".difference", line_or_none(lines, index), rank);
+  const auto line_of = [index](const std::vector<std::string>& of) {
+    return index < of.size() ? of[index] : "none";
+  };
+  const auto theirs = share(line_of(lines), ".difference", rank).get<std::string>();
   throw Error(ErrorCode::mismatch,
               c10::str(agreement.what, " differ between ranks: rank ", peers.first, " has ",
-                       line_or_none(expected, index), ", rank ", rank, " has ", theirs, ". ",
-                       agreement.advice),
+                       line_of(expected), ", rank ", rank, " has ", theirs, ". ", agreement.advice),
               rank, name);
 }
 

@@ -81,9 +81,6 @@ class CudaBucket final : public GradientBucket {
     keep_for_stream(gradient_memory(), stream.stream());
   }
 
-  std::optional<bool> present_anywhere(std::size_t) const override { return std::nullopt; }
-  std::optional<bool> in_one_step() const override { return std::nullopt; }
-
  private:
   void put(std::size_t place, const at::Tensor& source) override {
     note_stream();

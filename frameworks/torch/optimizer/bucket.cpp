@@ -1,19 +1,14 @@
 #include "frameworks/torch/optimizer/bucket.h"
 
 #include <ATen/Functions.h>
-#include <hora/error.h>
-#include <hora/hora.h>
-#include <hora/printable.h>
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <utility>
 
 #include "core/api/internals.h"
 #include "core/base/checked.h"
 #include "frameworks/torch/tensor_view.h"
-#include "frameworks/torch/wire_type.h"
 #include "ops/local/kernels.h"
 
 namespace hora::internal {
@@ -171,6 +166,21 @@ void GradientBucket::collect(std::size_t place) {
   give_back(place);
 }
 
+// By any rank: averaging scales the element, and it cannot round to zero, so any set bit counts.
+bool GradientBucket::is_marked(std::size_t offset) const {
+  const std::byte* const element = data() + offset;
+  return std::any_of(element, element + size_of(layout_.type),
+                     [](std::byte value) { return value != std::byte{}; });
+}
+
+bool GradientBucket::in_one_step() const {
+  int marked = 0;
+  for (std::size_t lane = 0; lane < step_lanes; ++lane) {
+    marked += is_marked(layout_.step_offset + lane * size_of(layout_.type)) ? 1 : 0;
+  }
+  return marked <= 1;
+}
+
 void GradientBucket::publish(std::size_t place, const Parameter& parameter, bool present) const {
   at::Tensor& gradient = parameter.tensor.mutable_grad();
   const at::Tensor& average = lent(place).defined() ? lent(place) : this->gradient(place);
@@ -198,9 +208,7 @@ std::byte* GradientBucket::unpack_flag() const {
 }
 
 void GradientBucket::give_up_memory() noexcept {
-  // The reference is not counted down again. Without the memory for it there is nothing to be
-  // saved.
-  static_cast<void>(new (std::nothrow) std::shared_ptr<Buffer>(memory_));
+  never_free(memory_);
   for (const PlaceTensors& place : places_) {
     if (place.lent_memory) never_free(place.lent_memory);
   }
@@ -211,7 +219,7 @@ TensorView GradientBucket::range(std::size_t begin, std::size_t end) const {
           layout_.type,
           {static_cast<std::int64_t>((end - begin) / size_of(layout_.type))},
           memory_->device(),
-          current_stream(gradient_memory_.device())};
+          stream()};
 }
 
 TensorView GradientBucket::view(std::size_t place) const {
@@ -237,15 +245,9 @@ std::vector<at::Tensor> GradientBucket::wires() const {
   return wires;
 }
 
-at::Tensor GradientBucket::all_gradients() const {
-  const auto elements = static_cast<std::int64_t>(layout_.presence_offset / size_of(layout_.type));
-  return tensor_on(memory_, memory_->data(), to_scalar_type(layout_.type),
-                   gradient_memory_.device(), {elements});
-}
-
-at::Tensor GradientBucket::all_bytes() const {
-  return tensor_on(memory_, memory_->data(), at::kByte, gradient_memory_.device(),
-                   {static_cast<std::int64_t>(layout_.bytes)});
+at::Tensor GradientBucket::elements(c10::ScalarType type, std::size_t bytes) const {
+  return tensor_on(memory_, memory_->data(), type, gradient_memory_.device(),
+                   {static_cast<std::int64_t>(bytes / c10::elementSize(type))});
 }
 
 namespace {
@@ -289,9 +291,11 @@ class HostBucket final : public GradientBucket {
   }
 
   void pack(const std::string&) override {
-    mark(data() + layout().flag_offset, !good_);
+    mark(layout().flag_offset, 0, !good_);
     good_ = true;
-    for (std::size_t lane = 0; lane < step_lanes; ++lane) mark(step(lane), lane == step_lane());
+    for (std::size_t lane = 0; lane < step_lanes; ++lane) {
+      mark(layout().step_offset, lane, lane == step_lane());
+    }
   }
 
   void unpack(const std::string&) override {
@@ -304,19 +308,9 @@ class HostBucket final : public GradientBucket {
     *unpack_flag() = std::byte{!good};
   }
 
-  std::optional<bool> present_anywhere(std::size_t place) const override {
-    return is_marked(presence(place));
-  }
-
-  std::optional<bool> in_one_step() const override {
-    int marked = 0;
-    for (std::size_t lane = 0; lane < step_lanes; ++lane) marked += is_marked(step(lane)) ? 1 : 0;
-    return marked <= 1;
-  }
-
  private:
   void put(std::size_t place, const at::Tensor& source) override {
-    mark(presence(place), source.defined());
+    mark(layout().presence_offset, place, source.defined());
     if (lent(place).defined()) return;
     if (source.defined()) {
       good_ &= move(shown(place, source), on_wire(place), count(place), passes().pack);
@@ -335,24 +329,14 @@ class HostBucket final : public GradientBucket {
   std::size_t count(std::size_t place) const {
     return static_cast<std::size_t>(wire(place).numel());
   }
-  std::byte* presence(std::size_t place) const {
-    return data() + layout().presence_offset + place * one_.size();
-  }
-  std::byte* step(std::size_t lane) const {
-    return data() + layout().step_offset + lane * one_.size();
-  }
-  /// An element of the bucket's type: 1 or 0.
-  void mark(std::byte* element, bool set) const {
+  /// Sets lane `number` of those at `offset`: an element of the bucket's type, 1 or 0.
+  void mark(std::size_t offset, std::size_t number, bool set) const {
+    std::byte* const element = data() + offset + number * one_.size();
     if (set) {
       std::memcpy(element, one_.data(), one_.size());
     } else {
       std::memset(element, 0, one_.size());
     }
-  }
-  /// By any rank: averaging scales the element, and it cannot round to zero, so any set bit counts.
-  bool is_marked(const std::byte* element) const {
-    return std::any_of(element, element + one_.size(),
-                       [](std::byte value) { return value != std::byte{}; });
   }
 
   std::vector<std::byte> one_;  // the bucket's type's 1
@@ -366,200 +350,105 @@ std::unique_ptr<GradientBucket> make_host_bucket(const Context& context, const B
   return std::make_unique<HostBucket>(context, layout, parameters);
 }
 
-namespace {
+Bucket::Bucket(const Peers& peers, const std::vector<Parameter>& parameters,
+               const BucketOptions& options, const BucketLayout& layout, std::size_t number)
+    : name(options.name + "." + std::to_string(number)),
+      missing(layout.places.size()),
+      peers_(peers),
+      options_(options) {
+  try {
+    const bool on_host = parameters.front().tensor.is_cpu();
+    memory = (on_host ? make_host_bucket : make_cuda_bucket)(peers.context, layout, parameters);
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                "bucket " + in_quotes(name) + " of " + std::to_string(layout.bytes) +
+                    " bytes: " + error.what(),
+                error.rank(), name);
+  }
+  if (!options.hook) return;
+  hooked_.emplace(
+      GradientBucketView{peers.context, peers.set, name, memory->wires(),
+                         memory->elements(to_scalar_type(layout.type), layout.presence_offset)});
+}
 
-/// Options: those of allreduce or of reduce_scatter.
 template <class Options>
-Options reduction_options(const Peers& peers, const BucketOptions& options,
-                          const std::string& name) {
+Options Bucket::reduction() const {
   return {.name = name,
-          .op = options.op,
-          .process_set = peers.set,
-          .prescale = 1.0 / options.predivide,
-          .postscale = options.predivide};
+          .op = options_.op,
+          .process_set = peers_.set,
+          .prescale = 1.0 / options_.predivide,
+          .postscale = options_.predivide};
 }
-
-/// All of the bucket in one collective: the lanes after the gradients are reduced like them. Where
-/// gradients are apart, each of these in one of its own, the rest and the lanes in another.
-class PlainAverage final : public BucketAverage {
- public:
-  PlainAverage(const Peers& peers, const GradientBucket& bucket, AllreduceOptions options)
-      : peers_(peers), bucket_(bucket), options_(std::move(options)) {}
-
-  void begin() override {
-    if (in_parts()) {
-      parts_ = grouped_allreduce_async(peers_.context, bucket_.parts(), options_);
-    } else {
-      whole_ = allreduce_async(peers_.context, bucket_.view(), options_);
-    }
-  }
-  bool proceed() override {
-    if (in_parts()) {
-      parts_.wait();
-    } else {
-      whole_.wait(bucket_.view().stream);
-    }
-    return true;
-  }
-  bool under_way() const override { return in_parts() ? parts_.valid() : whole_.valid(); }
-  bool begun_by_all() const override { return in_parts() ? parts_.ready() : whole_.ready(); }
-
- private:
-  bool in_parts() const { return bucket_.layout().apart > 0; }
-
-  const Peers peers_;
-  const GradientBucket& bucket_;
-  const AllreduceOptions options_;
-  Handle whole_;
-  GroupHandle parts_;
-};
-
-/// The lanes by a sum of their own, beside the gradients' collectives.
-class LanesApart : public BucketAverage {
- public:
-  LanesApart(const Peers& peers, GradientBucket& bucket, std::string name)
-      : peers_(peers), bucket_(bucket), name_(std::move(name)) {}
-
-  void begin() final {
-    // First: a hook that throws is called again, and nothing else is under way.
-    begin_gradients();
-    lanes_ = allreduce_async(
-        peers_.context, bucket_.lanes(),
-        {.name = name_ + ".presence", .op = ReduceOp::sum, .process_set = peers_.set});
-  }
-  bool proceed() final {
-    if (lanes_.valid()) lanes_.wait(bucket_.view().stream);
-    return proceed_gradients();
-  }
-  bool under_way() const final { return lanes_.valid() || gradients_under_way(); }
-  bool begun_by_all() const final { return lanes_.ready(); }
-
- protected:
-  virtual void begin_gradients() = 0;
-  virtual bool proceed_gradients() = 0;
-  virtual bool gradients_under_way() const = 0;
-
-  const Peers peers_;
-  GradientBucket& bucket_;
-  const std::string name_;
-
- private:
-  Handle lanes_;
-};
-
-/// Each gradient by itself: Adasum's factors are a tensor's own.
-class AdasumAverage final : public LanesApart {
- public:
-  using LanesApart::LanesApart;
-
- private:
-  void begin_gradients() override {
-    handles_.clear();
-    for (std::size_t place = 0; place < bucket_.layout().places.size(); ++place) {
-      handles_.push_back(allreduce_async(peers_.context, bucket_.view(place),
-                                         {.name = name_ + "." + std::to_string(place),
-                                          .op = ReduceOp::adasum,
-                                          .process_set = peers_.set}));
-    }
-  }
-  bool proceed_gradients() override {
-    for (Handle& handle : handles_) handle.wait(bucket_.view().stream);
-    return true;
-  }
-  bool gradients_under_way() const override {
-    return std::any_of(handles_.begin(), handles_.end(),
-                       [](const Handle& handle) { return handle.valid(); });
-  }
-
-  std::vector<Handle> handles_;
-};
-
-class HookedAverage final : public LanesApart {
- public:
-  HookedAverage(const Peers& peers, GradientBucket& bucket, const std::string& name,
-                std::shared_ptr<GradientHook> hook)
-      : LanesApart(peers, bucket, name),
-        hook_(std::move(hook)),
-        view_{peers.context, peers.set, name, bucket.wires(), bucket.all_gradients()} {}
-
- private:
-  void begin_gradients() override {
-    under_way_ = true;
-    hook_->begin(view_);
-  }
-  bool proceed_gradients() override {
-    under_way_ = !hook_->proceed(view_);
-    return !under_way_;
-  }
-  bool gradients_under_way() const override { return under_way_; }
-
-  const std::shared_ptr<GradientHook> hook_;
-  const GradientBucketView view_;
-  bool under_way_ = false;
-};
-
-class ShardedAverage final : public LanesApart {
- public:
-  ShardedAverage(const Peers& peers, GradientBucket& bucket, const std::string& name,
-                 const BucketOptions& options)
-      : LanesApart(peers, bucket, name),
-        options_(reduction_options<ReduceScatterOptions>(peers, options, name)),
-        fused_(options.fused) {}
-
-  void begin_apart() override {
-    if (gradients_under_way()) return;
-    bucket_.collect();
-    TensorView rows = bucket_.gradients_view();
-    rows.shape = {peers_.size, rows.elements() / peers_.size};
-    handle_ = reduce_scatter_async(peers_.context, rows, options_);
-  }
-
- private:
-  void begin_gradients() override {
-    bucket_.slice.reset();
-    if (fused_) {
-      bucket_.publish_locations(peers_.context);  // before the lanes, which order it
-    } else {
-      begin_apart();
-    }
-  }
-  bool proceed_gradients() override {
-    if (gradients_under_way()) {  // else the pass that updates averages
-      bucket_.slice = to_tensor(handle_.wait(bucket_.view().stream)).flatten();
-    }
-    return true;
-  }
-  bool gradients_under_way() const override { return handle_.valid(); }
-
-  const ReduceScatterOptions options_;
-  const bool fused_;
-  ResultHandle handle_;
-};
-
-/// `bucket` outlives it; where gradients are sharded, it gets its slice. `name`: of the bucket's
-/// collectives, or their prefix.
-std::unique_ptr<BucketAverage> make_average(const Peers& peers, const BucketOptions& options,
-                                            GradientBucket& bucket, const std::string& name) {
-  if (options.hook) return std::make_unique<HookedAverage>(peers, bucket, name, options.hook);
-  if (options.sharded) return std::make_unique<ShardedAverage>(peers, bucket, name, options);
-  if (options.op == ReduceOp::adasum) return std::make_unique<AdasumAverage>(peers, bucket, name);
-  return std::make_unique<PlainAverage>(peers, bucket,
-                                        reduction_options<AllreduceOptions>(peers, options, name));
-}
-
-}  // namespace
 
 void Bucket::submit() {
   if (submitted) return;
   memory->pack(name);
-  average->begin();
+  begin();
   submitted = true;
 }
 
+void Bucket::begin() {
+  handles_.clear();
+  slice.reset();
+  if (options_.hook) {
+    hook_under_way_ = true;
+    options_.hook->begin(*hooked_);
+  } else if (options_.fused) {
+    memory->publish_locations(peers_.context);  // before the lanes, which order it
+  } else if (options_.sharded) {
+    begin_apart();
+  } else if (options_.op == ReduceOp::adasum) {
+    // Each gradient by itself: Adasum's factors are a tensor's own.
+    AllreduceOptions own{.op = ReduceOp::adasum, .process_set = peers_.set};
+    for (std::size_t place = 0; place < layout().places.size(); ++place) {
+      own.name = name + "." + std::to_string(place);
+      handles_.push_back(allreduce_async(peers_.context, memory->view(place), own));
+    }
+  } else {
+    const auto options = reduction<AllreduceOptions>();
+    if (layout().apart > 0) {
+      parts_ = grouped_allreduce_async(peers_.context, memory->parts(), options);
+    } else {
+      handles_.push_back(
+          allreduce_async(peers_.context, memory->range(0, layout().bytes), options));
+    }
+    return;  // the lanes are reduced like the gradients
+  }
+  // After these: a hook that throws is called again, and nothing else is under way.
+  handles_.push_back(allreduce_async(
+      peers_.context, memory->range(layout().presence_offset, layout().bytes),
+      {.name = name + ".presence", .op = ReduceOp::sum, .process_set = peers_.set}));
+}
+
+void Bucket::begin_apart() {
+  if (slice_.valid()) return;
+  memory->collect();
+  TensorView rows = memory->range(0, layout().presence_offset);
+  rows.shape = {peers_.size, rows.elements() / peers_.size};
+  slice_ = reduce_scatter_async(peers_.context, rows, reduction<ReduceScatterOptions>());
+}
+
 bool Bucket::proceed() {
-  if (!average->proceed()) return false;
+  void* const stream = memory->stream();
+  for (Handle& handle : handles_) {
+    if (handle.valid()) handle.wait(stream);
+  }
+  if (parts_.valid()) parts_.wait();
+  // Else the pass that updates averages.
+  if (slice_.valid()) slice = to_tensor(slice_.wait(stream)).flatten();
+  if (hooked_) hook_under_way_ = !options_.hook->proceed(*hooked_);
+  if (hook_under_way_) return false;
   memory->unpack(name);
   return true;
+}
+
+bool Bucket::under_way() const {
+  return hook_under_way_ || slice_.valid() || parts_.valid() ||
+         std::ranges::any_of(handles_, &Handle::valid);
+}
+
+bool Bucket::begun_by_all() const {
+  return parts_.ready() && std::ranges::all_of(handles_, &Handle::ready);
 }
 
 std::vector<BucketLayout> bucket_layouts(const Peers& peers,
@@ -589,29 +478,6 @@ std::vector<BucketLayout> bucket_layouts(const Peers& peers,
     for (GradientPlace& place : layout.places) place.gradient = order[place.gradient];
   }
   return layouts;
-}
-
-std::vector<Bucket> make_buckets(const Peers& peers, const std::vector<Parameter>& parameters,
-                                 const BucketOptions& options,
-                                 const std::vector<std::size_t>& order) {
-  std::vector<Bucket> buckets;
-  for (const BucketLayout& layout : bucket_layouts(peers, parameters, options, order)) {
-    Bucket& bucket = buckets.emplace_back();
-    bucket.name = options.name + "." + std::to_string(buckets.size() - 1);
-    bucket.missing = layout.places.size();
-    try {
-      const bool on_host = parameters.front().tensor.is_cpu();
-      bucket.memory =
-          (on_host ? make_host_bucket : make_cuda_bucket)(peers.context, layout, parameters);
-    } catch (const Error& error) {
-      throw Error(error.code(),
-                  "bucket " + in_quotes(bucket.name) + " of " + std::to_string(layout.bytes) +
-                      " bytes: " + error.what(),
-                  error.rank(), bucket.name);
-    }
-    bucket.average = make_average(peers, options, *bucket.memory, bucket.name);
-  }
-  return buckets;
 }
 
 }  // namespace hora::internal

@@ -17,6 +17,7 @@
 #include "frameworks/torch/optimizer/layout.h"
 #include "frameworks/torch/optimizer/parameters.h"
 #include "frameworks/torch/peers.h"
+#include "frameworks/torch/tensor_view.h"
 #include "frameworks/torch/wire_type.h"
 
 namespace hora::internal {
@@ -43,41 +44,38 @@ class GradientBucket {
   virtual void pack(const std::string& name) = 0;
   /// After the sum over ranks, in the order of the current stream: what `.grad` views holds it.
   virtual void unpack(const std::string& name) = 0;
-  /// All gradients are stored: writes for peers where each gradient apart lies
-  /// (locations_offset()). One whose memory they do not reach goes into its place.
+  /// Writes for peers where each gradient apart lies (locations_offset()). One whose memory they do
+  /// not reach goes into its place.
   void publish_locations(const Context& context);
   /// Copies what is lent into its place in the bucket.
   void collect();
-  /// After the sum over ranks: whether any rank had this gradient. Nothing on a device, for which
-  /// reading would wait.
-  virtual std::optional<bool> present_anywhere(std::size_t place) const = 0;
+  /// After the sum over ranks, on the CPU: whether any rank had this gradient.
+  bool present_anywhere(std::size_t place) const {
+    return is_marked(layout_.presence_offset + place * size_of(layout_.type));
+  }
   /// Likewise: whether all ranks have set one step lane.
-  virtual std::optional<bool> in_one_step() const = 0;
+  bool in_one_step() const;
   /// After unpack(): `.grad` becomes the view where any rank had a gradient, else undefined.
   void publish(std::size_t place, const Parameter& parameter, bool present) const;
-  /// After unpack(), on the bucket's device: bytes of which one is not 0 where any rank has noted a
-  /// bad value; undefined where no pass has checked.
+  /// After unpack(): bytes of which one is not 0 where any rank has noted a bad value; undefined
+  /// where no pass has checked.
   at::Tensor flag() const;
   /// Peers are done with what is lent, or have never begun. Returns its bytes.
   std::size_t give_back_gradients();
   /// Never frees the memory, nor what is lent: peers may still write to it.
   void give_up_memory() noexcept;
 
-  /// All of it, as one tensor; its stream is the current one.
-  TensorView view() const { return range(0, layout_.bytes); }
-  /// Likewise the places with their padding; what follows them; the one place.
-  TensorView gradients_view() const { return range(0, layout_.presence_offset); }
-  TensorView lanes() const { return range(layout_.presence_offset, layout_.bytes); }
+  void* stream() const { return current_stream(gradient_memory_.device()); }
+  /// Bytes of the bucket as one tensor, on the current stream.
+  TensorView range(std::size_t begin, std::size_t end) const;
+  /// The gradient's place.
   TensorView view(std::size_t place) const;
   /// Parts averaged under a name each: the gradients apart, wherever they lie, then the rest.
   std::vector<TensorView> parts() const;
   /// The places, in the wire type, with the parameters' strides.
   std::vector<at::Tensor> wires() const;
-  /// All places and their padding, in the wire type: one dimension.
-  at::Tensor all_gradients() const;
-  /// This rank's slice of sharded gradients' averages, in its own memory, until the next round.
-  /// Written by the bucket's average.
-  at::Tensor slice;
+  /// The bucket's first bytes, as one dimension of this type.
+  at::Tensor elements(c10::ScalarType type, std::size_t bytes) const;
 
   const BucketLayout& layout() const { return layout_; }
   std::byte* data() const { return memory_->data(); }
@@ -92,7 +90,7 @@ class GradientBucket {
 
   const GradientPasses& passes() const { return passes_; }
   std::size_t step_lane() const { return step_lane_; }
-  at::Tensor all_bytes() const;
+  at::Tensor all_bytes() const { return elements(at::kByte, layout_.bytes); }
   /// The place in the bucket, with the parameter's strides.
   const at::Tensor& wire(std::size_t place) const { return places_[place].wire; }
   /// The gradient that is averaged where autograd has put it; undefined: it is in the bucket.
@@ -117,7 +115,7 @@ class GradientBucket {
   at::Tensor take(std::size_t place, const Parameter& parameter) const;
   void collect(std::size_t place);
   void give_back(std::size_t place);
-  TensorView range(std::size_t begin, std::size_t end) const;
+  bool is_marked(std::size_t offset) const;
 
   const BucketLayout layout_;
   GradientPasses passes_;
@@ -140,57 +138,64 @@ struct BucketOptions {
   ReduceOp op = ReduceOp::average;
   double predivide = 1.0;
   bool sharded = false;
-  /// Where gradients are sharded: the pass that updates may average them (fused.h).
+  /// Where gradients are sharded: the pass that updates may average them.
   bool fused = false;
   std::shared_ptr<GradientHook> hook = nullptr;
   /// By parameter, or empty: see GradientSize.
   std::vector<std::optional<std::size_t>> groups = {};
+
+  /// Whether something else is made for the buckets.
+  bool is_tied() const { return sharded || hook || !groups.empty(); }
 };
 
-/// How one bucket's gradients become the average, or sum, over ranks. Thread rule: one thread at a
-/// time.
-class BucketAverage {
+/// A bucket: its memory, and the collectives by which its gradients become the average, or sum,
+/// over ranks. Thread rule: one thread at a time.
+class Bucket {
  public:
-  virtual ~BucketAverage() = default;
-  /// The bucket is packed: starts its collectives. Its memory is not the caller's until proceed()
-  /// is true, or either has thrown.
-  virtual void begin() = 0;
-  /// After begin(): starts what waits for whether the pass that updates averages, as it does not.
-  virtual void begin_apart() {}
-  /// Waits for what was started last; true when that was all, false where more has been started.
-  virtual bool proceed() = 0;
-  /// Whether collectives on the bucket's memory may be under way.
-  virtual bool under_way() const = 0;
-  /// After begin(): every rank has begun it, or it has failed.
-  virtual bool begun_by_all() const = 0;
-};
+  /// Throws Error(out_of_memory) naming the bucket.
+  Bucket(const Peers& peers, const std::vector<Parameter>& parameters, const BucketOptions& options,
+         const BucketLayout& layout, std::size_t number);
 
-/// Thread rule: one thread at a time.
-struct Bucket {
   std::string name;  ///< of its collectives
   std::unique_ptr<GradientBucket> memory;
-  std::unique_ptr<BucketAverage> average;  // after memory: destroyed first
-  std::size_t missing = 0;                 ///< gradients not stored in this round
-  bool submitted = false;                  ///< in this round
+  at::Tensor slice;         ///< of sharded gradients' averages, this rank's, until the next round
+  std::size_t missing = 0;  ///< gradients not stored in this round
+  bool submitted = false;   ///< in this round
 
   const BucketLayout& layout() const { return memory->layout(); }
-  /// All gradients are stored. Does nothing the second time in a round.
+  /// All gradients are stored: starts its collectives. Does nothing the second time in a round. Its
+  /// memory is not the caller's until proceed() is true, or either has thrown.
   void submit();
-  /// As BucketAverage; true when the averages are where `.grad` views them.
+  /// After submit(): starts what waits for whether the pass that updates averages, as it does not.
+  void begin_apart();
+  /// Waits for what was started last; true when the averages are where `.grad` views them, false
+  /// where more has been started.
   bool proceed();
+  /// Whether collectives on its memory may be under way.
+  bool under_way() const;
+  /// After submit(): every rank has begun it, or it has failed.
+  bool begun_by_all() const;
+
+ private:
+  void begin();
+  template <class Options>
+  Options reduction() const;
+
+  const Peers peers_;
+  const BucketOptions options_;
+  std::optional<GradientBucketView> hooked_;  ///< for the hook
+  bool hook_under_way_ = false;
+  // After memory: destroyed first.
+  std::vector<Handle> handles_;  ///< of all of it, or of its gradients and lanes
+  GroupHandle parts_;
+  ResultHandle slice_;
 };
 
 /// `order`: indices of the parameters that have a bucket, the one whose gradient comes last first
-/// (as registration has it). `parameters` are all on one device. Places count parameters as they
-/// are registered.
+/// (as registration has it). `parameters`, all on one device, are what places count.
 std::vector<BucketLayout> bucket_layouts(const Peers& peers,
                                          const std::vector<Parameter>& parameters,
                                          const BucketOptions& options,
                                          const std::vector<std::size_t>& order);
-
-/// Makes the buckets of these layouts. Throws Error(out_of_memory) naming the bucket.
-std::vector<Bucket> make_buckets(const Peers& peers, const std::vector<Parameter>& parameters,
-                                 const BucketOptions& options,
-                                 const std::vector<std::size_t>& order);
 
 }  // namespace hora::internal

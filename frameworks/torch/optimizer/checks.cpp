@@ -1,24 +1,21 @@
-#include <c10/util/StringUtil.h>
 #include <c10/util/Type.h>
-#include <hora/error.h>
-#include <hora/torch/gradient_hook.h>
 #include <torch/optim/lbfgs.h>
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
-#include <string>
 #include <typeinfo>
-#include <unordered_map>
-#include <utility>
 
+#include "core/api/internals.h"
 #include "core/base/diagnostics.h"
+#include "core/base/text.h"
 #include "frameworks/torch/optimizer/optimizer.h"
-#include "frameworks/torch/peers.h"
 #include "frameworks/torch/tensor_view.h"
-#include "frameworks/torch/wire_type.h"
 
 namespace hora::internal {
+bool evaluates_again(const torch::optim::Optimizer& optimizer) {
+  return dynamic_cast<const torch::optim::LBFGS*>(&optimizer) != nullptr;
+}
+
 namespace {
 
 [[noreturn]] void refuse(const std::string& what, const std::string& parameter = {}) {
@@ -186,28 +183,25 @@ Groups groups_of(const std::vector<Parameter>& parameters,
 /// A line each.
 std::vector<std::string> described(const DistributedOptimizerOptions& options,
                                    const std::vector<Parameter>& parameters,
-                                   const Round::Options& rounds) {
-  const BucketOptions& buckets = rounds.buckets;
-  std::ostringstream text;
-  text << "buckets of " << buckets.bucket_bytes << " bytes\nop " << name_of(options.op)
-       << "\ncompression " << name_of(options.compression) << "\nbackward_passes_per_step "
-       << options.backward_passes_per_step << "\ngradient_predivide_factor "
-       << options.gradient_predivide_factor << "\nstatic_graph " << options.static_graph
-       << "\nsharding " << name_of(options.sharding) << "\noverlap_parameter_gather "
-       << options.overlap_parameter_gather << "\nupdates with the averages " << buckets.fused
-       << "\ncompare_ranks " << options.compare_ranks << "\nhook "
-       << (options.hook ? options.hook->describe() : "none") << "\ngradients averaged on "
-       << name_of(to_device(rounds.device).kind) << "\nparameters on "
-       << (on_several_devices(parameters) ? "several devices" : "one device");
-  return split_lines(text.str());
+                                   const RoundOptions& rounds) {
+  return {
+      c10::str("buckets of ", rounds.buckets.bucket_bytes, " bytes"),
+      c10::str("op ", name_of(options.op)),
+      c10::str("compression ", name_of(options.compression)),
+      c10::str("backward_passes_per_step ", options.backward_passes_per_step),
+      c10::str("gradient_predivide_factor ", options.gradient_predivide_factor),
+      c10::str("static_graph ", options.static_graph),
+      c10::str("sharding ", name_of(options.sharding)),
+      c10::str("overlap_parameter_gather ", options.overlap_parameter_gather),
+      c10::str("updates with the averages ", rounds.buckets.fused),
+      c10::str("compare_ranks ", options.compare_ranks),
+      c10::str("hook ", options.hook ? options.hook->describe() : "none"),
+      c10::str("gradients averaged on ", name_of(to_device(rounds.device).kind)),
+      c10::str("parameters on ", on_several_devices(parameters) ? "several devices" : "one device"),
+  };
 }
 
-}  // namespace
-
-bool evaluates_again(const torch::optim::Optimizer& optimizer) {
-  return dynamic_cast<const torch::optim::LBFGS*>(&optimizer) != nullptr;
-}
-
+/// Warns, too, of an option that does nothing with this optimizer.
 void check_optimizer(const Peers& peers, const torch::optim::Optimizer& optimizer,
                      const DistributedOptimizerOptions& options) {
   if (options.sharding >= Sharding::fused && !is_of_hora_optim(optimizer) &&
@@ -228,62 +222,8 @@ void check_optimizer(const Peers& peers, const torch::optim::Optimizer& optimize
           "its line search needs the gradient of the loss, which adasum does not give");
 }
 
-std::vector<Parameter> select_parameters(
-    const Context& context, const torch::optim::Optimizer& optimizer,
-    const torch::OrderedDict<std::string, torch::Tensor>& named) {
-  for (const auto& item : named) {
-    if (!item.value().defined()) refuse("parameter '" + item.key() + "' is undefined", item.key());
-  }
-  auto selected = match_parameters(named, optimizer);
-  // With sharding the groups of an optimizer that is wrapped hold this rank's shares, or
-  // nothing.
-  const bool wrapped = std::any_of(named.begin(), named.end(), [](const auto& item) {
-    return GradientHooks::hooked(item.value());
-  });
-  if (wrapped && (!selected || selected->empty())) {
-    refuse(
-        "the optimizer, or its parameters, belong to another DistributedOptimizer; wrap each "
-        "optimizer once, and destroy the former wrapper before another is made");
-  }
-  if (!selected) refuse(selected.error());
-  for (const Parameter& parameter : *selected) check_averageable(parameter);
-  check_devices(context, *selected);
-  return *std::move(selected);
-}
-
-void check_backward_passes(int passes) {
-  if (passes >= 1) return;
-  refuse("backward_passes_per_step is " + std::to_string(passes) + "; expected 1 or more");
-}
-
-Round::Options round_options(const Peers& peers, const std::vector<Parameter>& parameters,
-                             const DistributedOptimizerOptions& options, const std::string& name) {
-  check_ranges(options);
-  check_combinations(options);
-  check_buffers(options.buffers);
-  const bool sharded = options.sharding != Sharding::off;
-  if (sharded && on_several_devices(parameters)) {
-    refuse("sharding and parameters on several devices do not go together: leave out one");
-  }
-  const at::Device device = working_device(peers.context, tensors_of(parameters));
-  return {.buckets = {.name = name,
-                      .bucket_bytes = bucket_bytes(peers.context, options, device),
-                      .compression = options.compression,
-                      .op = options.op,
-                      .predivide = options.gradient_predivide_factor,
-                      .sharded = sharded,
-                      .hook = options.hook,
-                      .groups = groups_of(parameters, options)},
-          .device = device,
-          .backward_passes_per_step = options.backward_passes_per_step,
-          .sparse_as_dense = options.sparse_as_dense,
-          .static_graph = options.static_graph,
-          .updates_in_backward = options.sharding == Sharding::in_backward,
-          .tuning = tuning_options(peers, parameters, options, name, device)};
-}
-
 void check_ranks_agree(const Peers& peers, const std::vector<Parameter>& parameters,
-                       const DistributedOptimizerOptions& options, const Round::Options& rounds) {
+                       const DistributedOptimizerOptions& options, const RoundOptions& rounds) {
   const BucketOptions& buckets = rounds.buckets;
   std::vector<std::string> lines = described(options, parameters, rounds);
   for (std::size_t index = 0; index < parameters.size(); ++index) {
@@ -300,6 +240,73 @@ void check_ranks_agree(const Peers& peers, const std::vector<Parameter>& paramet
       peers,
       {"DistributedOptimizer's options or parameters", "Every rank must construct the same one"},
       buckets.name + ".parameters", lines);
+}
+
+}  // namespace
+
+std::vector<Parameter> select_parameters(
+    const Peers& peers, const torch::optim::Optimizer& optimizer,
+    const torch::OrderedDict<std::string, torch::Tensor>& named,
+    const DistributedOptimizerOptions& options) {
+  check_optimizer(peers, optimizer, options);
+  for (const auto& item : named) {
+    if (!item.value().defined()) refuse("parameter '" + item.key() + "' is undefined", item.key());
+  }
+  auto selected = match_parameters(named, optimizer);
+  // With sharding the groups of an optimizer that is wrapped hold this rank's shares, or
+  // nothing.
+  const bool wrapped = std::any_of(named.begin(), named.end(), [](const auto& item) {
+    return GradientHooks::hooked(item.value());
+  });
+  if (wrapped && (!selected || selected->empty())) {
+    refuse(
+        "the optimizer, or its parameters, belong to another DistributedOptimizer; wrap each "
+        "optimizer once, and destroy the former wrapper before another is made");
+  }
+  if (!selected) refuse(selected.error());
+  for (const Parameter& parameter : *selected) check_averageable(parameter);
+  check_devices(peers.context, *selected);
+  return *std::move(selected);
+}
+
+void check_backward_passes(int passes) {
+  if (passes >= 1) return;
+  refuse("backward_passes_per_step is " + std::to_string(passes) + "; expected 1 or more");
+}
+
+RoundOptions round_options(const Peers& peers, const torch::optim::Optimizer& optimizer,
+                           const std::vector<Parameter>& parameters,
+                           const DistributedOptimizerOptions& options) {
+  const std::string name =
+      std::string(kGradientsName) +
+      std::to_string(Access::next_instance_number(peers.context, options.process_set));
+  check_ranges(options);
+  check_combinations(options);
+  check_buffers(options.buffers);
+  const bool sharded = options.sharding != Sharding::off;
+  if (sharded && on_several_devices(parameters)) {
+    refuse("sharding and parameters on several devices do not go together: leave out one");
+  }
+  const at::Device device = working_device(peers.context, tensors_of(parameters));
+  const bool fuses =
+      options.sharding >= Sharding::fused && can_fuse_update(peers, optimizer, parameters);
+  RoundOptions rounds{.buckets = {.name = name,
+                                  .bucket_bytes = bucket_bytes(peers.context, options, device),
+                                  .compression = options.compression,
+                                  .op = options.op,
+                                  .predivide = options.gradient_predivide_factor,
+                                  .sharded = sharded,
+                                  .fused = fuses,
+                                  .hook = options.hook,
+                                  .groups = groups_of(parameters, options)},
+                      .device = device,
+                      .backward_passes_per_step = options.backward_passes_per_step,
+                      .sparse_as_dense = options.sparse_as_dense,
+                      .static_graph = options.static_graph,
+                      .updates_in_backward = options.sharding == Sharding::in_backward,
+                      .tuning = tuning_options(peers, parameters, options, name, device)};
+  check_ranks_agree(peers, parameters, options, rounds);
+  return rounds;
 }
 
 }  // namespace hora::internal

@@ -1,14 +1,11 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
-#include <hora/hora.h>
-#include <hora/torch/collectives.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "frameworks/torch/optimizer/optimizer.h"
 #include "frameworks/torch/tensor_view.h"
-#include "ops/local/kernels.h"
 
 namespace hora::internal {
 namespace {

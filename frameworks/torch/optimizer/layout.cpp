@@ -1,7 +1,7 @@
 #include "frameworks/torch/optimizer/layout.h"
 
 #include <algorithm>
-#include <cstdint>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -16,92 +16,60 @@ struct OpenBucket {
   DataType type;
   std::optional<std::size_t> group;
   bool open;
-  std::vector<GradientPlace> apart = {};  // each place's offset is its padded length until take()
+  std::vector<GradientPlace> apart = {};  // each place's offset is its padded length
   std::vector<GradientPlace> joint = {};
   std::size_t last = 0;            // gradient that completes it
   std::size_t filled = 0;          // bytes, padded
   std::size_t gradient_bytes = 0;  // of gradient memory
 };
 
-class Assignment {
- public:
-  Assignment(std::size_t bucket_bytes, std::size_t slices, std::size_t least_apart)
-      : most_(bucket_bytes + bucket_bytes / 4),
-        enough_(bucket_bytes - bucket_bytes / 4),
-        slices_(slices),
-        least_apart_(least_apart) {}
-
-  void add(std::size_t gradient, GradientSize size) {
-    const std::size_t padded = align_up(size.bytes / size_of(size.type) * size_of(size.wire_type));
-    OpenBucket& bucket =
-        size.group ? of_group(size.wire_type, *size.group) : best_fit(size.wire_type, padded);
-    const bool converted = size.type != size.wire_type;
-    (!converted && size.bytes >= least_apart_ ? bucket.apart : bucket.joint)
-        .push_back({gradient, padded, size.type, converted ? bucket.gradient_bytes : 0});
-    if (converted) bucket.gradient_bytes += align_up(size.bytes);
-    bucket.last = gradient;
-    bucket.filled += padded;
-    bucket.open = !bucket.group && bucket.filled < enough_;
-  }
-
-  std::vector<BucketLayout> take() {
-    std::stable_sort(buckets_.begin(), buckets_.end(),
-                     [](const OpenBucket& a, const OpenBucket& b) { return a.last > b.last; });
-    std::vector<BucketLayout> layouts;
-    for (const OpenBucket& bucket : buckets_) {
-      BucketLayout& layout = layouts.emplace_back();
-      layout.type = bucket.type;
-      layout.gradient_bytes = bucket.gradient_bytes;
-      std::size_t offset = 0;
-      for (const auto* places : {&bucket.apart, &bucket.joint}) {
-        layout.joint_offset = offset;
-        for (GradientPlace place : *places) {
-          offset += std::exchange(place.offset, offset);
-          layout.places.push_back(place);
-        }
-      }
-      layout.apart = bucket.apart.size();
-      const std::size_t element = size_of(bucket.type);
-      layout.presence_offset = align_up((bucket.filled + slices_ - 1) / slices_) * slices_;
-      layout.flag_offset = layout.presence_offset + layout.places.size() * element;
-      layout.step_offset = layout.flag_offset + element;
-      layout.bytes = layout.step_offset + step_lanes * element;
+/// Lays its places one behind the other.
+BucketLayout layout_of(const OpenBucket& bucket, std::size_t slices) {
+  BucketLayout layout;
+  layout.type = bucket.type;
+  layout.gradient_bytes = bucket.gradient_bytes;
+  layout.apart = bucket.apart.size();
+  std::size_t offset = 0;
+  for (const auto* places : {&bucket.apart, &bucket.joint}) {
+    layout.joint_offset = offset;
+    for (GradientPlace place : *places) {
+      offset += std::exchange(place.offset, offset);
+      layout.places.push_back(place);
     }
-    return layouts;
   }
+  const std::size_t element = size_of(bucket.type);
+  layout.presence_offset = align_up((bucket.filled + slices - 1) / slices) * slices;
+  layout.flag_offset = layout.presence_offset + layout.places.size() * element;
+  layout.step_offset = layout.flag_offset + element;
+  layout.bytes = layout.step_offset + step_lanes * element;
+  return layout;
+}
 
- private:
-  OpenBucket& of_group(DataType type, std::size_t group) {
-    const auto found = std::find_if(
-        buckets_.begin(), buckets_.end(),
-        [&](const OpenBucket& bucket) { return bucket.group == group && bucket.type == type; });
-    if (found != buckets_.end()) return *found;
-    return buckets_.emplace_back(OpenBucket{type, group, false});
+OpenBucket& of_group(std::vector<OpenBucket>& buckets, DataType type, std::size_t group) {
+  const auto found = std::ranges::find_if(buckets, [&](const OpenBucket& bucket) {
+    return bucket.group == group && bucket.type == type;
+  });
+  return found != buckets.end() ? *found : buckets.emplace_back(OpenBucket{type, group, false});
+}
+
+/// `most`: bytes that a bucket takes. `enough`: with so many it closes.
+OpenBucket& best_fit(std::vector<OpenBucket>& buckets, DataType type, std::size_t padded,
+                     std::size_t most, std::size_t enough) {
+  OpenBucket* best = nullptr;
+  OpenBucket* fullest = nullptr;
+  std::size_t open = 0;
+  for (OpenBucket& bucket : buckets) {
+    if (!bucket.open || bucket.type != type) continue;
+    open += 1;
+    if (fullest == nullptr || bucket.filled > fullest->filled) fullest = &bucket;
+    const bool fits = bucket.filled + padded <= most;
+    if (fits && (best == nullptr || bucket.filled > best->filled)) best = &bucket;
   }
-
-  OpenBucket& best_fit(DataType type, std::size_t padded) {
-    OpenBucket* best = nullptr;
-    OpenBucket* fullest = nullptr;
-    std::size_t open = 0;
-    for (OpenBucket& bucket : buckets_) {
-      if (!bucket.open || bucket.type != type) continue;
-      open += 1;
-      if (fullest == nullptr || bucket.filled > fullest->filled) fullest = &bucket;
-      const bool fits = bucket.filled + padded <= most_;
-      if (fits && (best == nullptr || bucket.filled > best->filled)) best = &bucket;
-    }
-    if (best != nullptr) return *best;
-    // One that will be closed at once takes no place among the open ones.
-    if (open == max_open_buckets && padded < enough_) fullest->open = false;
-    return buckets_.emplace_back(OpenBucket{type, std::nullopt, true});
-  }
-
-  std::size_t most_;
-  std::size_t enough_;
-  std::size_t slices_;
-  std::size_t least_apart_;
-  std::vector<OpenBucket> buckets_;
-};
+  if (best != nullptr) return *best;
+  // One that will be closed at once takes no place among the open ones.
+  if (open == max_open_buckets && padded < enough) fullest->open = false;
+  return buckets.emplace_back(OpenBucket{type, std::nullopt, true});
+}
 
 }  // namespace
 
@@ -116,11 +84,26 @@ std::size_t memory_bytes(const BucketLayout& layout) {
 std::vector<BucketLayout> assign_buckets(std::span<const GradientSize> gradients,
                                          std::size_t bucket_bytes, std::size_t slices,
                                          std::size_t least_apart) {
-  Assignment assignment(bucket_bytes, slices, least_apart);
+  const std::size_t most = bucket_bytes + bucket_bytes / 4;
+  const std::size_t enough = bucket_bytes - bucket_bytes / 4;
+  std::vector<OpenBucket> buckets;
   for (std::size_t index = gradients.size(); index-- > 0;) {
-    assignment.add(index, gradients[index]);
+    const GradientSize& size = gradients[index];
+    const std::size_t padded = align_up(size.bytes / size_of(size.type) * size_of(size.wire_type));
+    OpenBucket& bucket = size.group ? of_group(buckets, size.wire_type, *size.group)
+                                    : best_fit(buckets, size.wire_type, padded, most, enough);
+    const bool converted = size.type != size.wire_type;
+    (!converted && size.bytes >= least_apart ? bucket.apart : bucket.joint)
+        .push_back({index, padded, size.type, converted ? bucket.gradient_bytes : 0});
+    if (converted) bucket.gradient_bytes += align_up(size.bytes);
+    bucket.last = index;
+    bucket.filled += padded;
+    bucket.open = !bucket.group && bucket.filled < enough;
   }
-  return assignment.take();
+  std::ranges::stable_sort(buckets, std::greater(), &OpenBucket::last);
+  std::vector<BucketLayout> layouts;
+  for (const OpenBucket& bucket : buckets) layouts.push_back(layout_of(bucket, slices));
+  return layouts;
 }
 
 bool hold_the_same(std::span<const BucketLayout> a, std::span<const BucketLayout> b) {

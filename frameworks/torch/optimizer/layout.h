@@ -18,7 +18,7 @@ namespace hora::internal {
 inline constexpr std::size_t kNeverApart = std::numeric_limits<std::size_t>::max();
 
 /// Each rank sets one of so many lanes, which says what it has called since its last round of
-/// averaging (StepCounter); where the sum has two lanes set, ranks are in different steps.
+/// averaging (lane_of()); where the sum has two lanes set, ranks are in different steps.
 inline constexpr std::size_t step_lanes = 8;
 
 /// One parameter's gradient.

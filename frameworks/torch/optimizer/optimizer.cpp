@@ -1,10 +1,6 @@
 #include "frameworks/torch/optimizer/optimizer.h"
 
-#include <c10/util/StringUtil.h>
-#include <hora/context.h>
 #include <hora/printable.h>
-#include <hora/torch/collectives.h>
-#include <hora/torch/gradient_hook.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 
@@ -13,11 +9,8 @@
 #include <chrono>
 #include <exception>
 #include <thread>
-#include <utility>
 
-#include "core/api/internals.h"
 #include "core/base/diagnostics.h"
-#include "core/base/text.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora::internal {
@@ -60,20 +53,8 @@ GradientHooks::~GradientHooks() {
 }
 
 void GradientHooks::refresh() {
-  std::vector<std::size_t> bare;
-  for (std::size_t index = 0; index < entries_.size(); ++index) {
-    const HookedParameter& entry = entries_[index];
-    if (!entry.parameter.tensor.requires_grad()) continue;
-    if (!entry.accumulator) {
-      bare.push_back(index);
-    } else if (torch::autograd::impl::try_get_grad_accumulator(entry.parameter.tensor) !=
-               entry.accumulator) {
-      hook_accumulator(index);
-    }
-  }
-  for (const std::size_t index : bare) {
-    const Parameter& parameter = entries_[index].parameter;
-    if (!hooked(parameter.tensor)) continue;
+  for (const auto& [parameter, accumulator, key, position] : entries_) {
+    if (accumulator || !hooked(parameter.tensor)) continue;
     throw Error(
         ErrorCode::invalid_use,
         "DistributedOptimizer: parameter '" + parameter.name +
@@ -81,11 +62,19 @@ void GradientHooks::refresh() {
             "wrap each optimizer once, and destroy the former wrapper before another is made",
         -1, parameter.name);
   }
-  for (const std::size_t index : bare) {
-    // The public call, not impl::add_hook: a user's own register_hook() would clear that one.
-    entries_[index].before_position = entries_[index].parameter.tensor.register_hook(
-        [this, index](const at::TensorBase&) { before_(index); });
-    hook_accumulator(index);
+  for (std::size_t index = 0; index < entries_.size(); ++index) {
+    HookedParameter& entry = entries_[index];
+    const at::Tensor& tensor = entry.parameter.tensor;
+    if (!tensor.requires_grad()) continue;
+    const bool is_bare = !entry.accumulator;
+    if (is_bare) {
+      // The public call, not impl::add_hook: a user's own register_hook() would clear that one.
+      entry.before_position =
+          tensor.register_hook([this, index](const at::TensorBase&) { before_(index); });
+    }
+    if (is_bare || torch::autograd::impl::try_get_grad_accumulator(tensor) != entry.accumulator) {
+      hook_accumulator(index);
+    }
   }
 }
 
@@ -125,15 +114,8 @@ DistributedOptimizer::DistributedOptimizer(
   start_tensor_arena(context);
   share_device_memory(context);
   const Peers peers = peers_of(context, options.process_set);
-  check_optimizer(peers, optimizer, options);
-  std::vector<Parameter> parameters = select_parameters(context, optimizer, named_parameters);
-  const std::string name =
-      std::string(kGradientsName) +
-      std::to_string(Access::next_instance_number(context, options.process_set));
-  auto rounds = round_options(peers, parameters, options, name);
-  rounds.buckets.fused =
-      options.sharding >= Sharding::fused && can_fuse_update(peers, optimizer, parameters);
-  check_ranks_agree(peers, parameters, options, rounds);
+  auto parameters = select_parameters(peers, optimizer, named_parameters, options);
+  const RoundOptions rounds = round_options(peers, optimizer, parameters, options);
   implementation_ = std::make_unique<OptimizerImplementation>(
       peers, optimizer, std::move(parameters), rounds, options);
 }
@@ -157,43 +139,43 @@ OptimizerImplementation& DistributedOptimizer::implementation() const {
 void DistributedOptimizer::zero_grad() {
   implementation().zero_grad();
 }
-
 void DistributedOptimizer::synchronize() {
   implementation().synchronize();
 }
-
 void DistributedOptimizer::step() {
   implementation().step();
 }
-
 torch::Tensor DistributedOptimizer::step(const torch::optim::Optimizer::LossClosure& closure) {
   if (closure) return implementation().step(closure);
   implementation().step();
   return {};
 }
-
 DistributedOptimizer::Guard DistributedOptimizer::no_sync() {
   return Guard(implementation().no_sync());
 }
-
 DistributedOptimizer::Guard DistributedOptimizer::skip_synchronize() {
   return Guard(implementation().skip_synchronize());
 }
-
 void DistributedOptimizer::set_backward_passes_per_step(int passes) {
   implementation().set_backward_passes(passes);
 }
-
 double DistributedOptimizer::clip_grad_norm_(double max_norm) {
   return implementation().clip_grad_norm(max_norm);
 }
-
 void DistributedOptimizer::complete_parameters() {
   implementation().complete_parameters();
 }
-
 int DistributedOptimizer::join() {
   return OptimizerImplementation::join({&implementation()});
+}
+torch::optim::Optimizer& DistributedOptimizer::wrapped() {
+  return implementation().optimizer();
+}
+OptimizerStatistics DistributedOptimizer::statistics() const {
+  return implementation().statistics();
+}
+void DistributedOptimizer::reset_statistics() {
+  implementation().statistics() = {};
 }
 
 int join(const Context& context, const std::vector<DistributedOptimizer*>& optimizers) {
@@ -205,22 +187,10 @@ int join(const Context& context, const std::vector<DistributedOptimizer*>& optim
   return OptimizerImplementation::join(joined);
 }
 
-torch::optim::Optimizer& DistributedOptimizer::wrapped() {
-  return implementation().optimizer();
-}
-
-OptimizerStatistics DistributedOptimizer::statistics() const {
-  return implementation().statistics();
-}
-
-void DistributedOptimizer::reset_statistics() {
-  implementation().statistics() = {};
-}
-
 OptimizerImplementation::OptimizerImplementation(const Peers& peers,
                                                  torch::optim::Optimizer& optimizer,
                                                  std::vector<Parameter> parameters,
-                                                 const Round::Options& rounds,
+                                                 const RoundOptions& rounds,
                                                  const DistributedOptimizerOptions& options)
     : peers_(peers),
       name_(rounds.buckets.name),
@@ -233,7 +203,8 @@ OptimizerImplementation::OptimizerImplementation(const Peers& peers,
             round_.after_gradient(index, !held(no_sync_), delivered);
             if (fused_ && options_.sharding == Sharding::in_backward) update_in_backward();
           }),
-      buffers_(peers, name_ + ".buffers", options.buffers) {
+      buffers_(peers, name_ + ".buffers", options.buffers),
+      comparison_(peers, name_, round_.parameters(), optimizer, options.compare_ranks) {
   if (options.hook) {
     if (!options.hook->user_.expired()) {
       fail(ErrorCode::invalid_argument,
@@ -249,9 +220,6 @@ OptimizerImplementation::OptimizerImplementation(const Peers& peers,
     fused_ = std::make_unique<FusedUpdate>(peers, round_, *shards_, optimizer, rounds.buckets,
                                            options.sharding == Sharding::in_backward);
   }
-  if (options.compare_ranks) {
-    comparison_.emplace(peers, name_, round_.parameters(), optimizer);
-  }
   for (const auto& group : optimizer.param_groups()) {
     for (const auto& tensor : group.params()) known_.insert(tensor.unsafeGetTensorImpl());
   }
@@ -261,8 +229,7 @@ void OptimizerImplementation::update_in_backward() {
   if (!round_.is_open()) return;  // passes add up
   if (!round_.announced()) {
     refuse_new_parameters();
-    std::optional<Compared> compared;  // of parameters as they still are
-    if (comparison_) compared = comparison_->begin(rounds_, steps_);
+    const auto compared = comparison_.begin(rounds_, steps_);  // of parameters as they still are
     shards_->follow_parameters();
     const bool can_run = fused_->can_run();
     if (can_run) fused_->begin();  // before the others know
@@ -330,15 +297,8 @@ void OptimizerImplementation::synchronize(RoundEnd end, bool updates) {
   round_.settle(RoundEnd::discard);  // a round before, whose averages were not used
   had_gradients_ = round_.has_gradients();
   submit_round(end, updates && fused_ && fused_->can_run());
-  const Round::Cost cost = finish_round();
-  statistics_.waited += cost.waited;
-  statistics_.in_flight += cost.in_flight;
-  statistics_.gradient_bytes = std::max(statistics_.gradient_bytes, cost.gradient_bytes);
-  if (round_.updates()) {
-    shards_->drop_gradients();
-  } else if (shards_) {
-    shards_->take_gradients();
-  }
+  finish_round();
+  if (shards_) shards_->take_gradients();
   hooks_.refresh();
   synchronized_ = true;
 }
@@ -347,22 +307,22 @@ void OptimizerImplementation::synchronize(RoundEnd end, bool updates) {
 // something else.
 void OptimizerImplementation::submit_round(RoundEnd end, bool updates) {
   buffers_.begin(peers_.first);
-  std::optional<Compared> compared;
-  if (comparison_) compared = comparison_->begin(rounds_, steps_);
-  round_.submit(end, updates, compared);
+  round_.submit(end, updates, comparison_.begin(rounds_, steps_));
 }
 
-Round::Cost OptimizerImplementation::finish_round() {
-  const std::int64_t round = rounds_++;
-  const Round::Cost cost = round_.finish();
+void OptimizerImplementation::finish_round() {
+  rounds_ += 1;
+  const OptimizerStatistics cost = round_.finish();
   buffers_.end();
   try {
-    if (comparison_) comparison_->end(round_.answer());
+    comparison_.end(round_.answer());
   } catch (...) {
-    rounds_ = round;  // on every rank: the next one compares again
+    rounds_ -= 1;  // on every rank: the next one compares again
     throw;
   }
-  return cost;
+  statistics_.waited += cost.waited;
+  statistics_.in_flight += cost.in_flight;
+  statistics_.gradient_bytes = std::max(statistics_.gradient_bytes, cost.gradient_bytes);
 }
 
 void OptimizerImplementation::synchronize_once(RoundEnd end, bool updates) {
@@ -459,17 +419,12 @@ double OptimizerImplementation::clip_grad_norm(double max_norm) {
                   "; expected more than 0"));
   }
   synchronize_once();
-  const auto& parameters = round_.parameters();
   std::vector<at::Tensor> gradients;
-  if (shards_) {
-    gradients = shards_->gradients();
-  } else {
-    for (const Parameter& parameter : parameters) {
-      if (parameter.tensor.grad().defined()) gradients.push_back(parameter.tensor.grad());
-    }
+  for (const OptimizerPiece& piece : pieces()) {
+    if (piece.stepped.grad().defined()) gradients.push_back(piece.stepped.grad());
   }
-  const bool on_host = std::all_of(parameters.begin(), parameters.end(),
-                                   [](const auto& each) { return each.tensor.is_cpu(); });
+  const bool on_host = std::ranges::all_of(round_.parameters(),
+                                           [](const auto& each) { return each.tensor.is_cpu(); });
   return clip(peers_, name_ + ".norm", gradients, /*shared=*/!shards_, max_norm,
               on_host ? std::nullopt : std::optional(round_.device()));
 }
@@ -492,16 +447,12 @@ void OptimizerImplementation::complete_parameters() {
   if (shards_) shards_->end_gather();
 }
 
-void OptimizerImplementation::refuse_under_way(const std::string& what) const {
-  if (!round_.has_gradients()) return;
-  fail(ErrorCode::invalid_use, what);
-}
-
 void OptimizerImplementation::set_backward_passes(int passes) {
   check_backward_passes(passes);
-  refuse_under_way(
-      "DistributedOptimizer: set_backward_passes_per_step() between backward() and step(); call "
-      "it before backward()");
+  if (round_.has_gradients()) {
+    refuse(
+        "set_backward_passes_per_step() between backward() and step(); call it before backward()");
+  }
   round_.set_backward_passes(passes);
 }
 
@@ -528,9 +479,10 @@ void OptimizerImplementation::begin_unscaling(LossScaling& scaling) {
 }
 
 void OptimizerImplementation::check_unscaling_may_change() const {
-  refuse_under_way(
-      "GradScaler: constructed or updated between backward() and step(), when gradients scaled by "
-      "another factor are under way; do it before backward()");
+  if (!round_.has_gradients()) return;
+  fail(ErrorCode::invalid_use,
+       "GradScaler: constructed or updated between backward() and step(), when gradients scaled by "
+       "another factor are under way; do it before backward()");
 }
 
 void OptimizerImplementation::end_unscaling() noexcept {
@@ -686,12 +638,9 @@ bool OptimizerImplementation::end_open_round() {
     return wait([&] { return round_.awaited().empty(); });
   }
   round_.leave();
-  std::string names;
-  for (const std::string& name : round_.awaited()) {
-    names += (names.empty() ? "" : ", ") + in_quotes(name);
-  }
   log_warning(destroyed_text("gives up waiting for the other ranks to end that step: it leaves " +
-                             names + " behind, with their memory, which peers may still write"));
+                             round_.awaited() +
+                             " behind, with their memory, which peers may still write"));
   return false;
 }
 

@@ -63,23 +63,19 @@ class GradientHooks {
 
 /// It calls its closure several times a step, and compares the results (LBFGS).
 bool evaluates_again(const torch::optim::Optimizer& optimizer);
-/// Throws Error(invalid_argument) for options that are not for this optimizer, and warns of one
-/// that does nothing with it.
-void check_optimizer(const Peers& peers, const torch::optim::Optimizer& optimizer,
-                     const DistributedOptimizerOptions& options);
-/// The named parameters that the optimizer's groups hold, in order of registration. Throws as
-/// DistributedOptimizer says.
+/// The named parameters that the optimizer's groups hold, in order of registration. Throws
+/// Error(invalid_argument) where they, or options, are not for this optimizer.
 std::vector<Parameter> select_parameters(
-    const Context& context, const torch::optim::Optimizer& optimizer,
-    const torch::OrderedDict<std::string, torch::Tensor>& named);
-/// Each throws Error(invalid_argument) naming the option.
+    const Peers& peers, const torch::optim::Optimizer& optimizer,
+    const torch::OrderedDict<std::string, torch::Tensor>& named,
+    const DistributedOptimizerOptions& options);
+/// Each throws Error(invalid_argument) naming the option. round_options() is collective: the same
+/// Error(mismatch) on every rank where parameters, buffers or options differ, for bucket by bucket
+/// only lengths would.
 void check_backward_passes(int passes);
-Round::Options round_options(const Peers& peers, const std::vector<Parameter>& parameters,
-                             const DistributedOptimizerOptions& options, const std::string& name);
-/// Collective: the same parameters, buffers and options on all ranks? Else the same
-/// Error(mismatch) on every rank; bucket by bucket only lengths would differ.
-void check_ranks_agree(const Peers& peers, const std::vector<Parameter>& parameters,
-                       const DistributedOptimizerOptions& options, const Round::Options& rounds);
+RoundOptions round_options(const Peers& peers, const torch::optim::Optimizer& optimizer,
+                           const std::vector<Parameter>& parameters,
+                           const DistributedOptimizerOptions& options);
 
 /// Scale of the loss. Pure.
 struct LossScale {
@@ -110,7 +106,7 @@ class OptimizerImplementation;
 
 /// A GradScaler, as far as its optimizers need it. Thread rule: one thread at a time.
 struct LossScaling {
-  /// Between two steps: continues with this scale.
+  /// Continues with this scale. Throws as check_unscaling_may_change().
   void take(const LossScale& next);
 
   std::vector<OptimizerImplementation*> optimizers = {};  ///< all that share it
@@ -131,7 +127,7 @@ class OptimizerImplementation {
  public:
   /// The context and the optimizer must outlive it.
   OptimizerImplementation(const Peers& peers, torch::optim::Optimizer& optimizer,
-                          std::vector<Parameter> parameters, const Round::Options& rounds,
+                          std::vector<Parameter> parameters, const RoundOptions& rounds,
                           const DistributedOptimizerOptions& options);
   /// Discards an open round together with the other ranks. Warns after HORA_STALL_WARNING (0: its
   /// default) that they keep it waiting, and abandons the round after as long again. While an
@@ -141,15 +137,14 @@ class OptimizerImplementation {
   OptimizerImplementation& operator=(const OptimizerImplementation&) = delete;
 
   void zero_grad();
-  /// `end`: what the caller will make of the averages, if it knows.
-  /// `updates`: the averages are for nothing but the step.
+  /// `end`: what the caller will make of the averages. `updates`: they are for the step alone.
   void synchronize(RoundEnd end = RoundEnd::undecided, bool updates = false);
   /// Unless that was done since the last backward.
   void synchronize_once(RoundEnd end = RoundEnd::undecided, bool updates = false);
   void step();
   torch::Tensor step(const torch::optim::Optimizer::LossClosure& closure);
-  /// A step whose gradients are not used.
-  void skip_step() { end_step(); }
+  /// Once the averages are to be used, or left out.
+  void end_step();
   double clip_grad_norm(double max_norm);
   void complete_parameters();
   /// The given ones at once, as together() gives them.
@@ -165,8 +160,7 @@ class OptimizerImplementation {
   void set_backward_passes(int passes);
 
   /// From the next backward on `.grad` gets gradients divided by the scale, and they are checked.
-  /// `scaling` stays where it is until end_unscaling(). Throws Error(invalid_use) where that is to
-  /// come, and as the check.
+  /// `scaling` stays where it is until end_unscaling().
   void begin_unscaling(LossScaling& scaling);
   /// Throws Error(invalid_use) between backward() and the end of its averaging.
   void check_unscaling_may_change() const;
@@ -175,8 +169,7 @@ class OptimizerImplementation {
   void end_unscaling() noexcept;
   /// After synchronize_once(): whether any backward() has brought gradients on this rank.
   bool had_gradients() const { return had_gradients_; }
-  /// After synchronize_once(): whether the averages of such gradients are finite, the same on all
-  /// ranks. Waits for the device.
+  /// Likewise, the same on all ranks: whether the averages are finite. Waits for the device.
   bool gradients_are_finite() const { return round_.gradients_were_finite(); }
 
   const Peers& peers() const { return peers_; }
@@ -185,8 +178,7 @@ class OptimizerImplementation {
   /// The tensors that the optimizer steps on this rank, with their names.
   std::vector<OptimizerPiece> pieces() const;
   bool is_sharded() const { return shards_ != nullptr; }
-  /// Throws Error(invalid_use) from backward() on until step() or zero_grad(), which `what` is not
-  /// for.
+  /// Throws Error(invalid_use) for `what` from backward() on until step() or zero_grad().
   void check_between_steps(const std::string& what) const;
   OptimizerStatistics& statistics() { return statistics_; }
 
@@ -195,14 +187,11 @@ class OptimizerImplementation {
   void update_in_backward();
   /// Gradients have been averaged, and none has come since.
   bool is_synchronized() const { return synchronized_ && !round_.has_gradients(); }
-  /// Throws an Error of this rank.
   [[noreturn]] void fail(ErrorCode code, const std::string& text) const;
   [[noreturn]] void refuse(const std::string& what) const;
   /// Throws Error(invalid_use) where backward() is the step itself.
   void refuse_in_backward(const std::string& what) const;
   void refuse_new_parameters() const;
-  /// Between backward() and the end of its averaging.
-  void refuse_under_way(const std::string& what) const;
   void check_can_join(const std::vector<OptimizerImplementation*>& together) const;
   /// One call of the user's closure: its gradients and its loss are the ranks' averages then.
   torch::Tensor evaluate(const torch::optim::Optimizer::LossClosure& closure);
@@ -210,12 +199,11 @@ class OptimizerImplementation {
   /// and gives it: `last`, unless that has waited in the join() of another optimizer. Collective.
   int become_most_trained(int last);
   void submit_round(RoundEnd end, bool updates);
-  Round::Cost finish_round();
+  void finish_round();
   /// synchronize_once(); then all ranks are to step, and can.
   void synchronize_to_step(bool updates);
   /// The wrapped optimizer has stepped.
   void finish_step();
-  void end_step();
   void drop_gradients();
   /// Blocks until something is reached, which is polled; false: it has given up, see destroy().
   using Wait = std::function<bool(const std::function<bool()>& reached)>;
@@ -233,8 +221,8 @@ class OptimizerImplementation {
   std::unique_ptr<OptimizerShards> shards_;  ///< where the state is sharded
   std::unique_ptr<FusedUpdate> fused_;       ///< where the pass that averages can update
   JointBroadcast buffers_;
-  std::optional<RankComparison> comparison_;  ///< where options.compare_ranks
-  std::unordered_set<const void*> known_;     ///< in the optimizer's groups
+  RankComparison comparison_;
+  std::unordered_set<const void*> known_;  ///< in the optimizer's groups
   bool synchronized_ = false;
   bool had_gradients_ = false;
   std::int64_t rounds_ = 0;  ///< since join(): equal on all ranks, whatever they call

@@ -2,9 +2,6 @@
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/util/StringUtil.h>
-#include <hora/error.h>
-#include <hora/printable.h>
 
 #include <algorithm>
 #include <cstring>
@@ -56,28 +53,22 @@ ParameterForm::ParameterForm(const at::Tensor& parameter, const char* kind)
       shape_(parameter.sizes().vec()),
       strides_(strides_of_place(parameter)) {}
 
-template <class T>
-void ParameterForm::refuse(const Parameter& parameter, const char* what, const T& was,
-                           const T& is) const {
-  throw Error(ErrorCode::invalid_argument,
-              c10::str(kind_, " '", parameter.name, "' had ", what, " ", was,
-                       " when DistributedOptimizer was constructed and has ", is,
-                       " now; construct it after the last change, such as module->to(type)"),
-              -1, parameter.name);
-}
-
-void ParameterForm::check(const Parameter& parameter) const {
+void ParameterForm::check(const Parameter& parameter, bool with_order) const {
+  const auto compare = [&](const char* what, const auto& was, const auto& is) {
+    if (was == is) return;
+    throw Error(ErrorCode::invalid_argument,
+                c10::str(kind_, " '", parameter.name, "' had ", what, " ", was,
+                         " when DistributedOptimizer was constructed and has ", is,
+                         " now; construct it after the last change, such as module->to(type)"),
+                -1, parameter.name);
+  };
   const at::Tensor& now = parameter.tensor;
-  if (now.scalar_type() != type_) refuse(parameter, "type", type_, now.scalar_type());
-  if (now.device() != device_) refuse(parameter, "device", device_, now.device());
-  if (now.sizes() != shape_) refuse(parameter, "shape", at::IntArrayRef(shape_), now.sizes());
-}
-
-void ParameterForm::check_with_order(const Parameter& parameter) const {
-  check(parameter);
-  if (has_order(parameter)) return;
-  const auto now = strides_of_place(parameter.tensor);
-  refuse(parameter, "strides", at::IntArrayRef(strides_), at::IntArrayRef(now));
+  compare("type", type_, now.scalar_type());
+  compare("device", device_, now.device());
+  compare("shape", at::IntArrayRef(shape_), now.sizes());
+  if (!with_order || has_order(parameter)) return;
+  const std::vector<std::int64_t> strides = strides_of_place(now);
+  compare("strides", at::IntArrayRef(strides_), at::IntArrayRef(strides));
 }
 
 bool ParameterForm::has_order(const Parameter& parameter) const {
@@ -156,26 +147,6 @@ std::string describe(const std::string& name, const at::Tensor& tensor) {
     text << " with strides " << tensor.strides();
   }
   return text.str();
-}
-
-std::optional<std::size_t> first_difference(std::span<const std::string> a,
-                                            std::span<const std::string> b) {
-  const auto [in_a, in_b] = std::ranges::mismatch(a, b);
-  if (in_a == a.end() && in_b == b.end()) return std::nullopt;
-  return static_cast<std::size_t>(in_a - a.begin());
-}
-
-std::string join_lines(std::span<const std::string> lines) {
-  std::string text;
-  for (const std::string& line : lines) text += line + '\n';
-  return text;
-}
-
-std::vector<std::string> split_lines(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
 }
 
 JointBroadcast::JointBroadcast(const Peers& peers, std::string name,

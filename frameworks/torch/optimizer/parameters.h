@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <sstream>
 #include <string>
 #include <tl/expected.hpp>
@@ -65,18 +64,12 @@ class ParameterForm {
   explicit ParameterForm(const at::Tensor& parameter, const char* kind = "Parameter");
 
   /// Throws Error(invalid_argument) naming the parameter and both values where its type, device or
-  /// shape is another.
-  void check(const Parameter& parameter) const;
-  /// As check(), and throws where its elements lie in another order.
-  void check_with_order(const Parameter& parameter) const;
+  /// shape is another, or, `with_order`, its elements lie in another one.
+  void check(const Parameter& parameter, bool with_order = false) const;
   /// Whether they lie in the order of a gradient's place: row-major where it was not dense.
   bool has_order(const Parameter& parameter) const;
 
  private:
-  template <class T>
-  [[noreturn]] void refuse(const Parameter& parameter, const char* what, const T& was,
-                           const T& is) const;
-
   const char* kind_;
   at::ScalarType type_;
   at::Device device_;
@@ -107,19 +100,10 @@ tl::expected<std::vector<Parameter>, std::string> match_parameters(
 /// row-major: a gradient travels in its parameter's memory order, which ranks must share.
 std::string describe(const std::string& name, const at::Tensor& tensor);
 
-/// Index of the first line that differs or that one of them lacks.
-std::optional<std::size_t> first_difference(std::span<const std::string> a,
-                                            std::span<const std::string> b);
-
-/// One text and back; lines hold no newline (describe() replaces those in names by '?').
-std::string join_lines(std::span<const std::string> lines);
-std::vector<std::string> split_lines(const std::string& text);
-
 /// Several tensors, broadcast from one rank in one piece. Thread rule: one thread at a time.
 class JointBroadcast {
  public:
   /// Dense tensors, the same on all ranks. They may get other memory later, of the same form.
-  /// `name`: of the collective.
   JointBroadcast(const Peers& peers, std::string name, std::vector<at::Tensor> tensors);
 
   /// Takes the values of `root`, a world rank, now; those of a begin() without end() are dropped.

@@ -2,7 +2,6 @@
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
-#include <hora/process_set.h>
 #include <torch/serialize/archive.h>
 
 #include <algorithm>
@@ -11,12 +10,9 @@
 #include <iterator>
 #include <map>
 #include <numeric>
-#include <sstream>
-#include <string_view>
-#include <utility>
+#include <ranges>
 
 #include "core/base/text.h"
-#include "frameworks/torch/optimizer/layout.h"
 
 namespace hora::internal {
 namespace {
@@ -28,17 +24,6 @@ static_assert((most_steps + 1) * (most_zero_grads + 1) == step_lanes);
 TensorView view_of(std::vector<std::int64_t>& numbers) {
   return view(numbers.data(), static_cast<std::int64_t>(numbers.size()));
 }
-
-}  // namespace
-
-void StepCounter::begin_round() {
-  const std::int64_t steps = std::min(calls_.steps - before_.steps, most_steps);
-  const std::int64_t zero_grads = std::min(calls_.zero_grads - before_.zero_grads, most_zero_grads);
-  lane_ = static_cast<std::size_t>(steps * (most_zero_grads + 1) + zero_grads);
-  before_ = calls_;
-}
-
-namespace {
 
 /// Places in a message, after the step lanes: 1 where it holds for a rank, else 0; a number and its
 /// complement, whose maxima over ranks are complements where all ranks have the same number.
@@ -56,6 +41,11 @@ enum MessagePlace : std::size_t {
 };
 
 }  // namespace
+
+std::size_t lane_of(const StepCalls& since) {
+  return static_cast<std::size_t>(std::min(since.steps, most_steps) * (most_zero_grads + 1) +
+                                  std::min(since.zero_grads, most_zero_grads));
+}
 
 std::vector<std::int64_t> message_of(const RoundFacts& facts, int rank_in_set, int size) {
   std::vector<std::int64_t> message(kPlaces, 0);
@@ -80,8 +70,7 @@ std::vector<std::int64_t> message_of(const RoundFacts& facts, int rank_in_set, i
 RoundAnswer answer_of(std::span<const std::int64_t> message, const RoundFacts& facts) {
   RoundAnswer answer;
   const auto lanes = message.first(step_lanes);
-  answer.one_step =
-      std::count_if(lanes.begin(), lanes.end(), [](auto set) { return set > 0; }) <= 1;
+  answer.one_step = std::ranges::count_if(lanes, [](auto set) { return set > 0; }) <= 1;
   answer.all_update = message[kNotUpdating] <= 0;
   answer.any_undecided = message[kUndecided] > 0;
   answer.ends_differ = message[kSteps] > 0 && message[kDiscards] > 0;
@@ -94,14 +83,6 @@ RoundAnswer answer_of(std::span<const std::int64_t> message, const RoundFacts& f
     answer.arrivals.push_back(static_cast<std::size_t>(gradient) % facts.arrivals.size());
   }
   return answer;
-}
-
-RoundRecord::RoundRecord(const Peers& peers, std::string name)
-    : peers_(peers), name_(std::move(name)) {}
-
-void RoundRecord::begin_round() {
-  sent_ = false;
-  answer_ = {};
 }
 
 void RoundRecord::send(RoundFacts facts) {
@@ -127,57 +108,16 @@ const RoundAnswer& RoundRecord::wait() {
   return answer_;
 }
 
-void StepsExchange::send(const StepCalls& calls) {
-  const std::int64_t own[] = {1, peers_.context.rank(), calls.steps, calls.zero_grads};
-  all_.assign(std::size(own) * static_cast<std::size_t>(peers_.size), 0);
-  std::ranges::copy(own, all_.begin() + std::ssize(own) * peers_.rank_in_set);
-  handle_ =
-      allreduce_async(peers_.context, view_of(all_),
-                      {.name = name_ + ".steps", .op = ReduceOp::sum, .process_set = peers_.set});
-}
-
-Error StepsExchange::error(bool updated) {
-  handle_.wait();
-  std::map<StepCalls, std::vector<int>> ranks;
-  for (auto one = all_.begin(); one != all_.end(); one += 4) {
-    if (one[0] != 0) ranks[{one[2], one[3]}].push_back(static_cast<int>(one[1]));
-  }
-  std::ostringstream text;
-  text << "DistributedOptimizer: the ranks are in different steps: ";
-  const char* separator = "";
-  for (const auto& [calls, those] : ranks) {
-    text << std::exchange(separator, ", ") << named_ranks(those)
-         << (those.size() == 1 ? " is" : " are") << " in step " << calls.steps + 1 << " after "
-         << calls.zero_grads << " calls of zero_grad()";
-  }
-  text
-      << (updated ? ". Some parameters have been updated by these gradients, while backward() ran"
-                  : ". No rank has been updated by these gradients")
-      << ". Every rank must call zero_grad(), backward() and step() equally often: one that has "
-         "nothing to contribute still calls step(), and a step is given up, by zero_grad(), on all "
-         "ranks or on none. To go on: make a new DistributedOptimizer on every rank, and call "
-         "broadcast_parameters()";
-  return {ErrorCode::mismatch, text.str(), -1, name_};
-}
-
 namespace {
 
 /// FNV-1a, 64 bits (Fowler, Noll, Vo).
-class Checksum {
- public:
-  void add(std::string_view bytes) {
-    for (const char byte : bytes) {
-      value_ = (value_ ^ static_cast<unsigned char>(byte)) * 0x100000001b3U;
-    }
+std::int64_t checksum_of(std::string_view bytes) {
+  std::uint64_t value = 0xcbf29ce484222325U;
+  for (const char byte : bytes) {
+    value = (value ^ static_cast<unsigned char>(byte)) * 0x100000001b3U;
   }
-  void add(std::int64_t value) {
-    add(std::string_view(reinterpret_cast<const char*>(&value), sizeof value));
-  }
-  std::int64_t value() const { return static_cast<std::int64_t>(value_); }
-
- private:
-  std::uint64_t value_ = 0xcbf29ce484222325U;
-};
+  return static_cast<std::int64_t>(value);
+}
 
 at::ScalarType integer_of(const at::Tensor& tensor) {
   return tensor.element_size() == 2   ? at::kShort
@@ -185,18 +125,17 @@ at::ScalarType integer_of(const at::Tensor& tensor) {
                                       : at::kLong;
 }
 
-/// An optimizer of the user's that cannot be saved gives the checksum of nothing.
+/// 0 for an optimizer of the user's that cannot be saved.
 std::int64_t checksum_of(const torch::optim::OptimizerOptions& options) {
-  Checksum checksum;
+  std::ostringstream bytes;
   try {
     torch::serialize::OutputArchive archive;
     options.serialize(archive);
-    std::ostringstream bytes;
     archive.save_to(bytes);
-    checksum.add(bytes.str());
   } catch (const c10::Error&) {
+    return 0;
   }
-  return checksum.value();
+  return checksum_of(bytes.str());
 }
 
 /// 0 where there is none.
@@ -212,11 +151,15 @@ double learning_rate(const torch::optim::OptimizerOptions& options) {
 
 RankComparison::RankComparison(const Peers& peers, std::string name,
                                const std::vector<Parameter>& parameters,
-                               const torch::optim::Optimizer& optimizer)
-    : peers_(peers), name_(std::move(name)), parameters_(parameters), optimizer_(optimizer) {}
+                               const torch::optim::Optimizer& optimizer, bool enabled)
+    : peers_(peers),
+      name_(std::move(name)),
+      parameters_(parameters),
+      optimizer_(optimizer),
+      enabled_(enabled && peers.size > 1) {}
 
 std::optional<Compared> RankComparison::begin(std::int64_t round, std::int64_t step) {
-  if (peers_.size == 1 || round % rounds_between != 0) return std::nullopt;
+  if (!enabled_ || round % rounds_between != 0) return std::nullopt;
   if (round != round_) {
     round_ = round;
     step_ = step;
@@ -225,9 +168,10 @@ std::optional<Compared> RankComparison::begin(std::int64_t round, std::int64_t s
     add_groups(ComparedValue::Kind::learning_rate);
     if (round == 0) add_groups(ComparedValue::Kind::options);  // learning rates are among them
   }
-  Checksum all;
-  for (const ComparedValue& value : values_) all.add(value.bits);
-  return Compared{all.value(), static_cast<std::int64_t>(values_.size())};
+  std::vector<std::int64_t> all;
+  for (const ComparedValue& value : values_) all.push_back(value.bits);
+  const auto* const bytes = reinterpret_cast<const char*>(all.data());
+  return Compared{checksum_of({bytes, all.size() * sizeof all[0]}), std::ssize(all)};
 }
 
 void RankComparison::end(const RoundAnswer& answer) {
@@ -301,8 +245,8 @@ void RankComparison::refuse() const {
     const auto more = std::ranges::count_if(
         differing, [&](std::size_t value) { return values_[value].kind == Kind::parameter; });
     std::vector<int> others;
-    for (auto of = holders.begin() + 1; of != holders.end(); ++of) {
-      others.insert(others.end(), of->second.begin(), of->second.end());
+    for (const auto& [held, ranks] : holders | std::views::drop(1)) {
+      others.insert(others.end(), ranks.begin(), ranks.end());
     }
     std::ranges::sort(others);
     const std::string& parameter = parameters_[index].name;
@@ -327,30 +271,22 @@ void RankComparison::refuse() const {
   throw Error(ErrorCode::mismatch, text.str(), holders.back().second.front(), name_);
 }
 
-namespace {
-
-/// Buckets belong to what is made for them.
-bool is_tied(const BucketOptions& options) {
-  return options.sharded || options.hook || !options.groups.empty();
-}
-
-}  // namespace
-
-LayoutChanges::LayoutChanges(const Peers& peers, const BucketOptions& options,
-                             std::size_t gradients, bool fixed,
-                             const std::optional<TuningOptions>& tuning)
+LayoutChanges::LayoutChanges(const Peers& peers, const RoundOptions& options, std::size_t gradients)
     : peers_(peers),
       options_(options),
-      fixed_(fixed),
-      learns_(fixed || !is_tied(options)),
+      order_(gradients),
+      learned_(!learns()),
       left_out_(gradients, false) {
-  if (!tuning || is_tied(options)) return;
-  tuning_ = tuning;
-  tuner_ = make_tuner(peers, *tuning);
+  std::iota(order_.begin(), order_.end(), std::size_t{0});
+  if (options.tuning && !options.buckets.is_tied()) tuner_ = make_tuner(peers, *options.tuning);
+}
+
+bool LayoutChanges::learns() const {
+  return options_.static_graph || !options_.buckets.is_tied();
 }
 
 BucketOptions LayoutChanges::options() const {
-  BucketOptions options = options_;
+  BucketOptions options = options_.buckets;
   if (tuner_) {
     options.bucket_bytes = tuner_->form().bytes;
     if (!tuner_->form().compressed) options.compression = Compression::none;
@@ -359,31 +295,28 @@ BucketOptions LayoutChanges::options() const {
 }
 
 void LayoutChanges::note(std::size_t gradient) {
-  if (!learns_ || learned_) return;
-  if (std::find(arrivals_.begin(), arrivals_.end(), gradient) == arrivals_.end()) {
-    arrivals_.push_back(gradient);
-  }
+  const bool is_new = !learned_ && std::ranges::find(arrivals_, gradient) == arrivals_.end();
+  if (is_new) arrivals_.push_back(gradient);
 }
 
 std::vector<std::size_t> LayoutChanges::arrivals() const {
-  if (!learns_ || learned_) return {};
+  if (learned_) return {};
   std::vector<std::size_t> all = arrivals_;
-  std::vector<bool> arrived(left_out_.size(), false);
-  for (const std::size_t gradient : arrivals_) arrived[gradient] = true;
-  for (std::size_t gradient = 0; gradient < arrived.size(); ++gradient) {
-    if (!arrived[gradient]) all.push_back(gradient);
+  for (const std::size_t gradient : order_) {
+    if (std::ranges::find(arrivals_, gradient) == arrivals_.end()) all.push_back(gradient);
   }
   return all;
 }
 
 void LayoutChanges::end_round(const RoundAnswer& answer, const std::vector<bool>& present) {
-  if (learns_ && !learned_) {
+  if (!learned_) {
     // The one that comes last first; those that no rank had count as the latest.
-    std::vector<std::size_t> order;
-    for (const bool came : {false, true}) {
-      if (!came && fixed_) continue;
-      std::copy_if(answer.arrivals.rbegin(), answer.arrivals.rend(), std::back_inserter(order),
-                   [&](std::size_t gradient) { return present[gradient] == came; });
+    std::vector<std::size_t> order(answer.arrivals.rbegin(), answer.arrivals.rend());
+    const auto is_absent = [&](std::size_t gradient) { return !present[gradient]; };
+    if (options_.static_graph) {
+      std::erase_if(order, is_absent);
+    } else {
+      std::ranges::stable_partition(order, is_absent);
     }
     adopt(std::move(order));
     pending_ = true;
@@ -391,7 +324,7 @@ void LayoutChanges::end_round(const RoundAnswer& answer, const std::vector<bool>
   if (!times_steps()) return;
   const BucketForm before = tuner_->form();
   tuner_->note(std::chrono::duration<double>(answer.step_time).count());
-  if (tuner_->done() && peers_.rank_in_set == 0) report(*tuner_, *tuning_);
+  if (tuner_->done() && peers_.rank_in_set == 0) report(*tuner_, *options_.tuning);
   if (tuner_->form() != before) pending_ = true;
 }
 
@@ -403,18 +336,17 @@ void LayoutChanges::adopt(std::vector<std::size_t> order) {
 }
 
 void LayoutChanges::take(int root) {
-  if (!learns_) return;
+  if (!learns()) return;
   // Ranks that were not there have fewer layouts behind them, and other names.
   BucketForm form;
-  if (tuner_) form = tuner_->done() ? tuner_->form() : tuning_->usual;
-  std::vector<std::int64_t> message{learned_ ? static_cast<std::int64_t>(order_.size()) : -1,
-                                    layouts_, static_cast<std::int64_t>(form.bytes),
-                                    form.compressed ? 1 : 0};
-  const auto head = static_cast<std::ptrdiff_t>(message.size());
+  if (tuner_) form = tuner_->done() ? tuner_->form() : options_.tuning->usual;
+  std::vector<std::int64_t> message{learned_ ? std::ssize(order_) : -1, layouts_,
+                                    static_cast<std::int64_t>(form.bytes), form.compressed ? 1 : 0};
+  const std::ptrdiff_t head = std::ssize(message);
   message.resize(message.size() + left_out_.size());
-  if (learned_) std::copy(order_.begin(), order_.end(), message.begin() + head);
-  broadcast(peers_.context, view(message.data(), static_cast<std::int64_t>(message.size())),
-            {.name = options_.name + ".learned", .root = root, .process_set = peers_.set});
+  if (learned_) std::ranges::copy(order_, message.begin() + head);
+  broadcast(peers_.context, view_of(message),
+            {.name = options_.buckets.name + ".learned", .root = root, .process_set = peers_.set});
   if (!learned_ && message[0] >= 0) {
     adopt({message.begin() + head, message.begin() + head + message[0]});
   }
@@ -423,26 +355,21 @@ void LayoutChanges::take(int root) {
   joined_ = pending_ = learned_;
 }
 
-std::optional<LayoutChanges::Layout> LayoutChanges::next(const std::vector<Parameter>& parameters,
-                                                         const std::vector<Bucket>& buckets) {
+std::optional<BucketOptions> LayoutChanges::next(const std::vector<Parameter>& parameters,
+                                                 const std::vector<Bucket>& buckets) {
   if (!std::exchange(pending_, false)) return std::nullopt;
   const bool joined = std::exchange(joined_, false);
-  Layout layout{options(), order_};
+  BucketOptions wanted = options();
   std::vector<BucketLayout> present;
   for (const Bucket& bucket : buckets) present.push_back(bucket.layout());
-  const auto wanted = bucket_layouts(peers_, parameters, layout.options, layout.order);
-  if (!joined && hold_the_same(present, wanted)) return std::nullopt;
-  layout.options.name.append(".").append(kLayoutName).append(std::to_string(layouts_++));
-  return layout;
+  if (!joined && hold_the_same(present, bucket_layouts(peers_, parameters, wanted, order_))) {
+    return std::nullopt;
+  }
+  wanted.name.append(".").append(kLayoutName).append(std::to_string(layouts_++));
+  return wanted;
 }
 
 namespace {
-
-std::vector<std::size_t> as_registered(const std::vector<Parameter>& parameters) {
-  std::vector<std::size_t> order(parameters.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  return order;
-}
 
 std::vector<Parameter> with_stand_ins(std::vector<Parameter> parameters, const at::Device& device) {
   for (Parameter& parameter : parameters) {
@@ -462,32 +389,35 @@ bool is_dense(const at::Tensor& tensor) {
 
 }  // namespace
 
-Round::Round(const Peers& peers, std::vector<Parameter> parameters, const Options& options)
+Round::Round(const Peers& peers, std::vector<Parameter> parameters, const RoundOptions& options)
     : peers_(peers),
       parameters_(std::move(parameters)),
       forms_(forms_of(parameters_)),
       options_(options),
       passes_(options.backward_passes_per_step),
       counts_(parameters_.size(), 0),
-      steps_exchange_(peers, options.buckets.name),
-      absent_(parameters_.size(), false),
+      own_present_(parameters_.size(), false),
       present_(parameters_.size(), false),
-      changes_(peers, options_.buckets, parameters_.size(), options.static_graph, options.tuning),
+      changes_(peers, options_, parameters_.size()),
       averaged_(with_stand_ins(parameters_, options.device)),
       record_(peers, options.buckets.name + ".record"),
       ends_(peers, options.buckets.name + ".end") {
-  take_buckets(make_buckets(peers, averaged_, changes_.options(), as_registered(parameters_)));
+  make_buckets(changes_.options());
 }
 
 Round::~Round() {
   if (std::uncaught_exceptions() == 0) return;
   for (const Bucket& bucket : buckets_) {
     // The pass that updates, which no handle knows of, may read what is submitted, too.
-    if (bucket.submitted || bucket.average->under_way()) bucket.memory->give_up_memory();
+    if (bucket.submitted || bucket.under_way()) bucket.memory->give_up_memory();
   }
 }
 
-void Round::take_buckets(std::vector<Bucket> buckets) {
+void Round::make_buckets(const BucketOptions& options) {
+  std::vector<Bucket> buckets;
+  for (const BucketLayout& layout : bucket_layouts(peers_, averaged_, options, changes_.order())) {
+    buckets.emplace_back(peers_, averaged_, options, layout, buckets.size());
+  }
   buckets_ = std::move(buckets);
   slots_.assign(parameters_.size(), {});
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
@@ -551,12 +481,14 @@ void Round::begin_round() {
   held_bytes_ = most_held_bytes_ = 0;
   fingerprint_before_ = fingerprint();
   in_flight_before_ = peers_.context.statistics().in_flight;
-  steps_.begin_round();
+  step_lane_ =
+      lane_of({calls_.steps - calls_before_.steps, calls_.zero_grads - calls_before_.zero_grads});
+  calls_before_ = calls_;
   record_.begin_round();
   if (!unsettled_) ends_.begin_round();
   for (const Bucket& bucket : buckets_) {
     bucket.memory->begin_round(gradient_passes(bucket.layout().type, unscale_, peers_.size),
-                               steps_.lane());
+                               step_lane_);
   }
 }
 
@@ -564,12 +496,12 @@ void Round::lay_out_anew() {
   if (!changes_.pending()) return;
   bool same_order = true;
   for (std::size_t i = 0; i < forms_.size(); ++i) {
-    if (changes_.fixed()) forms_[i].check_with_order(parameters_[i]);
+    if (options_.static_graph) forms_[i].check(parameters_[i], /*with_order=*/true);
     same_order = same_order && forms_[i].has_order(parameters_[i]);
   }
-  const auto layout = changes_.next(averaged_, buckets_);
-  if (!layout || !same_order) return;
-  take_buckets(make_buckets(peers_, averaged_, layout->options, layout->order));
+  const auto options = changes_.next(averaged_, buckets_);
+  if (!options || !same_order) return;
+  make_buckets(*options);
 }
 
 void Round::store(std::size_t index, const at::Tensor& delivered) {
@@ -580,7 +512,7 @@ void Round::store(std::size_t index, const at::Tensor& delivered) {
   if (options_.sparse_as_dense && gradient.defined() && gradient.layout() == at::kSparse) {
     gradient = gradient.to_dense();
   }
-  absent_[index] = !gradient.defined();
+  own_present_[index] = gradient.defined();
   give_to_stand_in(index);
   bucket_of(index).memory->store(slots_[index].place, averaged_[index], delivered);
   note_stored(index);
@@ -595,12 +527,8 @@ void Round::note_stored(std::size_t index) {
   if (bucket.missing == 0) bucket.submit();
 }
 
-bool Round::has_stand_in(std::size_t index) const {
-  return !averaged_[index].tensor.is_same(parameters_[index].tensor);
-}
-
 void Round::give_to_stand_in(std::size_t index) {
-  if (!has_stand_in(index)) return;
+  if (averaged_[index].tensor.is_same(parameters_[index].tensor)) return;
   const at::Tensor& from = parameters_[index].tensor.mutable_grad();
   at::Tensor& to = averaged_[index].tensor.mutable_grad();
   if (!from.defined()) {
@@ -613,7 +541,7 @@ void Round::give_to_stand_in(std::size_t index) {
 }
 
 void Round::take_from_stand_in(std::size_t index) {
-  if (!has_stand_in(index)) return;
+  if (averaged_[index].tensor.is_same(parameters_[index].tensor)) return;
   const at::Tensor& from = averaged_[index].tensor.mutable_grad();
   const at::Tensor& parameter = parameters_[index].tensor;
   parameter.mutable_grad() = from.defined() ? from.to(parameter.device()) : at::Tensor();
@@ -623,7 +551,7 @@ void Round::leave_out_missing() {
   const at::NoGradGuard no_grad;
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
     if (!is_missing(index)) continue;
-    absent_[index] = true;
+    own_present_[index] = false;
     bucket_of(index).memory->store_absent(slots_[index].place);
     note_stored(index);
   }
@@ -631,10 +559,8 @@ void Round::leave_out_missing() {
 
 void Round::submit(RoundEnd end, bool updates, const std::optional<Compared>& compared) {
   const at::NoGradGuard no_grad;
-  const auto now = Clock::now();
-  const bool is_first = submitted_at_ == Clock::time_point();
-  step_time_ = is_first ? Clock::duration::zero() : now - submitted_at_;
-  submitted_at_ = now;
+  const auto before = std::exchange(submitted_at_, Clock::now());
+  if (before != Clock::time_point()) step_time_ = submitted_at_ - before;
   if (!open_) begin_round();
   naming_step([&] {
     for (std::size_t index = 0; index < parameters_.size(); ++index) {
@@ -653,16 +579,13 @@ void Round::announce(bool updates, const std::optional<Compared>& compared) {
 
 void Round::send_record(RoundEnd end, bool updates, const std::optional<Compared>& compared) {
   if (record_.sent()) return;
-  RoundFacts facts{.step_lane = steps_.lane(),
+  RoundFacts facts{.step_lane = step_lane_,
                    .updates = updates,
                    .end = announces() ? RoundEnd::undecided : end,
                    .compared = compared.value_or(Compared{}),
                    .arrivals = changes_.arrivals()};
   if (changes_.times_steps()) facts.step_time = step_time_;
-  if (!on_host()) {
-    facts.present = absent_;
-    facts.present.flip();
-  }
+  if (!on_host()) facts.present = own_present_;
   // In most rounds of gradients on the host there is nothing to say.
   const bool needed = !on_host() || options_.buckets.sharded || compared ||
                       !facts.arrivals.empty() || changes_.times_steps();
@@ -676,12 +599,12 @@ bool Round::ready(std::size_t bucket) {
   naming_step([&] {
     const RoundAnswer& answer = record_.wait();
     come = answer.all_update && answer.same_values && answer.as_many_values && one.submitted &&
-           one.average->begun_by_all() && one.proceed() && one.memory->in_one_step().value();
+           one.begun_by_all() && one.proceed() && one.memory->in_one_step();
   });
   if (!come) return false;
   const auto& places = one.layout().places;
   for (std::size_t place = 0; place < places.size(); ++place) {
-    present_[places[place].gradient] = one.memory->present_anywhere(place).value();
+    present_[places[place].gradient] = one.memory->present_anywhere(place);
   }
   return true;
 }
@@ -695,25 +618,29 @@ void Round::release(std::size_t bucket) {
   }
 }
 
-std::vector<std::string> Round::awaited() const {
-  std::vector<std::string> names;
+std::string Round::awaited() const {
+  std::string names;
+  const auto add = [&](const std::string& name) {
+    names += (names.empty() ? "" : ", ") + in_quotes(name);
+  };
   for (const Bucket& bucket : buckets_) {
-    if (open_ && !bucket.average->begun_by_all()) names.push_back(bucket.name);
+    if (open_ && !bucket.begun_by_all()) add(bucket.name);
   }
   for (const RoundRecord* record : {&record_, &ends_}) {
-    if (!record->ready()) names.push_back(record->name());
+    if (!record->ready()) add(record->name());
   }
   return names;
 }
 
-Round::Cost Round::finish() {
+OptimizerStatistics Round::finish() {
   const at::NoGradGuard no_grad;
-  Cost cost;
+  OptimizerStatistics cost;
   std::exception_ptr failure;
   try {
     naming_step([&] { wait(); });
-    cost = {Clock::now() - submitted_at_, peers_.context.statistics().in_flight - in_flight_before_,
-            most_held_bytes_};
+    cost.waited = Clock::now() - submitted_at_;
+    cost.in_flight = peers_.context.statistics().in_flight - in_flight_before_;
+    cost.gradient_bytes = most_held_bytes_;
     check_one_step();
     publish();
     if (options_.buckets.sharded) unsettled_ = answer();
@@ -731,7 +658,7 @@ void Round::end_update() {
 }
 
 void Round::begin_apart() {
-  for (const Bucket& bucket : buckets_) bucket.average->begin_apart();
+  for (Bucket& bucket : buckets_) bucket.begin_apart();
 }
 
 void Round::wait() {
@@ -763,7 +690,7 @@ void Round::publish() {
     if (!slots_[index].bucket) continue;
     const GradientBucket& memory = *bucket_of(index).memory;
     const std::size_t place = slots_[index].place;
-    present_[index] = on_host() ? memory.present_anywhere(place).value() : answer().present[index];
+    present_[index] = on_host() ? memory.present_anywhere(place) : answer().present[index];
     // A shard is not a parameter's whole gradient.
     memory.publish(place, averaged_[index], present_[index] && !sharded);
     take_from_stand_in(index);
@@ -799,7 +726,7 @@ void Round::naming_step(const std::function<void()>& action) const {
     // A rank that has departed has ended as many rounds as this one, and takes no part in this one.
     throw Error(ErrorCode::shut_down,
                 std::string(error.what()) + ". This rank is in step " +
-                    std::to_string(steps_.calls_before().steps + 1) +
+                    std::to_string(calls_before_.steps + 1) +
                     ", which that rank has not reached: every rank must make as many steps; one "
                     "whose data end earlier calls DistributedOptimizer::join()",
                 error.rank(), error.tensor());
@@ -808,17 +735,46 @@ void Round::naming_step(const std::function<void()>& action) const {
 
 void Round::check_one_step() {
   const bool in_one_step =
-      on_host() ? std::all_of(buckets_.begin(), buckets_.end(),
-                              [](const Bucket& of) { return of.memory->in_one_step().value(); })
-                : answer().one_step;
+      on_host()
+          ? std::ranges::all_of(buckets_, [](const Bucket& of) { return of.memory->in_one_step(); })
+          : answer().one_step;
   if (in_one_step) return;
   if (ends_.sent()) ends_.wait();
-  refuse_steps(steps_.calls_before(), /*updated=*/false);
+  refuse_steps(calls_before_, /*updated=*/false);
+}
+
+void Round::tell_calls(const StepCalls& calls) {
+  const std::int64_t own[] = {1, peers_.context.rank(), calls.steps, calls.zero_grads};
+  all_calls_.assign(std::size(own) * static_cast<std::size_t>(peers_.size), 0);
+  std::ranges::copy(own, all_calls_.begin() + std::ssize(own) * peers_.rank_in_set);
+  all_calls_handle_ = allreduce_async(
+      peers_.context, view_of(all_calls_),
+      {.name = options_.buckets.name + ".steps", .op = ReduceOp::sum, .process_set = peers_.set});
 }
 
 void Round::refuse_steps(const StepCalls& calls, bool updated) {
-  steps_exchange_.send(calls);
-  different_steps_ = steps_exchange_.error(updated);
+  tell_calls(calls);
+  all_calls_handle_.wait();
+  std::map<StepCalls, std::vector<int>> ranks;
+  for (auto one = all_calls_.begin(); one != all_calls_.end(); one += 4) {
+    if (one[0] != 0) ranks[{one[2], one[3]}].push_back(static_cast<int>(one[1]));
+  }
+  std::ostringstream text;
+  text << "DistributedOptimizer: the ranks are in different steps: ";
+  const char* separator = "";
+  for (const auto& [of_these, those] : ranks) {
+    text << std::exchange(separator, ", ") << named_ranks(those)
+         << (those.size() == 1 ? " is" : " are") << " in step " << of_these.steps + 1 << " after "
+         << of_these.zero_grads << " calls of zero_grad()";
+  }
+  text
+      << (updated ? ". Some parameters have been updated by these gradients, while backward() ran"
+                  : ". No rank has been updated by these gradients")
+      << ". Every rank must call zero_grad(), backward() and step() equally often: one that has "
+         "nothing to contribute still calls step(), and a step is given up, by zero_grad(), on all "
+         "ranks or on none. To go on: make a new DistributedOptimizer on every rank, and call "
+         "broadcast_parameters()";
+  different_steps_ = Error(ErrorCode::mismatch, text.str(), -1, options_.buckets.name);
   throw *different_steps_;
 }
 
@@ -838,7 +794,7 @@ void Round::settle(RoundEnd end) {
     ends_.begin_round();
   }
   if (!differ) return;
-  StepCalls calls = steps_.calls();
+  StepCalls calls = calls_;
   if (end == RoundEnd::step) calls.steps += 1;
   refuse_steps(calls, announces() && round.all_update);
 }

@@ -1,9 +1,8 @@
 /// Successive rounds of averaging: which gradients have arrived, what is left to do, and the record
-/// of what each rank says beside its gradients, in one exchange over the host: reading it from a
-/// GPU would wait for the GPU.
+/// of what each rank says beside its gradients: over the host, for reading from a GPU would wait.
 #pragma once
 
-#include <hora/hora.h>
+#include <hora/torch/distributed_optimizer.h>
 #include <torch/optim/optimizer.h>
 
 #include <chrono>
@@ -14,7 +13,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/base/sync.h"
@@ -32,25 +30,10 @@ struct StepCalls {
   auto operator<=>(const StepCalls&) const = default;
 };
 
-/// Counts calls, which say in which step a rank is (step_lanes). Thread rule: one thread at a time.
-class StepCounter {
- public:
-  void note_step() { calls_.steps += 1; }
-  void note_zero_grad() { calls_.zero_grads += 1; }
-  void begin_round();
-  /// The round's: the same on ranks that have called the same since the round before. More than one
-  /// step() counts as one, more than three zero_grad() as three.
-  std::size_t lane() const { return lane_; }
-  const StepCalls& calls() const { return calls_; }          ///< since the begin
-  const StepCalls& calls_before() const { return before_; }  ///< likewise, before the round
-  /// Another begin, the same on all ranks.
-  void restart() { *this = {}; }
-
- private:
-  StepCalls calls_;
-  StepCalls before_;
-  std::size_t lane_ = 0;
-};
+/// The lane (step_lanes) of a rank that has called this since its last round: the same on ranks
+/// that have called the same. More than one step() counts as one, more than three zero_grad() as
+/// three.
+std::size_t lane_of(const StepCalls& since);
 
 /// How a rank uses averages.
 enum class RoundEnd { undecided, step, discard };
@@ -64,7 +47,7 @@ struct Compared {
 /// A rank's facts in a round.
 struct RoundFacts {
   std::size_t step_lane = 0;
-  bool updates = false;  ///< it can step by the pass that averages (fused.h), and will
+  bool updates = false;  ///< it can step by the pass that averages, and will
   RoundEnd end = RoundEnd::undecided;
   Compared compared = {};
   std::chrono::nanoseconds step_time{0};
@@ -96,8 +79,12 @@ RoundAnswer answer_of(std::span<const std::int64_t> message, const RoundFacts& f
 class RoundRecord {
  public:
   /// `name`: of the collective.
-  RoundRecord(const Peers& peers, std::string name);
+  RoundRecord(const Peers& peers, std::string name) : peers_(peers), name_(std::move(name)) {}
 
+  void begin_round() {
+    sent_ = false;
+    answer_ = {};
+  }
   /// Once a round. Collective, does not wait.
   void send(RoundFacts facts);
   bool sent() const { return sent_; }
@@ -108,7 +95,6 @@ class RoundRecord {
   const RoundAnswer& wait();
   /// Once wait() has returned, until the next round.
   const RoundAnswer& answer() const { return answer_; }
-  void begin_round();
   const std::string& name() const { return name_; }
 
  private:
@@ -121,43 +107,22 @@ class RoundRecord {
   Handle handle_;  // after message_: destroyed first
 };
 
-/// Tells all ranks in which steps they are, once. Thread rule: one thread at a time.
-class StepsExchange {
- public:
-  /// `name`: the optimizer's.
-  StepsExchange(const Peers& peers, std::string name) : peers_(peers), name_(std::move(name)) {}
-
-  /// Collective, does not wait.
-  void send(const StepCalls& calls);
-  /// After send(): waits. Gives the same Error(mismatch) on every rank: which are in which step,
-  /// and what to do. `updated`: some parameters may hold this step's update already, on all ranks
-  /// alike.
-  Error error(bool updated);
-
- private:
-  const Peers peers_;
-  const std::string name_;
-  /// By rank in the set: that it reports (one that has joined does not), its world rank, its calls.
-  std::vector<std::int64_t> all_;
-  Handle handle_;
-};
-
 /// Compares the parameters that ranks step, and their options: by a checksum in the round's record;
 /// more travels only where something differs. Thread rule: one thread at a time.
 class RankComparison {
  public:
   static constexpr std::int64_t rounds_between = 16;
 
-  /// `name`: the prefix of the collectives' names. All references must outlive it.
+  /// `name`: the prefix of the collectives' names. References outlive it. Compares nothing unless
+  /// `enabled`.
   RankComparison(const Peers& peers, std::string name, const std::vector<Parameter>& parameters,
-                 const torch::optim::Optimizer& optimizer);
+                 const torch::optim::Optimizer& optimizer, bool enabled);
 
-  /// For the record of round `round`, of step `step`, both from 0 on and the same on every rank: in
-  /// the first round parameters, options and learning rates are compared, in every 16th learning
-  /// rates; in others nothing. Parameters are read by the round's first call.
+  /// For the record of round `round`, of step `step`, both from 0 on and the same on every rank:
+  /// the first one compares parameters, options and learning rates, every 16th learning rates,
+  /// others nothing. Parameters are read by the round's first call.
   std::optional<Compared> begin(std::int64_t round, std::int64_t step);
-  /// Where anything differs every rank throws the same Error(mismatch), which names the first that
-  /// does, the ranks and what to do.
+  /// Where anything differs, every rank throws the same Error(mismatch), which names it.
   void end(const RoundAnswer& answer);
 
  private:
@@ -177,26 +142,37 @@ class RankComparison {
   const std::string name_;
   const std::vector<Parameter>& parameters_;
   const torch::optim::Optimizer& optimizer_;
+  const bool enabled_;
   std::int64_t round_ = -1;  ///< that has been begun and not ended
   std::int64_t step_ = 0;
   std::vector<ComparedValue> values_;
 };
 
+struct RoundOptions {
+  BucketOptions buckets = {};
+  /// On which gradients are averaged; those of parameters on others travel there and back.
+  at::Device device = at::kCPU;
+  int backward_passes_per_step = 1;
+  bool sparse_as_dense = false;
+  /// Gradients that no rank has in the first round have no bucket from then on.
+  bool static_graph = false;
+  /// The pass that averages may update before backward() has returned.
+  bool updates_in_backward = false;
+  /// Nothing: the size of buckets stays.
+  std::optional<TuningOptions> tuning = {};
+};
+
 /// When an optimizer's buckets are laid out anew, and how: once in the order in which the first
-/// rank's gradients have come, in the forms that BucketTuner tries. The same on all ranks, which
-/// ask once a round. Thread rule: one thread at a time.
+/// rank's gradients have come, in the forms that BucketTuner tries; of shards, a hook's buckets and
+/// the user's groups only for static_graph. The same on all ranks, which ask once a round. Thread
+/// rule: one thread at a time.
 class LayoutChanges {
  public:
-  /// Collective. `options`: of the buckets; outlive it. `fixed`: gradients that no rank has in the
-  /// first round have no bucket from then on (static_graph). Of shards, a hook's buckets and the
-  /// user's groups nothing else changes.
-  LayoutChanges(const Peers& peers, const BucketOptions& options, std::size_t gradients, bool fixed,
-                const std::optional<TuningOptions>& tuning);
+  /// Collective. `options` outlive it.
+  LayoutChanges(const Peers& peers, const RoundOptions& options, std::size_t gradients);
 
-  /// Options of the next round's buckets.
+  /// Of the next round's buckets; see bucket_layouts().
   BucketOptions options() const;
-  bool fixed() const { return fixed_; }
-  /// Once learned: see make_buckets().
   const std::vector<std::size_t>& order() const { return order_; }
   /// Whether the gradient has no bucket.
   bool leaves_out(std::size_t gradient) const { return left_out_[gradient]; }
@@ -212,28 +188,22 @@ class LayoutChanges {
   /// After ranks have joined: what `root` has found, where this rank was not there. Collective.
   void take(int root);
 
-  struct Layout {
-    BucketOptions options;
-    std::vector<std::size_t> order;  ///< see make_buckets()
-  };
-  /// Before a round: the layout that its buckets are to have, where it is another one.
-  std::optional<Layout> next(const std::vector<Parameter>& parameters,
-                             const std::vector<Bucket>& buckets);
-  /// Whether next() may give one.
+  /// Whether next() may give something.
   bool pending() const { return pending_; }
+  /// Before a round: options of its buckets, where they are to be made anew, in order().
+  std::optional<BucketOptions> next(const std::vector<Parameter>& parameters,
+                                    const std::vector<Bucket>& buckets);
 
  private:
+  bool learns() const;
   void adopt(std::vector<std::size_t> order);
 
   const Peers peers_;
-  const BucketOptions& options_;
-  const bool fixed_;
-  const bool learns_;
-  std::optional<TuningOptions> tuning_;
+  const RoundOptions& options_;
   std::optional<BucketTuner> tuner_;
-  bool learned_ = false;
   std::vector<std::size_t> arrivals_;
-  std::vector<std::size_t> order_;
+  std::vector<std::size_t> order_;  ///< as registered, until it is learned
+  bool learned_;                    ///< or never will be
   std::vector<bool> left_out_;
   std::int64_t layouts_ = 1;  ///< that buckets have had
   bool pending_ = false;
@@ -246,26 +216,8 @@ class LayoutChanges {
 /// Thread rule: one thread at a time, but before_gradient() and after_gradient() are for any.
 class Round {
  public:
-  struct Options {
-    BucketOptions buckets = {};
-    /// On which gradients are averaged; those of parameters on others travel there and back.
-    at::Device device = at::kCPU;
-    int backward_passes_per_step = 1;
-    bool sparse_as_dense = false;
-    bool static_graph = false;
-    /// The pass that averages may update before backward() has returned.
-    bool updates_in_backward = false;
-    /// Nothing: the size of buckets stays.
-    std::optional<TuningOptions> tuning = {};
-  };
-  struct Cost {
-    std::chrono::nanoseconds waited{0};
-    std::chrono::nanoseconds in_flight{0};
-    std::size_t gradient_bytes = 0;  ///< of stored gradients that were held at once, the most
-  };
-
   /// The context must outlive it and stay where it is. Sharded parameters are all on one device.
-  Round(const Peers& peers, std::vector<Parameter> parameters, const Options& options);
+  Round(const Peers& peers, std::vector<Parameter> parameters, const RoundOptions& options);
   /// Waits for what is under way, but not while an exception unwinds the stack.
   ~Round();
   Round(const Round&) = delete;
@@ -285,8 +237,7 @@ class Round {
   void set_backward_passes(int passes) { passes_ = passes; }
 
   /// Before autograd adds to `.grad`: throws Error(invalid_use) where its memory belongs to a
-  /// collective since an earlier backward, and where static_graph has left it out; as
-  /// check_in_step().
+  /// collective, and where static_graph has left it out; as check_in_step().
   void before_gradient(std::size_t index);
   /// A backward pass has added to `.grad`. The last one that is `counted` takes it into its bucket;
   /// the bucket's last gradient submits that. `delivered`: see GradientBucket::store().
@@ -303,8 +254,8 @@ class Round {
   /// Gradients that no hook has brought in the open round are absent, whatever `.grad` is.
   void leave_out_missing();
   /// Takes what no hook has brought, submits the remaining buckets, and sends the record. Not while
-  /// a round before is unsettled(). `end`: what settle() will be called with, if that is known.
-  /// `updates`: this rank can step by the pass that averages, and will.
+  /// a round before is unsettled(). `end`: what settle() will be called with. `updates`: see
+  /// RoundFacts.
   void submit(RoundEnd end, bool updates, const std::optional<Compared>& compared);
   /// In an open round with updates_in_backward: sends the record now, in place of submit().
   void announce(bool updates, const std::optional<Compared>& compared);
@@ -315,11 +266,11 @@ class Round {
   bool ready(std::size_t bucket);
   /// After ready(), once no rank reads them any more: gives the bucket's gradients back.
   void release(std::size_t bucket);
-  /// Names of the collectives under way that not all ranks have begun.
-  std::vector<std::string> awaited() const;
+  /// Names, for a message, of the collectives under way that not all ranks have begun; empty: none.
+  std::string awaited() const;
   /// After submit(): waits for all buckets. Throws the first error, Error(mismatch) on every rank
-  /// where they are in different steps; the round is over then, too.
-  Cost finish();
+  /// where they are in different steps; the round is over then, too. Returns what it has cost.
+  OptimizerStatistics finish();
   /// After finish(): what all ranks have said.
   const RoundAnswer& answer() const { return record_.answer(); }
   /// After finish(): the pass that averages is to step; gradients stay where they are for it until
@@ -336,15 +287,15 @@ class Round {
   /// As tell_end(), and waits. Throws Error(mismatch), the same on every rank, where some step and
   /// some discard. Before step() and zero_grad() are noted. Collective.
   void settle(RoundEnd end);
-  /// After submit(), in place of finish(): this rank does not take part in the rest of the round.
-  /// Peers that end it later lack only what hooks exchange after the averages.
-  void leave() { steps_exchange_.send(steps_.calls()); }  // for ranks that find steps to differ
+  /// After submit(), in place of finish(): leaves what ranks need that find steps to differ. Peers
+  /// that end the round later lack only what hooks exchange after the averages.
+  void leave() { tell_calls(calls_); }
   /// Throws the error of the last round, once ranks have turned out to be in different steps.
   void check_in_step() const;
   /// For the step that rounds to come belong to; after restart_steps() all ranks count anew.
-  void note_step() { steps_.note_step(); }
-  void note_zero_grad() { steps_.note_zero_grad(); }
-  void restart_steps() { steps_.restart(); }
+  void note_step() { calls_.steps += 1; }
+  void note_zero_grad() { calls_.zero_grads += 1; }
+  void restart_steps() { calls_ = calls_before_ = {}; }
   /// See LayoutChanges.
   void take_layout(int root) { changes_.take(root); }
 
@@ -361,7 +312,7 @@ class Round {
   bool on_host() const { return options_.device.is_cpu(); }
   /// The record goes with the first complete gradient, when the round's end is open.
   bool announces() const { return options_.updates_in_backward && options_.buckets.fused; }
-  void take_buckets(std::vector<Bucket> buckets);
+  void make_buckets(const BucketOptions& options);
   Bucket& bucket_of(std::size_t index) { return buckets_[*slots_[index].bucket]; }
   bool is_missing(std::size_t index) const { return slots_[index].bucket && !slots_[index].stored; }
   void note_stored(std::size_t index);
@@ -369,7 +320,6 @@ class Round {
   void begin_round();
   void lay_out_anew();
   void store(std::size_t index, const at::Tensor& delivered = {});
-  bool has_stand_in(std::size_t index) const;
   void give_to_stand_in(std::size_t index);
   void take_from_stand_in(std::size_t index);
   void send_record(RoundEnd end, bool updates, const std::optional<Compared>& compared);
@@ -377,6 +327,9 @@ class Round {
   void begin_apart();
   void wait();
   void check_one_step();
+  void tell_calls(const StepCalls& calls);
+  /// Throws the same Error(mismatch) on every rank: which are in which step, and what to do.
+  /// `updated`: some parameters may hold this step's update already, on all ranks alike.
   [[noreturn]] void refuse_steps(const StepCalls& calls, bool updated);
   void publish();
   void end_round();
@@ -386,7 +339,7 @@ class Round {
   const Peers peers_;
   const std::vector<Parameter> parameters_;
   const std::vector<ParameterForm> forms_;
-  const Options options_;
+  const RoundOptions options_;
   Mutex mutex_;  ///< of the hooks
   bool open_ = false;
   std::size_t held_bytes_ = 0;  ///< of this round's gradients
@@ -395,11 +348,12 @@ class Round {
   int passes_;                     ///< that complete a gradient
   std::vector<int> counts_;        ///< of passes, by parameter
   bool has_gradients_ = false;
-  StepCounter steps_;
-  StepsExchange steps_exchange_;
+  StepCalls calls_;         ///< since the begin, the same on all ranks
+  StepCalls calls_before_;  ///< likewise, before the round
+  std::size_t step_lane_ = 0;
   std::optional<Error> different_steps_;
   std::uint64_t fingerprint_before_ = 0;  ///< of the parameters, when the round began
-  std::vector<bool> absent_;              ///< by parameter, on this rank
+  std::vector<bool> own_present_;         ///< by parameter, on this rank
   std::vector<bool> present_;             ///< by parameter, after finish()
   LayoutChanges changes_;
   std::chrono::nanoseconds in_flight_before_{0};
@@ -413,6 +367,9 @@ class Round {
   RoundRecord record_;
   RoundRecord ends_;                      ///< where some ranks' record has left their end open
   std::optional<RoundAnswer> unsettled_;  ///< of the round whose gradients are sharded
+  /// By rank in the set: that it reports (one that has joined does not), its world rank, its calls.
+  std::vector<std::int64_t> all_calls_;
+  Handle all_calls_handle_;
 };
 
 }  // namespace hora::internal

@@ -1,17 +1,9 @@
-#include <hora/torch/grad_scaler.h>
-
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
 #include <limits>
-#include <memory>
-#include <sstream>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "frameworks/torch/optimizer/optimizer.h"
-#include "frameworks/torch/peers.h"
 
 namespace hora::internal {
 
@@ -51,9 +43,8 @@ std::string describe(const GradScalerOptions& options) {
 }
 
 void LossScaling::take(const LossScale& next) {
-  for (OptimizerImplementation* optimizer : optimizers) {
-    optimizer->change_unscaling(1.0 / next.scale);
-  }
+  for (const auto* optimizer : optimizers) optimizer->check_unscaling_may_change();
+  for (auto* optimizer : optimizers) optimizer->change_unscaling(1.0 / next.scale);
   scale = next;
   phase = Phase::scaled;
   scaled_a_loss = false;
@@ -156,7 +147,7 @@ bool GradScaler::step() {
     if (state.finite) {
       optimizer->step();
     } else {
-      optimizer->skip_step();
+      optimizer->end_step();
     }
   }
   if (state.options.enabled) state.phase = LossScaling::Phase::stepped;
@@ -168,9 +159,7 @@ void GradScaler::update() {
   if (!state.options.enabled) return;
   if (state.phase == LossScaling::Phase::scaled)
     state.refuse("update() was called without a step() before it");
-  const LossScale next = next_scale(state.scale, state.options, state.finite);
-  for (const auto* optimizer : state.optimizers) optimizer->check_unscaling_may_change();
-  state.take(next);
+  state.take(next_scale(state.scale, state.options, state.finite));
 }
 
 double GradScaler::current_scale() const {
@@ -188,7 +177,6 @@ void GradScaler::set_state(const GradScalerState& state) {
                 "GradScaler: the scale " + std::to_string(state.scale) + " after " +
                     std::to_string(state.finite_steps) + " steps is none; expected one above 0");
   }
-  for (const auto* optimizer : state_->optimizers) optimizer->check_unscaling_may_change();
   state_->take({state.scale, state.finite_steps});
 }
 

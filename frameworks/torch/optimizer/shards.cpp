@@ -8,13 +8,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdint>
 #include <cstring>
 #include <map>
-#include <memory>
-#include <new>
-#include <string>
-#include <unordered_map>
 #include <utility>
 
 #include "core/api/internals.h"
@@ -56,10 +51,6 @@ void refuse_shared_memory(const std::vector<Parameter>& parameters) {
 }
 
 using torch::optim::AdagradParamState;
-/// In the parameter's memory order, which a loaded one need not have.
-at::Tensor in_order_of(const at::Tensor& parameter, const at::Tensor& state) {
-  return in_memory_order(at::empty_like(parameter.detach()).copy_(state));
-}
 
 /// False where the optimizer has stepped, and where it keeps state that hora does not know: only
 /// Adagrad has any before its first step.
@@ -78,8 +69,10 @@ void cut_state(torch::optim::Optimizer& optimizer, const at::Tensor& parameter,
   if (found == states.end()) return;
   const auto whole = std::move(found->second);
   states.erase(found);
+  // In the parameter's memory order, which a loaded one need not have.
   const at::Tensor sum =
-      in_order_of(parameter, static_cast<const AdagradParamState&>(*whole).sum());
+      in_memory_order(at::empty_like(parameter.detach())
+                          .copy_(static_cast<const AdagradParamState&>(*whole).sum()));
   for (const ShardedPiece* piece : pieces) {
     auto state = std::make_unique<AdagradParamState>();
     state->sum(sum.narrow(0, piece->where.begin, piece->where.count).clone());
@@ -122,7 +115,7 @@ OptimizerShards::OptimizerShards(const Peers& peers, const Round& round,
       pieces_.push_back({bucket, piece, values_of(parameters[piece.gradient], piece)});
     }
     const auto& options = parameters[layout.places.front().gradient].tensor.options();
-    slices_.push_back({at::zeros({slice_elements(layout, peers.size)}, options), std::nullopt});
+    slices_.push_back({at::zeros({slice_elements(layout, peers.size)}, options), {}});
   }
   replace_parameters();
 }
@@ -163,7 +156,9 @@ OptimizerShards::Memory OptimizerShards::memory_of(const at::Tensor& parameter) 
 
 void OptimizerShards::follow_parameters() {
   const auto& parameters = round_.parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i) forms_[i].check_with_order(parameters[i]);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    forms_[i].check(parameters[i], /*with_order=*/true);
+  }
   check_can_cut(parameters);
   const at::NoGradGuard no_grad;
   for (const ShardedPiece& piece : pieces_) {
@@ -180,22 +175,10 @@ void OptimizerShards::take_gradients() {
   for (const ShardedPiece& piece : pieces_) {
     at::Tensor& gradient = piece.values.mutable_grad();
     gradient.reset();
-    if (!round_.present(piece.where.gradient)) continue;
-    gradient = round_.buckets()[piece.bucket].memory->slice.narrow(0, piece.where.offset,
-                                                                   piece.where.count);
+    if (round_.updates() || !round_.present(piece.where.gradient)) continue;
+    const at::Tensor& slice = round_.buckets()[piece.bucket].slice;
+    gradient = slice.narrow(0, piece.where.offset, piece.where.count);
   }
-}
-
-void OptimizerShards::drop_gradients() {
-  for (const ShardedPiece& piece : pieces_) piece.values.mutable_grad().reset();
-}
-
-std::vector<at::Tensor> OptimizerShards::gradients() const {
-  std::vector<at::Tensor> gradients;
-  for (const ShardedPiece& piece : pieces_) {
-    if (piece.values.grad().defined()) gradients.push_back(piece.values.grad());
-  }
-  return gradients;
 }
 
 std::vector<OptimizerPiece> OptimizerShards::pieces() const {
@@ -221,9 +204,9 @@ void OptimizerShards::begin_gather() {
         .copy_(piece.values);
   }
   for (std::size_t bucket = 0; bucket < slices_.size(); ++bucket) {
-    slices_[bucket].gather.emplace(allgather_async(
+    slices_[bucket].gather = allgather_async(
         peers_.context, slices_[bucket].values,
-        {.name = round_.buckets()[bucket].name + ".parameters", .process_set = peers_.set}));
+        {.name = round_.buckets()[bucket].name + ".parameters", .process_set = peers_.set});
   }
 }
 
@@ -231,10 +214,8 @@ void OptimizerShards::end_gather() {
   const at::NoGradGuard no_grad;
   const Parameter* written = nullptr;
   for (std::size_t bucket = 0; bucket < slices_.size(); ++bucket) {
-    auto& gather = slices_[bucket].gather;
-    if (!gather) continue;
-    const at::Tensor all = gather->wait();
-    gather.reset();
+    if (!slices_[bucket].gather.valid()) continue;
+    const at::Tensor all = slices_[bucket].gather.wait();
     if (const Parameter* in_bucket = copy_to_parameters(bucket, all)) written = in_bucket;
   }
   if (!written) return;
@@ -292,72 +273,59 @@ FusedUpdate::FusedUpdate(const Peers& peers, Round& round, OptimizerShards& shar
                                                         : averaging.predivide},
       members_(ranks_of(peers.context, peers.set)),
       stages_(round.buckets().size(), Stage::filling) {
-  move_parameters();
-  shards.follow_parameters();
-  find_pieces(shards);
   const std::vector<Bucket>& buckets = round.buckets();
-  for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) {
-    gradients_.push_back(peer_addresses(peers.context, peers.set, buckets[bucket].name + ".places",
-                                        buckets[bucket].memory->data(),
-                                        memory_bytes(buckets[bucket].layout())));
+  addresses_.resize(round.parameters().size());
+  std::vector<std::vector<std::byte*>> parameters;  // by bucket and rank in the set
+  for (const Bucket& bucket : buckets) {
+    move_parameters(bucket);
+    const Buffer& block = *blocks_.back();
+    parameters.push_back(addresses_of(bucket, ".windows", block.data(), block.size()));
+    gradients_.push_back(
+        addresses_of(bucket, ".places", bucket.memory->data(), memory_bytes(bucket.layout())));
+  }
+  shards.follow_parameters();
+  for (const ShardedPiece& piece : shards.own_pieces()) {
+    Piece own{piece, static_cast<std::size_t>(piece.where.begin * piece.values.element_size()), {}};
+    const BucketLayout& layout = buckets[piece.bucket].layout();
+    for (std::byte* const address : parameters[piece.bucket]) {
+      own.parameters.push_back(address + layout.places[piece.where.place].offset + own.begin);
+    }
+    own.parameters.erase(own.parameters.begin() + peers.rank_in_set);
+    pieces_[piece.values.unsafeGetTensorImpl()] = std::move(own);
   }
   if (!in_backward) return;
   counts_ = Buffer(peers.context, buckets.size() * sizeof(std::uint64_t));
   std::memset(counts_.data(), 0, counts_.size());  // before others learn where it is
-  for (std::byte* address : peer_addresses(peers.context, peers.set, buckets[0].name + ".counts",
-                                           counts_.data(), counts_.size())) {
+  for (std::byte* address :
+       addresses_of(buckets.front(), ".counts", counts_.data(), counts_.size())) {
     counters_.push_back(reinterpret_cast<std::uint64_t*>(address));
   }
 }
 
 FusedUpdate::~FusedUpdate() {
   if (!running_) return;
-  // The references are not counted down again. Without the memory for them there is nothing to be
-  // saved.
-  for (const Block& block : blocks_) {
-    static_cast<void>(new (std::nothrow) std::shared_ptr<Buffer>(block.memory));
-  }
+  for (const auto& block : blocks_) never_free(block);
 }
 
-void FusedUpdate::move_parameters() {
+void FusedUpdate::move_parameters(const Bucket& bucket) {
   const at::NoGradGuard no_grad;
-  const std::vector<Bucket>& buckets = round_.buckets();
-  addresses_.resize(round_.parameters().size());
-  for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) {
-    const BucketLayout& layout = buckets[bucket].layout();
-    Block block{std::make_shared<Buffer>(peers_.context, layout.presence_offset), {}};
-    for (const GradientPlace& place : layout.places) {
-      const at::Tensor& parameter = round_.parameters()[place.gradient].tensor;
-      const at::Tensor moved = at::from_blob(
-          block.memory->data() + place.offset, parameter.sizes(), parameter.strides(),
-          [owner = block.memory](void*) {}, parameter.options().requires_grad(false));
-      moved.copy_(parameter.detach());
-      at::Tensor(parameter).set_data(moved);
-      addresses_[place.gradient] = parameter.data_ptr();
-    }
-    block.addresses = peer_addresses(peers_.context, peers_.set, buckets[bucket].name + ".windows",
-                                     block.memory->data(), block.memory->size());
-    blocks_.push_back(std::move(block));
+  const BucketLayout& layout = bucket.layout();
+  const auto block = std::make_shared<Buffer>(peers_.context, layout.presence_offset);
+  for (const GradientPlace& place : layout.places) {
+    const at::Tensor& parameter = round_.parameters()[place.gradient].tensor;
+    const at::Tensor moved = at::from_blob(
+        block->data() + place.offset, parameter.sizes(), parameter.strides(), [block](void*) {},
+        parameter.options().requires_grad(false));
+    moved.copy_(parameter.detach());
+    at::Tensor(parameter).set_data(moved);
+    addresses_[place.gradient] = parameter.data_ptr();
   }
+  blocks_.push_back(block);
 }
 
-void FusedUpdate::find_pieces(const OptimizerShards& shards) {
-  for (const ShardedPiece& piece : shards.own_pieces()) {
-    const BucketLayout& layout = round_.buckets()[piece.bucket].layout();
-    const auto element = static_cast<std::int64_t>(size_of(layout.type));
-    Piece own{piece.where.gradient,
-              piece.bucket,
-              piece.where.place,
-              static_cast<std::size_t>(piece.where.begin * element),
-              static_cast<std::size_t>(piece.where.count * element),
-              {}};
-    const std::size_t offset = layout.places[own.place].offset + own.begin;
-    for (std::size_t rank = 0; rank < members_.size(); ++rank) {
-      if (static_cast<int>(rank) == peers_.rank_in_set) continue;
-      own.parameters.push_back(blocks_[piece.bucket].addresses[rank] + offset);
-    }
-    pieces_[piece.values.unsafeGetTensorImpl()] = std::move(own);
-  }
+std::vector<std::byte*> FusedUpdate::addresses_of(const Bucket& bucket, const char* what,
+                                                  const std::byte* data, std::size_t bytes) const {
+  return peer_addresses(peers_.context, peers_.set, bucket.name + what, data, bytes);
 }
 
 bool FusedUpdate::parameters_hold() const {
@@ -408,7 +376,7 @@ void FusedUpdate::update(std::size_t bucket) {
   for (auto& group : optimizer_.param_groups()) {
     for (const at::Tensor& tensor : group.params()) {
       const Piece& piece = pieces_.at(tensor.unsafeGetTensorImpl());
-      if (piece.bucket != bucket || !round_.present(piece.parameter)) continue;
+      if (piece.own.bucket != bucket || !round_.present(piece.own.where.gradient)) continue;
       begin_update(optimizer_, group.options(), tensor)
           ->run(gradients_of(piece), scales_, piece.parameters);
     }
@@ -417,19 +385,21 @@ void FusedUpdate::update(std::size_t bucket) {
 }
 
 std::vector<const std::byte*> FusedUpdate::gradients_of(const Piece& piece) const {
-  const BucketLayout& layout = round_.buckets()[piece.bucket].layout();
+  const BucketLayout& layout = round_.buckets()[piece.own.bucket].layout();
+  const std::size_t place = piece.own.where.place;
   std::vector<const std::byte*> found;
   for (std::size_t rank = 0; rank < members_.size(); ++rank) {
-    const std::byte* const bucket = gradients_[piece.bucket][rank];
+    const std::byte* const bucket = gradients_[piece.own.bucket][rank];
     Location location = kNowhere;
-    if (piece.place < layout.apart) {
-      location = reinterpret_cast<const Location*>(bucket + locations_offset(layout))[piece.place];
+    if (place < layout.apart) {
+      location = reinterpret_cast<const Location*>(bucket + locations_offset(layout))[place];
     }
     if (location == kNowhere) {
-      found.push_back(bucket + layout.places[piece.place].offset + piece.begin);
+      found.push_back(bucket + layout.places[place].offset + piece.begin);
     } else {
       location.offset += piece.begin;
-      found.push_back(peer_address(peers_.context, members_[rank], location, piece.bytes));
+      found.push_back(
+          peer_address(peers_.context, members_[rank], location, piece.own.values.nbytes()));
     }
   }
   return found;

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -44,13 +43,10 @@ class OptimizerShards {
   /// Before the optimizer steps: where the program has put other memory under parameters, the
   /// pieces view it. Throws Error(invalid_argument) naming one that cannot be cut alike.
   void follow_parameters();
-  /// Gradients have been averaged: those of this rank's pieces become their `.grad`.
+  /// After a round: this rank's pieces of the averages become their `.grad`; none has one where the
+  /// pass that averages is to step.
   void take_gradients();
-  /// They have not: no piece has a `.grad`.
-  void drop_gradients();
   const std::vector<ShardedPiece>& own_pieces() const { return pieces_; }
-  /// That are defined.
-  std::vector<at::Tensor> gradients() const;
   /// The tensors that the optimizer steps on this rank.
   std::vector<OptimizerPiece> pieces() const;
   /// The optimizer has stepped: sends this rank's pieces to all, once the last ones have arrived.
@@ -74,7 +70,7 @@ class OptimizerShards {
   };
   struct BucketSlice {
     at::Tensor values;  ///< room for those of this rank's pieces, to be sent
-    std::optional<TensorHandle> gather;
+    TensorHandle gather;
   };
 
   void replace_parameters();
@@ -132,23 +128,17 @@ class FusedUpdate {
 
  private:
   enum class Stage { filling, given, updated, released };
-  /// The memory of a bucket's parameters, and its address by rank in the set.
-  struct Block {
-    std::shared_ptr<Buffer> memory;
-    std::vector<std::byte*> addresses;
-  };
-  /// Consecutive elements of a parameter, which this rank steps.
   struct Piece {
-    std::size_t parameter = 0;
-    std::size_t bucket = 0;
-    std::size_t place = 0;
-    std::size_t begin = 0;  ///< bytes from the parameter's first one
-    std::size_t bytes = 0;
+    ShardedPiece own;                    ///< stepped by this rank
+    std::size_t begin = 0;               ///< bytes from the parameter's first one
     std::vector<std::byte*> parameters;  ///< of its first element, in the other ranks' memory
   };
 
-  void move_parameters();
-  void find_pieces(const OptimizerShards& shards);
+  /// Puts the bucket's parameters into the next block of memory.
+  void move_parameters(const Bucket& bucket);
+  /// The bucket's block that each rank gives, by rank in the set. Collective.
+  std::vector<std::byte*> addresses_of(const Bucket& bucket, const char* what,
+                                       const std::byte* data, std::size_t bytes) const;
   void update(std::size_t bucket);
   /// Where each rank has the piece's gradients, by rank in the set: in the bucket, or where
   /// autograd has put them. Throws Error(transport) where a rank's memory cannot be reached.
@@ -163,7 +153,7 @@ class FusedUpdate {
   torch::optim::Optimizer& optimizer_;
   const Scales scales_;
   const std::vector<int> members_;                  ///< world ranks
-  std::vector<Block> blocks_;                       ///< by bucket
+  std::vector<std::shared_ptr<Buffer>> blocks_;     ///< by bucket, memory of its parameters
   std::vector<const void*> addresses_;              ///< by parameter
   std::vector<std::vector<std::byte*>> gradients_;  ///< buckets, by bucket and rank in the set
   std::unordered_map<const void*, Piece> pieces_;   ///< by the tensor in the optimizer's groups

@@ -1,16 +1,12 @@
 #include "frameworks/torch/optimizer/tuner.h"
 
-#include <hora/error.h>
 #include <hora/objects.h>
 #include <hora/printable.h>
 
 #include <algorithm>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
-#include <span>
 #include <sstream>
-#include <utility>
 
 #include "core/base/checked.h"
 #include "core/base/diagnostics.h"
@@ -76,6 +72,12 @@ Json parsed(std::string_view text) {
   return Json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
+/// Empty where there is no such file.
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
 }  // namespace
 
 tl::expected<std::optional<BucketForm>, std::string> tuned_form(std::string_view text,
@@ -111,16 +113,6 @@ std::string with_tuned_form(std::string_view text, const std::string& key, const
   file[kCompressed][key] = form.compressed;
   return file.dump(2) + "\n";
 }
-
-namespace {
-
-/// Empty where there is no such file.
-std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-}  // namespace
 
 BucketTuner make_tuner(const Peers& peers, const TuningOptions& options) {
   if (options.file.empty()) return BucketTuner(bucket_forms_to_try(options.usual));

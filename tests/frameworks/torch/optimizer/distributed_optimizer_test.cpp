@@ -185,9 +185,9 @@ void end_round(LayoutChanges& changes, const std::vector<std::size_t>& arrivals,
 }
 
 TEST_F(BucketOrder, WhatNoRankHadComesLastOrNotAtAll) {
-  const BucketOptions options{.name = "order"};
   for (const bool fixed : {false, true}) {
-    LayoutChanges changes(peers_, options, 4, fixed, std::nullopt);
+    const RoundOptions options{.buckets = {.name = "order"}, .static_graph = fixed};
+    LayoutChanges changes(peers_, options, 4);
     EXPECT_FALSE(changes.pending());
     end_round(changes, {2, 0, 3, 2}, {true, false, true, true});
     EXPECT_TRUE(changes.pending());
@@ -201,8 +201,8 @@ TEST_F(BucketOrder, WhatNoRankHadComesLastOrNotAtAll) {
 }
 
 TEST_F(BucketOrder, OfARankThatHasJoinedIsTheRoots) {
-  const BucketOptions options{.name = "order"};
-  LayoutChanges changes(peers_, options, 3, /*fixed=*/true, std::nullopt);
+  const RoundOptions options{.buckets = {.name = "order"}, .static_graph = true};
+  LayoutChanges changes(peers_, options, 3);
   changes.take(0);
   EXPECT_FALSE(changes.pending()) << "where the root has not learned it";
   const int root = world_.size() - 1;

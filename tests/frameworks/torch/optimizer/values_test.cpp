@@ -106,25 +106,16 @@ TEST(LossScale, TheDescriptionTellsOptionsApart) {
   }
 }
 
-StepCounter after(int steps, int zero_grads) {
-  StepCounter counter;
-  counter.begin_round();
-  for (int i = 0; i < steps; ++i) counter.note_step();
-  for (int i = 0; i < zero_grads; ++i) counter.note_zero_grad();
-  counter.begin_round();
-  return counter;
-}
-
-TEST(StepCounter, EachWayOfCallsHasALane) {
+TEST(StepLanes, EachWayOfCallsHasALane) {
   std::set<std::size_t> lanes;
   for (int steps = 0; steps < 2; ++steps) {
     for (int zero_grads = 0; zero_grads < 4; ++zero_grads) {
-      const std::size_t lane = after(steps, zero_grads).lane();
+      const std::size_t lane = lane_of({steps, zero_grads});
       EXPECT_LT(lane, step_lanes);
       EXPECT_TRUE(lanes.insert(lane).second);
     }
   }
-  EXPECT_EQ(after(5, 9).lane(), after(1, 3).lane()) << "more calls are not told apart";
+  EXPECT_EQ(lane_of({5, 9}), lane_of({1, 3})) << "more calls are not told apart";
 }
 
 /// All ranks' answer to what they say.
