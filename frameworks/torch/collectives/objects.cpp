@@ -44,7 +44,7 @@ void check_agreement(const Peers& peers, const Agreement& agreement, const std::
   if (own != lines.end() || other != expected.end()) {
     differing[static_cast<std::size_t>(peers.context.rank())] = own - lines.begin() + 1;
   }
-  allreduce(peers.context, view(differing.data(), peers.context.size()),
+  allreduce(peers.context, view(differing),
             {.name = name + ".verdict", .op = ReduceOp::sum, .process_set = peers.set});
   const auto first = std::ranges::find_if(differing, [](auto v) { return v != 0; });
   if (first == differing.end()) return;

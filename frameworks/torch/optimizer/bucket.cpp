@@ -77,19 +77,14 @@ GradientBucket::GradientBucket(const Context& context, const BucketLayout& layou
   }
 }
 
-void GradientBucket::begin_round(const GradientPasses& passes, std::size_t step_lane) {
-  passes_ = passes;
-  step_lane_ = step_lane;
-}
-
 void GradientBucket::store(std::size_t place, const Parameter& parameter,
                            const at::Tensor& delivered) {
-  give_back(place);
+  places_[place].lent = {};
   put(place, lend(place, parameter, delivered) ? lent(place) : take(place, parameter));
 }
 
 void GradientBucket::store_absent(std::size_t place) {
-  give_back(place);
+  places_[place].lent = {};
   put(place, {});
 }
 
@@ -98,21 +93,15 @@ bool GradientBucket::lend(std::size_t place, const Parameter& parameter,
   const at::Tensor& gradient = parameter.tensor.mutable_grad();
   const bool plain = passes_.pack.is_plain() && passes_.unpack.is_plain();
   if (place >= layout_.apart || !plain || !can_stay(gradient, wire(place), delivered)) return false;
-  places_[place].lent = gradient;
-  places_[place].lent_memory = gradient.storage();
+  places_[place].lent = {gradient, gradient.storage()};
   return true;
-}
-
-void GradientBucket::give_back(std::size_t place) {
-  places_[place].lent.reset();
-  places_[place].lent_memory = c10::Storage();
 }
 
 std::size_t GradientBucket::give_back_gradients() {
   std::size_t bytes = 0;
   for (std::size_t place = 0; place < layout_.apart; ++place) {
     if (lent(place).defined()) bytes += lent(place).nbytes();
-    give_back(place);
+    places_[place].lent = {};
   }
   return bytes;
 }
@@ -163,7 +152,7 @@ void GradientBucket::collect() {
 void GradientBucket::collect(std::size_t place) {
   stream_copy(data() + layout_.places[place].offset,
               static_cast<const std::byte*>(lent(place).data_ptr()), wire(place).nbytes());
-  give_back(place);
+  places_[place].lent = {};
 }
 
 // By any rank: averaging scales the element, and it cannot round to zero, so any set bit counts.
@@ -203,14 +192,10 @@ at::Tensor GradientBucket::flag() const {
   return {};
 }
 
-std::byte* GradientBucket::unpack_flag() const {
-  return static_cast<std::byte*>(gradient_memory_.data_ptr()) + layout_.gradient_bytes;
-}
-
 void GradientBucket::give_up_memory() noexcept {
   never_free(memory_);
   for (const PlaceTensors& place : places_) {
-    if (place.lent_memory) never_free(place.lent_memory);
+    if (place.lent.memory) never_free(place.lent.memory);
   }
 }
 
@@ -220,11 +205,6 @@ TensorView GradientBucket::range(std::size_t begin, std::size_t end) const {
           {static_cast<std::int64_t>((end - begin) / size_of(layout_.type))},
           memory_->device(),
           stream()};
-}
-
-TensorView GradientBucket::view(std::size_t place) const {
-  const std::size_t begin = layout_.places[place].offset;
-  return range(begin, begin + wire(place).nbytes());
 }
 
 std::vector<TensorView> GradientBucket::parts() const {
@@ -264,17 +244,6 @@ struct Values {
   std::byte* data;
 };
 
-/// False where the pass checks and has found a bad value.
-bool move(const Values& from, const Values& to, std::size_t count, const GradientPass& pass) {
-  if (from.type == to.type && pass.is_plain()) {
-    if (from.data != to.data) stream_copy(to.data, from.data, count * size_of(from.type));
-    return true;
-  }
-  const bool within = convert(from.type, from.data, to.type, to.data, count,
-                              {.scale = pass.scale, .limit = pass.limit(to.type)});
-  return within || !pass.checked;
-}
-
 /// Presence, the flag and the step lanes travel in elements at the bucket's end (see BucketLayout).
 class HostBucket final : public GradientBucket {
  public:
@@ -303,7 +272,7 @@ class HostBucket final : public GradientBucket {
     for (std::size_t place = 0; place < layout().places.size(); ++place) {
       const bool converted = layout().places[place].type != layout().type;
       if (!converted && passes().unpack.is_plain()) continue;
-      good &= move(on_wire(place), shown(place, gradient(place)), count(place), passes().unpack);
+      good &= move(place, on_wire(place), shown(place, gradient(place)), passes().unpack);
     }
     *unpack_flag() = std::byte{!good};
   }
@@ -313,7 +282,7 @@ class HostBucket final : public GradientBucket {
     mark(layout().presence_offset, place, source.defined());
     if (lent(place).defined()) return;
     if (source.defined()) {
-      good_ &= move(shown(place, source), on_wire(place), count(place), passes().pack);
+      good_ &= move(place, shown(place, source), on_wire(place), passes().pack);
     } else {
       std::memset(on_wire(place).data, 0, wire(place).nbytes());
     }
@@ -326,8 +295,17 @@ class HostBucket final : public GradientBucket {
   Values shown(std::size_t place, const at::Tensor& tensor) const {
     return {layout().places[place].type, static_cast<std::byte*>(tensor.data_ptr())};
   }
-  std::size_t count(std::size_t place) const {
-    return static_cast<std::size_t>(wire(place).numel());
+  /// False where the pass checks and has found a bad value.
+  bool move(std::size_t place, const Values& from, const Values& to,
+            const GradientPass& pass) const {
+    const auto count = static_cast<std::size_t>(wire(place).numel());
+    if (from.type == to.type && pass.is_plain()) {
+      if (from.data != to.data) stream_copy(to.data, from.data, count * size_of(from.type));
+      return true;
+    }
+    const bool within = convert(from.type, from.data, to.type, to.data, count,
+                                {.scale = pass.scale, .limit = pass.limit(to.type)});
+    return within || !pass.checked;
   }
   /// Sets lane `number` of those at `offset`: an element of the bucket's type, 1 or 0.
   void mark(std::size_t offset, std::size_t number, bool set) const {
@@ -345,11 +323,6 @@ class HostBucket final : public GradientBucket {
 
 }  // namespace
 
-std::unique_ptr<GradientBucket> make_host_bucket(const Context& context, const BucketLayout& layout,
-                                                 const std::vector<Parameter>& parameters) {
-  return std::make_unique<HostBucket>(context, layout, parameters);
-}
-
 Bucket::Bucket(const Peers& peers, const std::vector<Parameter>& parameters,
                const BucketOptions& options, const BucketLayout& layout, std::size_t number)
     : name(options.name + "." + std::to_string(number)),
@@ -357,8 +330,11 @@ Bucket::Bucket(const Peers& peers, const std::vector<Parameter>& parameters,
       peers_(peers),
       options_(options) {
   try {
-    const bool on_host = parameters.front().tensor.is_cpu();
-    memory = (on_host ? make_host_bucket : make_cuda_bucket)(peers.context, layout, parameters);
+    if (parameters.front().tensor.is_cpu()) {
+      memory = std::make_unique<HostBucket>(peers.context, layout, parameters);
+    } else {
+      memory = make_cuda_bucket(peers.context, layout, parameters);
+    }
   } catch (const Error& error) {
     throw Error(error.code(),
                 "bucket " + in_quotes(name) + " of " + std::to_string(layout.bytes) +

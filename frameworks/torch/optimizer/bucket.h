@@ -2,21 +2,14 @@
 /// under way.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <hora/buffer.h>
-#include <hora/torch/compression.h>
 #include <hora/torch/gradient_hook.h>
-#include <hora/types.h>
 
-#include <cstddef>
 #include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "frameworks/torch/optimizer/layout.h"
 #include "frameworks/torch/optimizer/parameters.h"
-#include "frameworks/torch/peers.h"
 #include "frameworks/torch/tensor_view.h"
 #include "frameworks/torch/wire_type.h"
 
@@ -30,7 +23,10 @@ class GradientBucket {
   virtual ~GradientBucket() = default;
 
   /// Before a round's first store(). `step_lane`: see step_lanes.
-  void begin_round(const GradientPasses& passes, std::size_t step_lane);
+  void begin_round(const GradientPasses& passes, std::size_t step_lane) {
+    passes_ = passes;
+    step_lane_ = step_lane;
+  }
   /// Takes the parameter's `.grad`: leaves it where autograd has put it, as lent, where it is
   /// averaged by itself and as it is, and peers reach it; else copies it into its place, unless it
   /// is there, and makes `.grad` a view of hora's memory. An undefined one counts as zeros.
@@ -68,8 +64,10 @@ class GradientBucket {
   void* stream() const { return current_stream(gradient_memory_.device()); }
   /// Bytes of the bucket as one tensor, on the current stream.
   TensorView range(std::size_t begin, std::size_t end) const;
-  /// The gradient's place.
-  TensorView view(std::size_t place) const;
+  TensorView view(std::size_t place) const {
+    const std::size_t begin = layout_.places[place].offset;
+    return range(begin, begin + wire(place).nbytes());
+  }
   /// Parts averaged under a name each: the gradients apart, wherever they lie, then the rest.
   std::vector<TensorView> parts() const;
   /// The places, in the wire type, with the parameters' strides.
@@ -94,27 +92,31 @@ class GradientBucket {
   /// The place in the bucket, with the parameter's strides.
   const at::Tensor& wire(std::size_t place) const { return places_[place].wire; }
   /// The gradient that is averaged where autograd has put it; undefined: it is in the bucket.
-  const at::Tensor& lent(std::size_t place) const { return places_[place].lent; }
+  const at::Tensor& lent(std::size_t place) const { return places_[place].lent.gradient; }
   /// The tensor that `.grad` views: wire(place), or a place in gradient memory.
   const at::Tensor& gradient(std::size_t place) const { return places_[place].gradient; }
   /// unpack()'s flag lies after gradient memory, in the type of what is unpacked: room for any.
   static constexpr std::size_t unpack_flag_bytes = 8;
   const at::Tensor& gradient_memory() const { return gradient_memory_; }
-  std::byte* unpack_flag() const;
+  std::byte* unpack_flag() const {
+    return static_cast<std::byte*>(gradient_memory_.data_ptr()) + layout_.gradient_bytes;
+  }
 
  private:
+  struct Lent {
+    at::Tensor gradient;
+    c10::Storage memory;  ///< its, whatever set_data() makes of the gradient
+  };
   struct PlaceTensors {
     at::Tensor wire;
     at::Tensor gradient;
-    at::Tensor lent = {};
-    c10::Storage lent_memory = {};  ///< its, whatever set_data() makes of the gradient
+    Lent lent = {};
   };
   /// Whether the parameter's gradient is lent from now on.
   bool lend(std::size_t place, const Parameter& parameter, const at::Tensor& delivered);
   /// The parameter's gradient in its place's order, or undefined; `.grad` becomes gradient(place).
   at::Tensor take(std::size_t place, const Parameter& parameter) const;
   void collect(std::size_t place);
-  void give_back(std::size_t place);
   bool is_marked(std::size_t offset) const;
 
   const BucketLayout layout_;
@@ -125,8 +127,6 @@ class GradientBucket {
   std::vector<PlaceTensors> places_;
 };
 
-std::unique_ptr<GradientBucket> make_host_bucket(const Context& context, const BucketLayout& layout,
-                                                 const std::vector<Parameter>& parameters);
 std::unique_ptr<GradientBucket> make_cuda_bucket(const Context& context, const BucketLayout& layout,
                                                  const std::vector<Parameter>& parameters);
 

@@ -2,7 +2,6 @@
 #include <torch/optim/lbfgs.h>
 
 #include <algorithm>
-#include <cmath>
 #include <typeinfo>
 
 #include "core/api/internals.h"
@@ -148,21 +147,18 @@ using Groups = std::vector<std::optional<std::size_t>>;
 
 Groups listed_groups(const std::vector<Parameter>& parameters,
                      const std::vector<std::vector<torch::Tensor>>& lists) {
-  std::unordered_map<const void*, std::size_t> indices;
-  for (std::size_t index = 0; index < parameters.size(); ++index) {
-    indices[parameters[index].tensor.unsafeGetTensorImpl()] = index;
-  }
   Groups groups(parameters.size());
   for (std::size_t group = 0; group < lists.size(); ++group) {
+    const std::string where = "groups[" + std::to_string(group) + "]";
     for (const torch::Tensor& tensor : lists[group]) {
-      const std::string where = "groups[" + std::to_string(group) + "]";
-      const auto found = indices.find(tensor.unsafeGetTensorImpl());
-      if (found == indices.end()) {
+      const auto found = std::ranges::find_if(
+          parameters, [&](const Parameter& each) { return each.tensor.is_same(tensor); });
+      if (found == parameters.end()) {
         refuse(where + " has a tensor that is no parameter of the wrapped optimizer");
       }
-      const auto& name = parameters[found->second].name;
-      if (groups[found->second]) refuse(where + " has parameter '" + name + "' again", name);
-      groups[found->second] = group;
+      auto& own = groups[static_cast<std::size_t>(found - parameters.begin())];
+      if (own) refuse(where + " has parameter '" + found->name + "' again", found->name);
+      own = group;
     }
   }
   return groups;

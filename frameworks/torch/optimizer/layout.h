@@ -71,7 +71,7 @@ std::size_t memory_bytes(const BucketLayout& layout);
 /// gradient before a huge one is joined by later small ones. Buckets come in the order in which
 /// their last gradient is expected. `slices`: the places' range is padded so that it can be cut
 /// into so many equal ones, of a multiple of 64 bytes. `least_apart`: gradients of so many bytes,
-/// in their own type on the wire, come first in their bucket, and are averaged each by itself.
+/// in their own type on the wire, are the first of their bucket, and apart.
 std::vector<BucketLayout> assign_buckets(std::span<const GradientSize> gradients,
                                          std::size_t bucket_bytes, std::size_t slices = 1,
                                          std::size_t least_apart = kNeverApart);

@@ -1,6 +1,5 @@
 #include "frameworks/torch/optimizer/optimizer.h"
 
-#include <hora/printable.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 
@@ -66,15 +65,18 @@ void GradientHooks::refresh() {
     HookedParameter& entry = entries_[index];
     const at::Tensor& tensor = entry.parameter.tensor;
     if (!tensor.requires_grad()) continue;
-    const bool is_bare = !entry.accumulator;
-    if (is_bare) {
+    if (!entry.accumulator) {
       // The public call, not impl::add_hook: a user's own register_hook() would clear that one.
       entry.before_position =
           tensor.register_hook([this, index](const at::TensorBase&) { before_(index); });
+    } else if (torch::autograd::impl::try_get_grad_accumulator(tensor) == entry.accumulator) {
+      continue;
+    } else {
+      entry.accumulator->del_post_hook(entry.after_key);
     }
-    if (is_bare || torch::autograd::impl::try_get_grad_accumulator(tensor) != entry.accumulator) {
-      hook_accumulator(index);
-    }
+    entry.accumulator = torch::autograd::impl::grad_accumulator(tensor);
+    entry.after_key =
+        entry.accumulator->add_post_hook(std::make_unique<AfterAccumulation>(after_, index));
   }
 }
 
@@ -85,14 +87,6 @@ bool GradientHooks::hooked(const at::Tensor& parameter) {
   return std::any_of(hooks.begin(), hooks.end(), [](const auto& hook) {
     return dynamic_cast<const AfterAccumulation*>(hook.get()) != nullptr;
   });
-}
-
-void GradientHooks::hook_accumulator(std::size_t index) {
-  HookedParameter& entry = entries_[index];
-  if (entry.accumulator) entry.accumulator->del_post_hook(entry.after_key);
-  entry.accumulator = torch::autograd::impl::grad_accumulator(entry.parameter.tensor);
-  entry.after_key =
-      entry.accumulator->add_post_hook(std::make_unique<AfterAccumulation>(after_, index));
 }
 
 }  // namespace hora::internal
@@ -571,7 +565,7 @@ int OptimizerImplementation::become_most_trained(int last) {
   const Context& context = peers_.context;
   std::vector<std::int64_t> rounds(static_cast<std::size_t>(context.size()), 0);
   rounds[static_cast<std::size_t>(context.rank())] = rounds_;
-  allreduce(context, view(rounds.data(), context.size()),
+  allreduce(context, view(rounds),
             {.name = name_ + ".join.rounds", .op = ReduceOp::sum, .process_set = peers_.set});
   const auto most = std::max_element(rounds.begin(), rounds.end());
   const bool is_last = rounds[static_cast<std::size_t>(last)] == *most;
@@ -580,7 +574,7 @@ int OptimizerImplementation::become_most_trained(int last) {
   const LossScale own = scaling_ != nullptr ? scaling_->scale : LossScale{};
   std::array<double, 3> progress = {static_cast<double>(steps_), own.scale,
                                     static_cast<double>(own.finite_steps)};
-  broadcast(context, view(progress.data(), progress.size()),
+  broadcast(context, view(std::span(progress)),
             {.name = name_ + ".join.progress", .root = root, .process_set = peers_.set});
   steps_ = static_cast<std::int64_t>(progress[0]);
   if (scaling_ != nullptr) scaling_->take({progress[1], static_cast<int>(progress[2])});
@@ -593,8 +587,6 @@ int OptimizerImplementation::become_most_trained(int last) {
   rounds_ = steps_;
   return root;
 }
-
-// Destruction: the round that is open ends on all ranks, or is given up.
 
 void OptimizerImplementation::destroy(
     std::unique_ptr<OptimizerImplementation> implementation) noexcept {

@@ -2,29 +2,21 @@
 /// wrapped optimizer steps with. GradScaler and checkpoints work with it, too.
 #pragma once
 
-#include <hora/torch/distributed_optimizer.h>
 #include <hora/torch/grad_scaler.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <cstddef>
-#include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
-#include <string>
 #include <unordered_set>
-#include <vector>
 
-#include "frameworks/torch/optimizer/round.h"
 #include "frameworks/torch/optimizer/shards.h"
-#include "frameworks/torch/peers.h"
 
 namespace hora::internal {
 
-/// LibTorch's hooks before and after the accumulation of gradients. Calls `before(i)` when autograd
+/// LibTorch's hooks before and after the accumulation of gradients: calls `before(i)` when autograd
 /// is about to add to parameter i's `.grad`, and `after(i, ..)` when it has, with the gradient that
-/// it is about to drop: once in each backward() that reaches it. What they throw comes out of that.
-/// A parameter has such hooks once. Thread rule: one thread at a time, not during backward().
+/// it is about to drop, once in each backward() that reaches it, out of which comes what they
+/// throw. A parameter has such hooks once. Thread rule: one thread at a time, not during
+/// backward().
 class GradientHooks {
  public:
   using Hook = std::function<void(std::size_t)>;
@@ -37,7 +29,7 @@ class GradientHooks {
 
   /// Hooks parameters that were frozen, on which LibTorch takes none, and those whose accumulator
   /// is another, as after a change of type and back. Throws Error(invalid_use) naming one that has
-  /// another GradientHooks's; none is hooked anew then.
+  /// another GradientHooks's.
   void refresh();
 
   /// Whether some GradientHooks has its hooks on it.
@@ -52,14 +44,11 @@ class GradientHooks {
     std::uintptr_t after_key = 0;
     unsigned before_position = 0;
   };
-  void hook_accumulator(std::size_t index);
 
   Hook before_;
   HookAfter after_;
   std::vector<HookedParameter> entries_;
 };
-
-// Checks of the arguments of DistributedOptimizer's constructor, and what it makes of them.
 
 /// It calls its closure several times a step, and compares the results (LBFGS).
 bool evaluates_again(const torch::optim::Optimizer& optimizer);
@@ -89,16 +78,14 @@ struct LossScale {
 LossScale next_scale(const LossScale& now, const GradScalerOptions& options, bool finite);
 /// Throws Error(invalid_argument) naming the option, its value and what is allowed.
 void check_options(const GradScalerOptions& options);
-/// All options, to the bit.
 std::string describe(const GradScalerOptions& options);
 
-/// Clips by the global norm: Pascanu, Mikolov, Bengio, 2013, arXiv 1211.5063, section 3.2: all are
+/// Clips by the global norm (Pascanu, Mikolov, Bengio, 2013, arXiv 1211.5063, section 3.2): all are
 /// multiplied by max_norm / (norm + 1e-6) where that is below 1 or not a number. Gives the norm,
 /// the same bits everywhere. Collective, under `name`. `shared`: all ranks hold the same gradients,
 /// of which each squares a part, and those of ranks that have joined; else each its own. `device`:
-/// there each rank's squares are added up (in float32 within a tensor, in float64 over tensors),
-/// and the factor is rounded to the gradients' type; the host waits for it once, again where a rank
-/// has joined. Nothing: on the CPU, by hora's kernels.
+/// there squares are added up (in float32 within a tensor, in float64 over tensors), and the factor
+/// is rounded to the gradients' type; the host waits for it. Nothing: the CPU, by hora's kernels.
 double clip(const Peers& peers, const std::string& name, const std::vector<at::Tensor>& gradients,
             bool shared, double max_norm, const std::optional<at::Device>& device);
 
@@ -133,8 +120,6 @@ class OptimizerImplementation {
   /// default) that they keep it waiting, and abandons the round after as long again. While an
   /// exception unwinds the stack it waits for nothing.
   static void destroy(std::unique_ptr<OptimizerImplementation> implementation) noexcept;
-  OptimizerImplementation(const OptimizerImplementation&) = delete;
-  OptimizerImplementation& operator=(const OptimizerImplementation&) = delete;
 
   void zero_grad();
   /// `end`: what the caller will make of the averages. `updates`: they are for the step alone.
@@ -147,7 +132,6 @@ class OptimizerImplementation {
   void end_step();
   double clip_grad_norm(double max_norm);
   void complete_parameters();
-  /// The given ones at once, as together() gives them.
   static int join(const std::vector<OptimizerImplementation*>& optimizers);
 
   /// The implementations of optimizers of one process set. Throws Error(invalid_argument), with
@@ -164,7 +148,6 @@ class OptimizerImplementation {
   void begin_unscaling(LossScaling& scaling);
   /// Throws Error(invalid_use) between backward() and the end of its averaging.
   void check_unscaling_may_change() const;
-  /// Once that was checked.
   void change_unscaling(double factor) { round_.unscale_by(factor); }
   void end_unscaling() noexcept;
   /// After synchronize_once(): whether any backward() has brought gradients on this rank.
@@ -183,13 +166,11 @@ class OptimizerImplementation {
   OptimizerStatistics& statistics() { return statistics_; }
 
  private:
-  /// Updates, behind each hook, what can be updated (Sharding::in_backward).
   void update_in_backward();
   /// Gradients have been averaged, and none has come since.
   bool is_synchronized() const { return synchronized_ && !round_.has_gradients(); }
   [[noreturn]] void fail(ErrorCode code, const std::string& text) const;
   [[noreturn]] void refuse(const std::string& what) const;
-  /// Throws Error(invalid_use) where backward() is the step itself.
   void refuse_in_backward(const std::string& what) const;
   void refuse_new_parameters() const;
   void check_can_join(const std::vector<OptimizerImplementation*>& together) const;
@@ -202,7 +183,6 @@ class OptimizerImplementation {
   void finish_round();
   /// synchronize_once(); then all ranks are to step, and can.
   void synchronize_to_step(bool updates);
-  /// The wrapped optimizer has stepped.
   void finish_step();
   void drop_gradients();
   /// Blocks until something is reached, which is polled; false: it has given up, see destroy().

@@ -46,12 +46,12 @@ bool same_memory_order(const at::Tensor& a, const at::Tensor& b) {
          a.sizes() == b.sizes() && same_order(a.sizes(), a.strides(), b.strides());
 }
 
-ParameterForm::ParameterForm(const at::Tensor& parameter, const char* kind)
+ParameterForm::ParameterForm(const Parameter& parameter, const char* kind)
     : kind_(kind),
-      type_(parameter.scalar_type()),
-      device_(parameter.device()),
-      shape_(parameter.sizes().vec()),
-      strides_(strides_of_place(parameter)) {}
+      type_(parameter.tensor.scalar_type()),
+      device_(parameter.tensor.device()),
+      shape_(parameter.tensor.sizes().vec()),
+      strides_(strides_of_place(parameter.tensor)) {}
 
 void ParameterForm::check(const Parameter& parameter, bool with_order) const {
   const auto compare = [&](const char* what, const auto& was, const auto& is) {
@@ -74,12 +74,6 @@ void ParameterForm::check(const Parameter& parameter, bool with_order) const {
 bool ParameterForm::has_order(const Parameter& parameter) const {
   return parameter.tensor.sizes() == shape_ &&
          same_order(shape_, strides_, strides_of_place(parameter.tensor));
-}
-
-std::vector<ParameterForm> forms_of(const std::vector<Parameter>& parameters) {
-  std::vector<ParameterForm> forms;
-  for (const Parameter& parameter : parameters) forms.emplace_back(parameter.tensor);
-  return forms;
 }
 
 std::uint64_t fingerprint_of(const std::vector<Parameter>& parameters, std::int64_t samples) {
@@ -152,7 +146,7 @@ std::string describe(const std::string& name, const at::Tensor& tensor) {
 JointBroadcast::JointBroadcast(const Peers& peers, std::string name,
                                std::vector<at::Tensor> tensors)
     : peers_(peers), name_(std::move(name)), tensors_(std::move(tensors)) {
-  for (const at::Tensor& tensor : tensors_) forms_.emplace_back(tensor, "Buffer");
+  for (const at::Tensor& tensor : tensors_) forms_.emplace_back(Parameter{"", tensor}, "Buffer");
   std::size_t bytes = 0;
   for (const at::Tensor& tensor : tensors_) bytes += align_up(tensor.nbytes());
   if (peers_.size == 1 || bytes == 0) return;

@@ -2,14 +2,11 @@
 /// form or values have changed, and tensors that are broadcast together.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <hora/hora.h>
 #include <torch/optim/optimizer.h>
 #include <torch/ordered_dict.h>
 
-#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <sstream>
 #include <string>
 #include <tl/expected.hpp>
@@ -61,7 +58,7 @@ bool same_memory_order(const at::Tensor& a, const at::Tensor& b);
 /// not. Errors name it "<kind> '<name>'".
 class ParameterForm {
  public:
-  explicit ParameterForm(const at::Tensor& parameter, const char* kind = "Parameter");
+  explicit ParameterForm(const Parameter& parameter, const char* kind = "Parameter");
 
   /// Throws Error(invalid_argument) naming the parameter and both values where its type, device or
   /// shape is another, or, `with_order`, its elements lie in another one.
@@ -76,8 +73,6 @@ class ParameterForm {
   std::vector<std::int64_t> shape_;
   std::vector<std::int64_t> strides_;
 };
-
-std::vector<ParameterForm> forms_of(const std::vector<Parameter>& parameters);
 
 /// Hashes versions, and `samples` values of each on the CPU: LibTorch's SGD writes through data(),
 /// which no version shows.

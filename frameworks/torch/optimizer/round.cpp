@@ -7,10 +7,8 @@
 #include <algorithm>
 #include <bit>
 #include <exception>
-#include <iterator>
 #include <map>
 #include <numeric>
-#include <ranges>
 
 #include "core/base/text.h"
 
@@ -20,10 +18,6 @@ namespace {
 constexpr std::int64_t most_steps = 1;
 constexpr std::int64_t most_zero_grads = 3;
 static_assert((most_steps + 1) * (most_zero_grads + 1) == step_lanes);
-
-TensorView view_of(std::vector<std::int64_t>& numbers) {
-  return view(numbers.data(), static_cast<std::int64_t>(numbers.size()));
-}
 
 /// Places in a message, after the step lanes: 1 where it holds for a rank, else 0; a number and its
 /// complement, whose maxima over ranks are complements where all ranks have the same number.
@@ -96,7 +90,7 @@ void RoundRecord::send(RoundFacts facts) {
     return;
   }
   // Ranks that have joined contribute the least number.
-  handle_ = allreduce_async(peers_.context, view_of(message_),
+  handle_ = allreduce_async(peers_.context, view(message_),
                             {.name = name_, .op = ReduceOp::max, .process_set = peers_.set});
 }
 
@@ -117,12 +111,6 @@ std::int64_t checksum_of(std::string_view bytes) {
     value = (value ^ static_cast<unsigned char>(byte)) * 0x100000001b3U;
   }
   return static_cast<std::int64_t>(value);
-}
-
-at::ScalarType integer_of(const at::Tensor& tensor) {
-  return tensor.element_size() == 2   ? at::kShort
-         : tensor.element_size() == 4 ? at::kInt
-                                      : at::kLong;
 }
 
 /// 0 for an optimizer of the user's that cannot be saved.
@@ -189,7 +177,9 @@ void RankComparison::add_parameters() {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> sums;
   for (const Parameter& parameter : parameters_) {
-    const at::Tensor bits = parameter.tensor.detach().view(integer_of(parameter.tensor));
+    const auto bytes = parameter.tensor.element_size();
+    const auto integer = bytes == 2 ? at::kShort : bytes == 4 ? at::kInt : at::kLong;
+    const at::Tensor bits = parameter.tensor.detach().view(integer);
     sums.push_back(at::sum(bits, at::kLong).to(parameters_.front().tensor.device()));
   }
   if (sums.empty()) return;
@@ -218,7 +208,7 @@ void RankComparison::refuse() const {
   auto own = table.begin() + static_cast<std::ptrdiff_t>(columns) * peers_.rank_in_set;
   *own++ = 1;
   for (const ComparedValue& value : values_) *own++ = value.bits;
-  allreduce(peers_.context, view_of(table),
+  allreduce(peers_.context, view(table),
             {.name = name_ + ".differing", .op = ReduceOp::sum, .process_set = peers_.set});
   // Ranks grouped by a value, the first rank's first.
   const auto holders_of = [&](std::size_t value) {
@@ -245,8 +235,8 @@ void RankComparison::refuse() const {
     const auto more = std::ranges::count_if(
         differing, [&](std::size_t value) { return values_[value].kind == Kind::parameter; });
     std::vector<int> others;
-    for (const auto& [held, ranks] : holders | std::views::drop(1)) {
-      others.insert(others.end(), ranks.begin(), ranks.end());
+    for (auto of = holders.begin() + 1; of != holders.end(); ++of) {
+      others.insert(others.end(), of->second.begin(), of->second.end());
     }
     std::ranges::sort(others);
     const std::string& parameter = parameters_[index].name;
@@ -345,7 +335,7 @@ void LayoutChanges::take(int root) {
   const std::ptrdiff_t head = std::ssize(message);
   message.resize(message.size() + left_out_.size());
   if (learned_) std::ranges::copy(order_, message.begin() + head);
-  broadcast(peers_.context, view_of(message),
+  broadcast(peers_.context, view(message),
             {.name = options_.buckets.name + ".learned", .root = root, .process_set = peers_.set});
   if (!learned_ && message[0] >= 0) {
     adopt({message.begin() + head, message.begin() + head + message[0]});
@@ -392,7 +382,7 @@ bool is_dense(const at::Tensor& tensor) {
 Round::Round(const Peers& peers, std::vector<Parameter> parameters, const RoundOptions& options)
     : peers_(peers),
       parameters_(std::move(parameters)),
-      forms_(forms_of(parameters_)),
+      forms_(parameters_.begin(), parameters_.end()),
       options_(options),
       passes_(options.backward_passes_per_step),
       counts_(parameters_.size(), 0),
@@ -573,10 +563,6 @@ void Round::submit(RoundEnd end, bool updates, const std::optional<Compared>& co
   });
 }
 
-void Round::announce(bool updates, const std::optional<Compared>& compared) {
-  naming_step([&] { send_record(RoundEnd::undecided, updates, compared); });
-}
-
 void Round::send_record(RoundEnd end, bool updates, const std::optional<Compared>& compared) {
   if (record_.sent()) return;
   RoundFacts facts{.step_lane = step_lane_,
@@ -651,10 +637,6 @@ OptimizerStatistics Round::finish() {
   if (failure || !updates()) end_update();
   if (failure) std::rethrow_exception(failure);
   return cost;
-}
-
-void Round::end_update() {
-  for (const Bucket& bucket : buckets_) bucket.memory->give_back_gradients();
 }
 
 void Round::begin_apart() {
@@ -748,7 +730,7 @@ void Round::tell_calls(const StepCalls& calls) {
   all_calls_.assign(std::size(own) * static_cast<std::size_t>(peers_.size), 0);
   std::ranges::copy(own, all_calls_.begin() + std::ssize(own) * peers_.rank_in_set);
   all_calls_handle_ = allreduce_async(
-      peers_.context, view_of(all_calls_),
+      peers_.context, view(all_calls_),
       {.name = options_.buckets.name + ".steps", .op = ReduceOp::sum, .process_set = peers_.set});
 }
 

@@ -3,23 +3,15 @@
 #pragma once
 
 #include <hora/torch/distributed_optimizer.h>
-#include <torch/optim/optimizer.h>
 
 #include <chrono>
 #include <compare>
-#include <cstddef>
-#include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "core/base/sync.h"
 #include "frameworks/torch/optimizer/bucket.h"
-#include "frameworks/torch/optimizer/parameters.h"
 #include "frameworks/torch/optimizer/tuner.h"
-#include "frameworks/torch/peers.h"
 
 namespace hora::internal {
 
@@ -78,7 +70,6 @@ RoundAnswer answer_of(std::span<const std::int64_t> message, const RoundFacts& f
 /// One exchange a round, on every rank or on none. Thread rule: one thread at a time.
 class RoundRecord {
  public:
-  /// `name`: of the collective.
   RoundRecord(const Peers& peers, std::string name) : peers_(peers), name_(std::move(name)) {}
 
   void begin_round() {
@@ -174,14 +165,12 @@ class LayoutChanges {
   /// Of the next round's buckets; see bucket_layouts().
   BucketOptions options() const;
   const std::vector<std::size_t>& order() const { return order_; }
-  /// Whether the gradient has no bucket.
   bool leaves_out(std::size_t gradient) const { return left_out_[gradient]; }
 
   /// A gradient has come. Its first arrival counts.
   void note(std::size_t gradient);
   /// For the record, until the order is learned: those that have not come at the end.
   std::vector<std::size_t> arrivals() const;
-  /// Whether the record is to have the step's time.
   bool times_steps() const { return tuner_ && !tuner_->done(); }
   /// All ranks have ended a round. `present`: which gradients any rank has had.
   void end_round(const RoundAnswer& answer, const std::vector<bool>& present);
@@ -220,8 +209,6 @@ class Round {
   Round(const Peers& peers, std::vector<Parameter> parameters, const RoundOptions& options);
   /// Waits for what is under way, but not while an exception unwinds the stack.
   ~Round();
-  Round(const Round&) = delete;
-  Round& operator=(const Round&) = delete;
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const at::Device& device() const { return options_.device; }
@@ -258,7 +245,9 @@ class Round {
   /// RoundFacts.
   void submit(RoundEnd end, bool updates, const std::optional<Compared>& compared);
   /// In an open round with updates_in_backward: sends the record now, in place of submit().
-  void announce(bool updates, const std::optional<Compared>& compared);
+  void announce(bool updates, const std::optional<Compared>& compared) {
+    naming_step([&] { send_record(RoundEnd::undecided, updates, compared); });
+  }
   bool announced() const { return record_.sent(); }
   /// After announce(): whether all ranks step by the pass, compared alike, and have given the
   /// bucket in one step: peers find its gradients then, and present() holds for them. Does not
@@ -276,7 +265,9 @@ class Round {
   /// After finish(): the pass that averages is to step; gradients stay where they are for it until
   /// end_update().
   bool updates() const { return record_.answer().all_update; }
-  void end_update();
+  void end_update() {
+    for (const Bucket& bucket : buckets_) bucket.memory->give_back_gradients();
+  }
   /// After finish(): whether any rank had the gradient.
   bool present(std::size_t index) const { return present_[index]; }
 
@@ -296,13 +287,11 @@ class Round {
   void note_step() { calls_.steps += 1; }
   void note_zero_grad() { calls_.zero_grads += 1; }
   void restart_steps() { calls_ = calls_before_ = {}; }
-  /// See LayoutChanges.
   void take_layout(int root) { changes_.take(root); }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  /// Where a parameter's gradient goes.
   struct Slot {
     std::optional<std::size_t> bucket;
     std::size_t place = 0;
@@ -323,7 +312,6 @@ class Round {
   void give_to_stand_in(std::size_t index);
   void take_from_stand_in(std::size_t index);
   void send_record(RoundEnd end, bool updates, const std::optional<Compared>& compared);
-  /// Starts what waits for whether the pass that updates averages, as it does not.
   void begin_apart();
   void wait();
   void check_one_step();

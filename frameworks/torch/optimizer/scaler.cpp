@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <iomanip>
 #include <limits>
 
 #include "frameworks/torch/optimizer/optimizer.h"
@@ -35,8 +34,8 @@ void check_options(const GradScalerOptions& options) {
 std::string describe(const GradScalerOptions& options) {
   if (!options.enabled) return "switched off";
   std::ostringstream text;
-  text << std::setprecision(std::numeric_limits<double>::max_digits10) << "initial scale "
-       << options.initial_scale << ", growth factor " << options.growth_factor
+  text.precision(std::numeric_limits<double>::max_digits10);
+  text << "initial scale " << options.initial_scale << ", growth factor " << options.growth_factor
        << ", backoff factor " << options.backoff_factor << ", growth interval "
        << options.growth_interval;
   return text.str();

@@ -2,7 +2,6 @@
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
-#include <hora/process_set.h>
 #include <hora/torch/optim.h>
 #include <torch/optim/adagrad.h>
 
@@ -13,7 +12,6 @@
 #include <utility>
 
 #include "core/api/internals.h"
-#include "core/control_block/tensor_id.h"
 #include "frameworks/torch/optim/optim.h"
 #include "frameworks/torch/tensor_view.h"
 
@@ -96,7 +94,10 @@ void check_can_cut(const std::vector<Parameter>& parameters) {
 
 OptimizerShards::OptimizerShards(const Peers& peers, const Round& round,
                                  torch::optim::Optimizer& optimizer)
-    : peers_(peers), round_(round), optimizer_(optimizer), forms_(forms_of(round.parameters())) {
+    : peers_(peers),
+      round_(round),
+      optimizer_(optimizer),
+      forms_(round.parameters().begin(), round.parameters().end()) {
   const auto& parameters = round.parameters();
   check_can_cut(parameters);
   if (!can_cut_state(optimizer)) {
@@ -234,7 +235,8 @@ const Parameter* OptimizerShards::copy_to_parameters(std::size_t bucket,
     const Parameter& parameter = round_.parameters()[place.gradient];
     const Memory& then = memories_[place.gradient];
     const Memory now = memory_of(parameter.tensor);
-    if (!now.lies_as(then)) continue;  // the program's values are newer
+    const bool is_other = now.address != then.address || !now.storage.is_alias_of(then.storage);
+    if (is_other) continue;  // the program's values are newer
     if (now.version != then.version) {
       written = &parameter;
       continue;
@@ -275,6 +277,10 @@ FusedUpdate::FusedUpdate(const Peers& peers, Round& round, OptimizerShards& shar
       stages_(round.buckets().size(), Stage::filling) {
   const std::vector<Bucket>& buckets = round.buckets();
   addresses_.resize(round.parameters().size());
+  const auto addresses_of = [&](const Bucket& bucket, const char* what, const std::byte* data,
+                                std::size_t bytes) {
+    return peer_addresses(peers.context, peers.set, bucket.name + what, data, bytes);
+  };
   std::vector<std::vector<std::byte*>> parameters;  // by bucket and rank in the set
   for (const Bucket& bucket : buckets) {
     move_parameters(bucket);
@@ -321,11 +327,6 @@ void FusedUpdate::move_parameters(const Bucket& bucket) {
     addresses_[place.gradient] = parameter.data_ptr();
   }
   blocks_.push_back(block);
-}
-
-std::vector<std::byte*> FusedUpdate::addresses_of(const Bucket& bucket, const char* what,
-                                                  const std::byte* data, std::size_t bytes) const {
-  return peer_addresses(peers_.context, peers_.set, bucket.name + what, data, bytes);
 }
 
 bool FusedUpdate::parameters_hold() const {

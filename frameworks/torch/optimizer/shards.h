@@ -3,20 +3,10 @@
 /// slice, updates parameters and state by the averages, and writes the parameters to all ranks.
 #pragma once
 
-#include <hora/buffer.h>
-#include <hora/hora.h>
-#include <hora/torch/collectives.h>
-#include <torch/optim/optimizer.h>
-
-#include <cstddef>
-#include <cstdint>
 #include <memory>
-#include <string>
 #include <unordered_map>
-#include <vector>
 
 #include "frameworks/torch/optimizer/round.h"
-#include "frameworks/torch/peers.h"
 #include "ops/local/kernels.h"
 
 namespace hora::internal {
@@ -32,16 +22,16 @@ struct ShardedPiece {
 class OptimizerShards {
  public:
   /// Puts views of this rank's pieces in the place of the parameters in the optimizer's groups.
-  /// References outlive it. Throws, on every rank alike, Error(invalid_argument) for memory that is
-  /// not dense or shared by two, and Error(invalid_use) for an optimizer that has stepped.
+  /// References outlive it. Throws an Error, on every rank alike, for memory that is not dense or
+  /// shared by two, and for an optimizer that has stepped.
   OptimizerShards(const Peers& peers, const Round& round, torch::optim::Optimizer& optimizer);
   /// The optimizer's groups hold the parameters again, without state.
   ~OptimizerShards();
   OptimizerShards(const OptimizerShards&) = delete;
   OptimizerShards& operator=(const OptimizerShards&) = delete;
 
-  /// Before the optimizer steps: where the program has put other memory under parameters, the
-  /// pieces view it. Throws Error(invalid_argument) naming one that cannot be cut alike.
+  /// Where the program has put other memory under parameters, the pieces view it. Throws
+  /// Error(invalid_argument) naming one that cannot be cut alike.
   void follow_parameters();
   /// After a round: this rank's pieces of the averages become their `.grad`; none has one where the
   /// pass that averages is to step.
@@ -49,8 +39,7 @@ class OptimizerShards {
   const std::vector<ShardedPiece>& own_pieces() const { return pieces_; }
   /// The tensors that the optimizer steps on this rank.
   std::vector<OptimizerPiece> pieces() const;
-  /// The optimizer has stepped: sends this rank's pieces to all, once the last ones have arrived.
-  /// Collective.
+  /// After a step: sends this rank's pieces to all, once the last ones have arrived. Collective.
   void begin_gather();
   /// Waits: every parameter has the pieces of all ranks then, but one that has got other memory
   /// meanwhile. Throws Error(invalid_use) where the program has written to a parameter.
@@ -62,11 +51,6 @@ class OptimizerShards {
     c10::Storage storage;
     const void* address = nullptr;
     std::int64_t version = 0;
-
-    bool lies_as(const Memory& other) const {
-      return address == other.address &&
-             storage.unsafeGetStorageImpl() == other.storage.unsafeGetStorageImpl();
-    }
   };
   struct BucketSlice {
     at::Tensor values;  ///< room for those of this rank's pieces, to be sent
@@ -111,17 +95,16 @@ class FusedUpdate {
   FusedUpdate(const FusedUpdate&) = delete;
   FusedUpdate& operator=(const FusedUpdate&) = delete;
 
-  /// Whether this rank could step now.
   bool can_run() const;
   /// Whether every parameter still lies in shared memory.
   bool parameters_hold() const;
-  /// In backward, before others know that this rank can: peers may write to the parameters of
-  /// submitted buckets from now on, until end().
+  /// In backward, before Round::announce(): peers may write to the parameters of submitted buckets
+  /// from now on, until end().
   void begin();
-  /// After begin() and Round::announce(), in the hook behind each complete gradient.
+  /// After both, in the hook behind each complete gradient.
   void proceed();
-  /// After a round that has left the gradients to it (Round::updates()): updates the buckets that
-  /// are left. Collective: no rank accesses another's memory any more when it returns.
+  /// Where Round::updates(): updates the buckets that are left. Collective: no rank accesses
+  /// another's memory any more when it returns.
   void run();
   /// At the end of each step, on every rank: none writes to another's parameters, nor will for it.
   void end();
@@ -136,12 +119,9 @@ class FusedUpdate {
 
   /// Puts the bucket's parameters into the next block of memory.
   void move_parameters(const Bucket& bucket);
-  /// The bucket's block that each rank gives, by rank in the set. Collective.
-  std::vector<std::byte*> addresses_of(const Bucket& bucket, const char* what,
-                                       const std::byte* data, std::size_t bytes) const;
   void update(std::size_t bucket);
   /// Where each rank has the piece's gradients, by rank in the set: in the bucket, or where
-  /// autograd has put them. Throws Error(transport) where a rank's memory cannot be reached.
+  /// autograd has put them. Throws as peer_address().
   std::vector<const std::byte*> gradients_of(const Piece& piece) const;
   /// This rank has updated its part of the bucket once more: releases what it has written for that.
   void count(std::size_t bucket);

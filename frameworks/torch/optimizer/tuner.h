@@ -26,8 +26,8 @@ std::vector<BucketForm> bucket_forms_to_try(const BucketForm& usual);
 /// After the first steps, which are slow, the forms take turns in rounds of short blocks of steps;
 /// every other round goes backwards, so that a drift of the machine's speed meets all alike. A
 /// block's first step, in which buckets are made anew, does not count. In the end the form with the
-/// shortest median step is taken, where it gains at least least_gain, and clearly: a step with it
-/// is shorter than a usual one in clear_share of all such pairs of steps, the statistic of Mann and
+/// shortest median step is taken, where it gains at least least_gain, and clearly: a step is
+/// shorter than a usual one in clear_share of all pairs of steps, the statistic of Mann and
 /// Whitney, Ann. Math. Statist. 18 (1947) 50-60; of six steps each, chance alone gives that share
 /// one time in twenty. Else the usual one stays. Pure. Thread rule: one thread at a time.
 class BucketTuner {
