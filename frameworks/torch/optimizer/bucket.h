@@ -35,8 +35,8 @@ class GradientBucket {
   void store(std::size_t place, const Parameter& parameter, const at::Tensor& delivered);
   /// Zeros, whatever `.grad` is.
   void store_absent(std::size_t place);
-  /// All gradients are stored: after this, and in the order of the current stream on a device,
-  /// view() holds them. `name`: for profilers.
+  /// All gradients are stored: after this, and in the order of the current stream on a device, the
+  /// bucket holds them. `name`: for profilers.
   virtual void pack(const std::string& name) = 0;
   /// After the sum over ranks, in the order of the current stream: what `.grad` views holds it.
   virtual void unpack(const std::string& name) = 0;

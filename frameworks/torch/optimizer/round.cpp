@@ -490,8 +490,7 @@ void Round::lay_out_anew() {
     same_order = same_order && forms_[i].has_order(parameters_[i]);
   }
   const auto options = changes_.next(averaged_, buckets_);
-  if (!options || !same_order) return;
-  make_buckets(*options);
+  if (options && same_order) make_buckets(*options);
 }
 
 void Round::store(std::size_t index, const at::Tensor& delivered) {
