@@ -144,7 +144,7 @@ struct BucketOptions {
   /// By parameter, or empty: see GradientSize.
   std::vector<std::optional<std::size_t>> groups = {};
 
-  /// Whether something else is made for the buckets.
+  /// Whether something else is made for the buckets, which stay as they are then.
   bool is_tied() const { return sharded || hook || !groups.empty(); }
 };
 

@@ -12,11 +12,10 @@
 
 namespace hora::internal {
 
-/// LibTorch's hooks before and after the accumulation of gradients: calls `before(i)` when autograd
+/// LibTorch's hooks before and after the accumulation of gradients. Calls `before(i)` when autograd
 /// is about to add to parameter i's `.grad`, and `after(i, ..)` when it has, with the gradient that
-/// it is about to drop, once in each backward() that reaches it, out of which comes what they
-/// throw. A parameter has such hooks once. Thread rule: one thread at a time, not during
-/// backward().
+/// it is about to drop: once in each backward() that reaches it. What they throw comes out of that.
+/// A parameter has such hooks once. Thread rule: one thread at a time, not during backward().
 class GradientHooks {
  public:
   using Hook = std::function<void(std::size_t)>;
@@ -29,7 +28,7 @@ class GradientHooks {
 
   /// Hooks parameters that were frozen, on which LibTorch takes none, and those whose accumulator
   /// is another, as after a change of type and back. Throws Error(invalid_use) naming one that has
-  /// another GradientHooks's.
+  /// another GradientHooks's; none is hooked anew then.
   void refresh();
 
   /// Whether some GradientHooks has its hooks on it.
@@ -85,7 +84,8 @@ std::string describe(const GradScalerOptions& options);
 /// the same bits everywhere. Collective, under `name`. `shared`: all ranks hold the same gradients,
 /// of which each squares a part, and those of ranks that have joined; else each its own. `device`:
 /// there squares are added up (in float32 within a tensor, in float64 over tensors), and the factor
-/// is rounded to the gradients' type; the host waits for it. Nothing: the CPU, by hora's kernels.
+/// is rounded to the gradients' type; the host waits for it once, again where a rank has joined.
+/// Nothing: on the CPU, by hora's kernels.
 double clip(const Peers& peers, const std::string& name, const std::vector<at::Tensor>& gradients,
             bool shared, double max_norm, const std::optional<at::Device>& device);
 
