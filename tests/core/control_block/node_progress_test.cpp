@@ -33,16 +33,12 @@ TEST(UnitProgress, TellsWholeStepsOfTheUnitUnderWay) {
   root.leave_all(7);
   EXPECT_EQ(other.readable(1, 7), kAll);
   EXPECT_EQ(other.readable(1, 8), 0U);
-}
-
-TEST(UnitProgress, HoldsTheLongestUnitAndManyOfThem) {
-  std::array<UnitProgressCell, 1> cells{};
-  UnitProgress root(cells.data(), 0);
+  // The longest unit, and many of them.
   const std::uint64_t unit = std::uint64_t{1} << 38;
   root.leave(unit, std::size_t{1} << 50);
-  EXPECT_GT(root.readable(0, unit), std::size_t{64} << 30);
-  EXPECT_LT(root.readable(0, unit), kAll);
-  EXPECT_EQ(root.readable(0, unit + 1), 0U);
+  EXPECT_GT(root.readable(1, unit), std::size_t{64} << 30);
+  EXPECT_LT(root.readable(1, unit), kAll);
+  EXPECT_EQ(root.readable(1, unit + 1), 0U);
 }
 
 TEST(UnitProgress, WhatIsReadableHasBeenWritten) {
@@ -50,7 +46,7 @@ TEST(UnitProgress, WhatIsReadableHasBeenWritten) {
   constexpr std::size_t kSteps = 50;
   constexpr std::uint64_t kUnits = 20;
   std::vector<std::uint64_t> values(kSteps, 0);
-  std::array<std::atomic<std::uint64_t>, 1> followed{};
+  std::atomic<std::uint64_t> followed{};
   std::jthread writer([&] {
     UnitProgress root(cells.data(), 0);
     for (std::uint64_t unit = 1; unit <= kUnits; ++unit) {
@@ -59,7 +55,7 @@ TEST(UnitProgress, WhatIsReadableHasBeenWritten) {
         root.leave(unit, (i + 1) * kStep);
       }
       root.leave_all(unit);
-      while (followed[0].load() < unit) std::this_thread::yield();
+      while (followed.load() < unit) std::this_thread::yield();
     }
   });
   const UnitProgress other(cells.data(), 1);
@@ -69,7 +65,7 @@ TEST(UnitProgress, WhatIsReadableHasBeenWritten) {
       for (; next < kSteps && (next + 1) * kStep <= readable; ++next) ASSERT_EQ(values[next], unit);
       std::this_thread::yield();
     }
-    followed[0].store(unit);
+    followed.store(unit);
   }
 }
 
@@ -157,5 +153,4 @@ TEST(ExchangeRounds, OrdersWhatOwnersWriteAndOthersRead) {
 }
 
 }  // namespace
-
 }  // namespace hora::internal

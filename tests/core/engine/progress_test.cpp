@@ -1,18 +1,8 @@
 #include "core/engine/progress.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
-#include <chrono>
-#include <cstdint>
 #include <deque>
-#include <functional>
 #include <future>
-#include <memory>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include "tests/core/engine/engine_fixture.h"
 
@@ -20,21 +10,16 @@ namespace hora::internal {
 namespace {
 
 using namespace std::chrono_literals;
-using test::bytes;
-using test::floats;
-using test::on_all_ranks;
-using test::ThreadWorld;
-using test::ThreadWorldOptions;
+using namespace test;
 
 TEST(PauseBetweenPolls, IsAShareOfTheTimeWaited) {
   EXPECT_EQ(pause_between_polls(0ns), 0ns);
   EXPECT_EQ(pause_between_polls(80us), 10us);
-  EXPECT_EQ(pause_between_polls(8ms), 1ms);
-  EXPECT_EQ(pause_between_polls(200ms), 1ms);
+  for (const auto waited : {8ms, 200ms}) EXPECT_EQ(pause_between_polls(waited), 1ms);
   EXPECT_EQ(pause_between_polls(600ms), 3ms);
-  EXPECT_EQ(pause_between_polls(1s), 5ms);
-  EXPECT_EQ(pause_between_polls(2s), 10ms);
-  EXPECT_EQ(pause_between_polls(1h), 10ms);
+  for (const Duration waited : {Duration(2s), Duration(1h)}) {
+    EXPECT_EQ(pause_between_polls(waited), 10ms);
+  }
 }
 
 /// A rank whose steps the test makes, all on one thread.
@@ -45,9 +30,8 @@ class SteppedRank {
   SteppedRank(const SteppedRank&) = delete;
   SteppedRank& operator=(const SteppedRank&) = delete;
 
-  std::shared_ptr<Operation> submit(const std::string& name, std::int64_t count) {
-    auto& values = values_.emplace_back(static_cast<std::size_t>(count), 1.0F);
-    return operations().submit({name, floats(count), bytes(values)}, Caller::goes_on);
+  void submit(const std::string& name) {
+    operations().submit(sum_of(values_.emplace_back(1, 1.0F), name), Caller::goes_on);
   }
   bool step() {
     const LockGuard lock(progress_.lock());
@@ -91,7 +75,7 @@ TEST_F(OneNode, WhoHasMailForAFullMailboxPolls) {
   int names = 0;
   const auto fill = [&] {
     for (; names < kMostNames && !writer.operations().mail_waits(); ++names) {
-      writer.submit(std::string(500, 'n') + std::to_string(names), 1);
+      writer.submit(std::string(500, 'n') + std::to_string(names));
     }
   };
   const auto begin = now();
@@ -119,9 +103,7 @@ TEST_F(OneNode, AShortLimitWakesTheEngineBesideACaller) {
   const auto begin = now();
   rank.flags().set_caller(true);
   rank.flags().sleep(WakeupFlags::Sleeper::engine, [&] {
-    Request request{"g", floats(8), bytes(values)};
-    request.timeout = 300ms;
-    rank.operations().submit(std::move(request), Caller::goes_on);
+    rank.operations().submit(sum_of(values, "g", 300ms), Caller::goes_on);
     return 20s;
   });
   EXPECT_LT(now() - begin, 10s);
@@ -168,26 +150,20 @@ class FakePort final : public DevicePort {
   std::atomic<bool> overlapped_{false};
 };
 
-struct Layout {
-  std::string name;
-  std::vector<int> nodes;
-  bool engine_threads;
-  std::chrono::microseconds spin;  ///< then the waiting thread sleeps
-};
-
-class WhileOneWaits : public testing::TestWithParam<Layout> {
+/// The parameters: ranks of each node; with engine threads; after which the waiting thread sleeps.
+class WhileOneWaits
+    : public testing::TestWithParam<std::tuple<std::vector<int>, bool, std::chrono::microseconds>> {
  protected:
-  WhileOneWaits() : world_(options(ports_)) {}
   ~WhileOneWaits() override {
     for (const FakePort& port : ports_) EXPECT_FALSE(port.overlapped());
   }
 
-  /// Rank 0 waits for "a", which the others submit when `call` has returned on another thread of
+  /// Rank 0 waits for "a", which the other submits when `call` has returned on another thread of
   /// rank 0, or seems to be blocked.
   void expect_goes_on(const std::function<void(Engine&)>& call) {
     std::vector<float> values(4, 1.0F);
     Engine& engine = world_.engine(0);
-    const auto submission = engine.submit("a", floats(4), bytes(values));
+    const auto submission = engine.submit(sum_of(values, "a"));
     std::jthread waiter([&] { engine.wait(*submission); });
     // Without engine threads the thread that makes a round is the waiting one.
     for (const int before = ports_[0].rounds(); ports_[0].rounds() == before;) {
@@ -196,43 +172,30 @@ class WhileOneWaits : public testing::TestWithParam<Layout> {
     auto returns = std::async(std::launch::async, [&] { call(engine); });
     EXPECT_EQ(returns.wait_for(kBlocked), std::future_status::ready)
         << "blocked by a thread that waits for peers";
-    others_submit("a");
+    EXPECT_EQ(summed(world_.engine(1), "a", 4), 2.0F);
     waiter.join();
     returns.get();
-    EXPECT_EQ(values[3], static_cast<float>(world_.size()));
-  }
-  void others_submit(const std::string& name) {
-    on_all_ranks(world_, [&](int rank) {
-      if (rank == 0) return;
-      std::vector<float> values(4, 1.0F);
-      world_.engine(rank).submit_and_wait(name, floats(4), bytes(values));
-    });
+    EXPECT_EQ(values[3], 2.0F);
   }
 
  private:
-  static ThreadWorldOptions options(std::vector<FakePort>& ports) {
-    ThreadWorldOptions result{.node_sizes = GetParam().nodes,
+  ThreadWorldOptions options() {
+    ThreadWorldOptions result{.node_sizes = std::get<0>(GetParam()),
                               .settings = {},
-                              .engine_threads = GetParam().engine_threads};
-    result.settings.spin = GetParam().spin;
-    result.device = [&ports](int rank, int, int) {
-      return test::RankDevice{.port = &ports[static_cast<std::size_t>(rank)]};
+                              .engine_threads = std::get<1>(GetParam())};
+    result.settings.spin = std::get<2>(GetParam());
+    result.device = [this](int rank, int, int) {
+      return RankDevice{.port = &ports_[static_cast<std::size_t>(rank)]};
     };
     return result;
   }
 
   std::vector<FakePort> ports_{2};
-  ThreadWorld world_;
+  ThreadWorld world_{options()};
 };
-
 INSTANTIATE_TEST_SUITE_P(Layouts, WhileOneWaits,
-                         testing::Values(Layout{"AsleepBesideItsEngine", {2}, true, 100us},
-                                         Layout{"AsleepWithoutEngine", {2}, false, 100us},
-                                         Layout{"AwakeBesideItsEngine", {2}, true, 10s},
-                                         Layout{"AwakeWithoutEngine", {2}, false, 10s},
-                                         Layout{"OnTwoNodesBesideItsEngine", {1, 1}, true, 100us},
-                                         Layout{"OnTwoNodesWithoutEngine", {1, 1}, false, 100us}),
-                         [](const auto& layout) { return layout.param.name; });
+                         testing::Combine(testing::Values(std::vector{2}, std::vector{1, 1}),
+                                          testing::Bool(), testing::Values(100us, 10s)));
 
 TEST_P(WhileOneWaits, WhatDoesNotWaitForPeersReturns) {
   expect_goes_on([](Engine& engine) {

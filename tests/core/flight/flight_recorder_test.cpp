@@ -8,15 +8,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <optional>
 #include <stdexcept>
 
 #include "core/base/diagnostics.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"
 
@@ -24,10 +22,6 @@ namespace hora::internal {
 namespace {
 
 using testing::HasSubstr;
-
-FlightRecord record_in(const std::string& folder, int rank) {
-  return record_from_json(test::read_file(record_file(folder, rank))).value();
-}
 
 TEST(FlightRecorder, LeavesTheFileToTheGuard) {
   const test::TemporaryFolder folder;
@@ -56,13 +50,8 @@ TEST(FlightRecorder, RefusesAFolderThatCannotBeWrittenTo) {
   const test::TemporaryFolder folder;
   std::ofstream(folder.file("file")) << "";
   FlightRecorder recorder(nullptr);
-  try {
-    recorder.write_failures_to(folder.file("file"));
-    FAIL() << "accepted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_setting);
-    EXPECT_THAT(error.what(), HasSubstr("HORA_RECORD_DIRECTORY: "));
-  }
+  test::expect_error(ErrorCode::invalid_setting, HasSubstr("HORA_RECORD_DIRECTORY: "),
+                     [&] { recorder.write_failures_to(folder.file("file")); });
 }
 
 TEST(FlightRecorderDeathTest, AnUncaughtExceptionIsTheCauseInItsFile) {
@@ -79,20 +68,16 @@ TEST(FlightRecorderDeathTest, AnUncaughtExceptionIsTheCauseInItsFile) {
     throw_lost();
   };
   EXPECT_EXIT(end(), testing::KilledBySignal(SIGABRT), "std::runtime_error: lost");
-  const FlightRecord record = record_in(folder.file("records"), 5);
+  const std::string file = test::read_file(record_file(folder.file("records"), 5));
+  const FlightRecord record = record_from_json(file).value();
   EXPECT_THAT(record.cause->text, HasSubstr("std::runtime_error: lost"));
   EXPECT_EQ(record.state, RecordState::failed);
 }
 
-volatile sig_atomic_t handled = 0;
-volatile sig_atomic_t sender = 0;
+volatile sig_atomic_t handled = 0, sender = 0;
 
 void count(int) {
   handled = handled + 1;
-}
-void count_with_sender(int, siginfo_t* info, void*) {
-  handled = handled + 1;
-  sender = info->si_pid;
 }
 
 void install(int signal, void (*handler)(int)) {
@@ -121,10 +106,7 @@ int status_of(const std::function<int()>& body) {
 pid_t start_guard() {
   sigset_t signals;
   sigemptyset(&signals);
-  sigaddset(&signals, SIGUSR1);
-  sigaddset(&signals, SIGUSR2);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGHUP);
+  for (const int signal : {SIGUSR1, SIGUSR2, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
   ::sigprocmask(SIG_BLOCK, &signals, nullptr);
   const pid_t guard = ::fork();
   if (guard == 0) {
@@ -154,7 +136,10 @@ TEST(SignalRelay, PassesOnWhatComesFromElsewhereAndThenCallsTheProgram) {
               const pid_t guard = start_guard();
               install(SIGUSR1, count);
               struct sigaction action {};
-              action.sa_sigaction = count_with_sender;
+              action.sa_sigaction = [](int signal, siginfo_t* info, void*) {
+                count(signal);
+                sender = info->si_pid;
+              };
               action.sa_flags = SA_SIGINFO;
               ::sigaction(SIGUSR2, &action, nullptr);
               const SignalRelay relay(guard);
@@ -205,5 +190,4 @@ TEST(SignalRelay, PutsTheProgramsHandlersBackAndLeavesOthersAlone) {
 }
 
 }  // namespace
-
 }  // namespace hora::internal
