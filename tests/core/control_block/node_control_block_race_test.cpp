@@ -7,11 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <random>
 #include <string>
 #include <thread>
@@ -30,152 +31,111 @@ constexpr int kRanks = 4;
 /// No sleep should last this long: some rank always has something to do.
 constexpr auto kLostWakeUp = 10s;
 
-struct Reading {
-  std::vector<std::vector<Id>> batches;  ///< a control payload: one id, its number + kControl
-  bool slept_through = false;
-};
-constexpr Id kControl = 1000;
+constexpr Id kIds = 6;
 
-ControlBlockShape shape(bool single_node) {
-  return {.local_size = kRanks,
-          .id_capacity = 16,
-          .single_node = single_node,
-          .mailbox_bytes = 512,
-          .control_bytes = 512};
-}
-
-/// One rank: all ids once a round in random order, the next round when all have run.
+/// One rank: all ids once a round in random order, the next round when all have run. Rank 0 leads:
+/// of several nodes it decides at once whatever its node is ready for, and puts payloads between.
 class Racer {
  public:
-  Racer(SharedControlBlock& all, int rank, int rounds, std::uint64_t seed)
-      : control_block_(all[rank]), rank_(rank), rounds_(rounds), random_(seed + rank) {}
+  Racer(SharedControlBlock& all, int rank)
+      : own_(all[rank]), rank_(rank), random_(test::generator(static_cast<std::uint64_t>(rank))) {}
 
-  Reading run() {
-    for (int round = 0; round < rounds_; ++round) {
-      std::vector<Id> order(kIds);
-      for (Id id = 0; id < kIds; ++id) order[id] = id;
-      std::shuffle(order.begin(), order.end(), random_);
+  /// The ids of all batches, one behind the other; kIds for a payload.
+  std::vector<Id> run(std::uint64_t rounds) {
+    std::vector<Id> order(kIds);
+    std::iota(order.begin(), order.end(), Id{0});
+    for (round_ = 0; round_ < rounds; ++round_) {
+      std::ranges::shuffle(order, random_);
       for (const Id id : order) {
-        if (control_block_.arrive(
-                id, {.window = 0, .reserved = 0, .offset = offset(round, rank_, id)}) ==
-            NodeControlBlock::Arrival::complete) {
-          control_block_.signal_others();
+        if (own_.arrive(id, place(rank_, id)) == NodeControlBlock::Arrival::complete) {
+          own_.signal_others();
         }
-        if (random_() % 4 == 0) read(round);
+        if (random_() % 4 == 0) read();
       }
-      while (ran_ < kIds) {
-        if (!read(round)) sleep([&] { return has_pending_work(); }, 0);
-      }
-      // No rank may be ready again before all have read.
-      control_block_.set_done(static_cast<std::uint64_t>(round) + 1);
-      const auto awaited = static_cast<std::uint64_t>(round) + 1;
-      while (control_block_.done_by_all() < awaited) {
-        lead(round);
-        sleep([&] { return control_block_.done_by_all() >= awaited || leads_news(); }, awaited);
-      }
+      for (; ran_ < kIds; read()) sleep([&] { return own_.log_has_pending_work(); }, 0);
       ran_ = 0;
+      // No rank may be ready again before all have read.
+      const auto all_have = [&] { return own_.done_by_all() > round_; };
+      own_.set_done(round_ + 1);
+      for (; !all_have(); lead()) sleep(all_have, round_ + 1);
     }
-    return reading_;
+    return seen_;
   }
 
  private:
-  static constexpr Id kIds = 6;
-  static std::uint64_t offset(int round, int rank, Id id) {
-    return static_cast<std::uint64_t>((round * kRanks + rank) * 16) + id;
+  Location place(int rank, Id id) const {
+    return {.window = id, .reserved = 0, .offset = round_ * kRanks + static_cast<unsigned>(rank)};
   }
-  bool leads_news() const { return rank_ == 0 && control_block_.leader_has_pending_work(); }
-  bool has_pending_work() const { return control_block_.log_has_pending_work() || leads_news(); }
-
-  /// The leader of several nodes decides at once whatever its node is ready for; now and then it
-  /// puts a payload in between.
-  bool lead(int round) {
-    if (rank_ != 0) return false;
+  static std::vector<std::byte> payload(std::size_t number) {
+    return std::vector<std::byte>(1 + number % 97, static_cast<std::byte>(number));
+  }
+  void lead() {
+    if (rank_ != 0) return;
     std::vector<Id> decided;
-    while (const auto id = control_block_.pop_arrival()) decided.push_back(*id);
-    control_block_.push_run(decided);
-    bool any = !decided.empty();
-    if (controls_ <= round && random_() % 3 == 0) {
-      const std::vector<std::byte> bytes(1 + static_cast<std::size_t>(controls_) % 97,
-                                         static_cast<std::byte>(controls_));
-      if (control_block_.push_control(bytes)) {
-        ++controls_;
-        any = true;
-      }
-    }
-    if (any) control_block_.signal_others();
-    return any;
+    while (const auto id = own_.pop_arrival()) decided.push_back(*id);
+    own_.push_run(decided);
+    const bool pushed = pushed_ <= round_ && own_.push_control(payload(pushed_));
+    if (pushed) ++pushed_;
+    if (pushed || !decided.empty()) own_.signal_others();
   }
-
-  bool read(int round) {
-    bool any = lead(round);
-    while (const auto batch = control_block_.next_batch()) {
-      any = true;
+  void read() {
+    lead();
+    while (const auto batch = own_.next_batch()) {
       if (batch->kind == LogBatch::Kind::control) {
-        const Id number = static_cast<Id>(reading_controls_++);
-        EXPECT_EQ(batch->payload, std::vector<std::byte>(1 + number % 97, std::byte(number)));
-        reading_.batches.push_back({kControl + number});
-        continue;
+        EXPECT_EQ(batch->payload, payload(payloads_++));
+        seen_.push_back(kIds);
       }
       for (const Id id : batch->ids) {
         ++ran_;
+        seen_.push_back(id);
         for (int peer = 0; peer < kRanks; ++peer) {
-          EXPECT_EQ(control_block_.location(id, peer).offset, offset(round, peer, id));
+          EXPECT_EQ(own_.location(id, peer), place(peer, id));
         }
       }
-      reading_.batches.push_back(batch->ids);
     }
-    return any;
   }
-
-  template <class HasNews>
-  void sleep(HasNews&& has_pending_work, std::uint64_t awaited) {
+  void sleep(const std::function<bool()>& has_news, std::uint64_t awaited) {
     const auto begin = Clock::now();
-    control_block_.await_done(awaited);
-    control_block_.wakeup_flags().sleep(NodeControlBlock::Sleeper::engine, [&] {
-      return has_pending_work() ? WakeupFlags::kNoSleep : kLostWakeUp;
+    own_.await_done(awaited);
+    own_.wakeup_flags().sleep(NodeControlBlock::Sleeper::engine, [&] {
+      const bool leads = rank_ == 0 && own_.leader_has_pending_work();
+      return has_news() || leads ? WakeupFlags::kNoSleep : kLostWakeUp;
     });
-    reading_.slept_through |= Clock::now() - begin > kLostWakeUp / 2;
+    EXPECT_LT(Clock::now() - begin, kLostWakeUp / 2) << "a wake-up was lost";
   }
 
-  NodeControlBlock& control_block_;
-  int rank_;
-  int rounds_;
+  NodeControlBlock& own_;
+  const int rank_;
   std::mt19937_64 random_;
+  std::uint64_t round_ = 0;
   Id ran_ = 0;
-  int controls_ = 0;
-  int reading_controls_ = 0;
-  Reading reading_;
+  std::size_t pushed_ = 0, payloads_ = 0;
+  std::vector<Id> seen_;
 };
 
-void race(bool single_node, int rounds) {
-  SharedControlBlock control_block(shape(single_node));
-  std::vector<Reading> readings(kRanks);
-  {
+TEST(ControlBlockRace, AllReadersSeeOneOrderAndNoWakeUpIsLost) {
+  for (const bool single_node : {true, false}) {
+    constexpr std::size_t kRounds = 2000;
+    SharedControlBlock blocks({.local_size = kRanks,
+                               .id_capacity = 16,
+                               .single_node = single_node,
+                               .mailbox_bytes = 512,
+                               .control_bytes = 512});
+    std::vector<std::vector<Id>> seen(kRanks);
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < kRanks; ++rank) {
-      threads.emplace_back([&, rank] {
-        readings[static_cast<std::size_t>(rank)] =
-            Racer(control_block, rank, rounds, test::seed()).run();
-      });
+      threads.emplace_back(
+          [&, rank] { seen[static_cast<std::size_t>(rank)] = Racer(blocks, rank).run(kRounds); });
     }
-  }
-  for (const Reading& reading : readings) {
-    EXPECT_FALSE(reading.slept_through) << "a wake-up was lost";
+    threads.clear();
     // A rank may leave before it has read the leader's last payloads.
-    const std::size_t common = std::min(reading.batches.size(), readings[0].batches.size());
-    ASSERT_GE(common, static_cast<std::size_t>(rounds));
-    for (std::size_t i = 0; i < common; ++i) {
-      ASSERT_EQ(reading.batches[i], readings[0].batches[i]) << "batch " << i;
+    const std::size_t common = std::ranges::min(seen, {}, &std::vector<Id>::size).size();
+    ASSERT_GE(common, kRounds * kIds);
+    for (auto& of_rank : seen) {
+      of_rank.resize(common);
+      ASSERT_EQ(of_rank, seen[0]);
     }
   }
-}
-
-TEST(ControlBlockRace, AllReadersSeeOneOrderInASingleNode) {
-  race(/*single_node=*/true, 2000);
-}
-
-TEST(ControlBlockRace, AllReadersSeeOneOrderOfALeaderOfSeveralNodes) {
-  race(/*single_node=*/false, 2000);
 }
 
 TEST(Futex, DoesNotSleepWhereTheWordHasChangedOrTheTimeIsOver) {

@@ -10,7 +10,6 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -38,13 +37,10 @@ struct Round {
 
 struct Script {
   std::map<std::string, std::vector<Round>> names;
-  /// All ranks submit in one order, rank r with at most window[r] names in flight, as programs do
-  /// that wait for results. Empty: each rank in a random order, as many at once as there are names.
-  std::vector<std::string> order = {};
-  std::vector<int> window = {};
-  /// This rank never submits the last round of this name.
-  int skipping_rank = -1;
-  std::string skipped = {};
+  /// All ranks submit in one order, with at most so many names in flight, as programs do that wait
+  /// for results; else each in an order of its own, whatever name is free.
+  bool waits = false;
+  int skipping_rank = -1;  ///< it never submits the last round of "t0"
 };
 
 struct Node {
@@ -75,6 +71,7 @@ struct Common {
   /// Everything that went wrong: a decision on a tensor that a rank has not submitted, a wrong
   /// location, no end.
   std::vector<std::string> problems = {};
+  std::vector<std::string> order = {};  ///< every name as often as it has rounds
 };
 
 /// Does what an engine does, but for moving data.
@@ -85,60 +82,31 @@ struct Rank {
         rank(world_rank),
         local_rank(local),
         control_block(home.control_blocks[local]),
-        table(id_capacity) {}
-
-  std::size_t rounds_of(const std::string& name) const {
-    const bool skips = rank == all.script.skipping_rank && name == all.script.skipped;
-    return all.script.names.at(name).size() - (skips ? 1 : 0);
-  }
-  bool can_submit(const std::string& name) const {
-    const auto found = submitted.find(name);
-    const std::size_t count = found == submitted.end() ? 0 : found->second;
-    return !in_flight.contains(name) && count < rounds_of(name);
-  }
-
-  /// The next name of this rank's program, if it may submit one now.
-  std::optional<std::string> next_name() const {
-    if (closed) return std::nullopt;
-    const Script& script = all.script;
-    if (!script.order.empty()) {
-      if (in_flight.size() >=
-          static_cast<std::size_t>(script.window[static_cast<std::size_t>(rank)])) {
-        return std::nullopt;
-      }
-      for (std::size_t at = position; at < script.order.size(); ++at) {
-        const std::string& name = script.order[at];
-        if (can_submit(name)) return name;
-        // Its turn, but still in flight; a skipped one is passed over.
-        if (in_flight.contains(name)) return std::nullopt;
-      }
-      return std::nullopt;
-    }
-    std::vector<std::string> open;
-    for (const auto& [name, rounds] : script.names) {
-      if (can_submit(name)) open.push_back(name);
-    }
-    if (open.empty()) return std::nullopt;
-    return open[all.random() % open.size()];
+        table(id_capacity),
+        program(common.order),
+        most_in_flight(common.script.waits ? 1 + common.random() % 4 : program.size()) {
+    if (!common.script.waits) std::ranges::shuffle(program, common.random);
+    if (rank == common.script.skipping_rank) program.erase(std::ranges::find(program, "t0"));
   }
 
   void submit_one() {
     flush_outbox();
-    const auto name = next_name();
-    if (!name) return depart_if_done();
-    if (!all.script.order.empty()) {
-      while (all.script.order[position] != *name) ++position;
-      ++position;
-    }
-    const Round& round = all.script.names.at(*name)[submitted[*name]++];
+    const auto next = std::ranges::find_if(
+        program, [&](const std::string& name) { return !in_flight.contains(name); });
+    if (closed || next == program.end()) return depart_if_done();
+    if (in_flight.size() >= most_in_flight) return;
+    if (all.script.waits && next != program.begin()) return;
+    const std::string name = *next;
+    program.erase(next);
+    const Round& round = all.script.names.at(name)[submitted[name]++];
     auto submission = std::make_shared<Operation>();
-    submission->name = *name;
+    submission->name = name;
     submission->signature = round.odd_rank == rank ? round.odd : round.signature;
     submission->memory.set_location(
         {.window = static_cast<std::uint32_t>(rank), .reserved = 0, .offset = next_offset += 64});
-    node.places[*name][local_rank] = submission->memory.location();
-    in_flight.insert(*name);
-    if (!table.enter(submission)) problem("the name \"" + *name + "\" is still in its table");
+    node.places[name][local_rank] = submission->memory.location();
+    in_flight.insert(name);
+    if (!table.enter(submission)) problem("the name \"" + name + "\" is still in its table");
     announce(submission);
   }
 
@@ -271,9 +239,10 @@ struct Rank {
   int local_rank;
   NodeControlBlock& control_block;
   NameTable table;
+  std::vector<std::string> program;  ///< names, left to submit
+  std::size_t most_in_flight;
   std::map<std::string, std::size_t> submitted;
   std::set<std::string> in_flight;
-  std::size_t position = 0;  ///< in the script's order
   std::uint64_t next_offset = 0;
   std::uint64_t executed = 0;
   std::deque<std::pair<std::uint64_t, std::shared_ptr<Operation>>> running;
@@ -295,6 +264,10 @@ struct Simulation {
       : common{script, random, topology.nodes() == 1},
         network(topology.nodes(), &random),
         ranks(static_cast<std::size_t>(topology.size())) {
+    for (const auto& [name, rounds] : script.names) {
+      common.order.insert(common.order.end(), rounds.size(), name);
+    }
+    std::ranges::shuffle(common.order, random);
     for (int n = 0; n < topology.nodes(); ++n) {
       nodes.push_back(std::make_unique<Node>(topology, n, id_capacity, network));
       int local = 0;
@@ -344,9 +317,7 @@ int below(Random& random, int limit) {
 }
 
 Signature shaped(std::int64_t extent) {
-  Signature signature;
-  signature.shape = {extent};
-  return signature;
+  return {.shape = {extent}};
 }
 
 Topology random_topology(Random& random) {
@@ -368,7 +339,7 @@ struct Schedules {
   int least_rounds, other_rounds;
   double changes = 0;         ///< the chance that a name has another signature than before
   double disagrees = 0;       ///< the chance that one rank has another signature than the rest
-  bool in_order = false;      ///< ranks submit in one order, and wait
+  bool waits = false;         ///< Script::waits
   bool leaves_early = false;  ///< one rank
 };
 
@@ -376,11 +347,10 @@ Script random_script(Random& random, int ranks, const Schedules& schedules) {
   std::bernoulli_distribution changes(schedules.changes), disagrees(schedules.disagrees);
   const int names = schedules.least_names + below(random, schedules.other_names);
   const int rounds = schedules.least_rounds + below(random, schedules.other_rounds);
-  Script script;
+  Script script{.names = {}, .waits = schedules.waits};
   for (int n = 0; n < names; ++n) {
     std::int64_t extent = 1;
-    const std::string name = "t" + std::to_string(n);
-    auto& of_name = script.names[name];
+    auto& of_name = script.names["t" + std::to_string(n)];
     for (int k = 0; k < rounds; ++k) {
       if (changes(random)) ++extent;
       Round round{.signature = shaped(extent)};
@@ -392,13 +362,9 @@ Script random_script(Random& random, int ranks, const Schedules& schedules) {
       }
       of_name.push_back(std::move(round));
     }
-    if (schedules.in_order) script.order.insert(script.order.end(), of_name.size(), name);
   }
-  std::shuffle(script.order.begin(), script.order.end(), random);
-  for (int rank = 0; rank < ranks; ++rank) script.window.push_back(1 + below(random, 4));
   if (schedules.leaves_early && ranks > 1) {
     script.skipping_rank = below(random, ranks);
-    script.skipped = "t0";
     script.names["t0"].back().odd_rank = -1;
   }
   return script;
@@ -427,8 +393,7 @@ void expect_every_result(const Simulation& simulation, const Topology& topology,
 }
 
 /// Draws schedules, each of a seed of its own.
-void expect_right(const Schedules& schedules) {
-  auto seeds = test::generator();
+void expect_right(const Schedules& schedules, Random& seeds) {
   for (int i = 0; i < schedules.count && !testing::Test::HasFailure(); ++i) {
     Random random(seeds());
     const Topology topology = random_topology(random);
@@ -457,7 +422,8 @@ TEST(RandomSchedules, AreReadAlikeByAllAndGiveEachNameItsResult) {
       {"everything at once with few ids", 500, {1, 2, 3, 5}, 2, 8, 2, 5, 0.3, 0.3},
       {"ranks that wait in one order", 300, {1, 2, 4, 16}, 2, 6, 2, 4, 0.4, 0.2, true},
       {"a rank that leaves fails those who wait", 250, {2, 16}, 1, 6, 1, 3, 0.2, 0.1, false, true}};
-  for (const Schedules& schedules : all) expect_right(schedules);
+  auto seeds = test::generator();
+  for (const Schedules& schedules : all) expect_right(schedules, seeds);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/support/expect_error.h"
+#include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal {
@@ -227,7 +228,7 @@ TEST_F(SumOf, ALargeTensorGoesByMemoryNodes) {
 }
 
 using Random = std::mt19937_64;
-using Rows = std::vector<std::vector<std::int64_t>>;
+using Rows = std::vector<test::RowCounts>;
 
 ExchangeExtents extents_of(OperationKind kind, std::size_t row_bytes, const Rows& rows) {
   return {kind, row_bytes, {rows.begin(), rows.end()}};
@@ -302,13 +303,6 @@ TEST(Exchange, ResultsOfMoreThanTheMemoryOfAllAreRefused) {
   EXPECT_TRUE(refused(allgather, {{most}, {most}, {most}}, std::uint64_t{1} << 49));
 }
 
-/// A byte is known by where it comes from; a sum by the offset alone.
-struct Source {
-  int rank = -1;
-  std::size_t offset = 0;
-  bool operator==(const Source&) const = default;
-};
-
 struct RandomExchange {
   explicit RandomExchange(OperationKind operation, Random& random) : kind(operation) {
     std::vector<int> group_of_rank(1 + random() % 8);
@@ -322,49 +316,27 @@ struct RandomExchange {
     const std::int64_t whole = some();
     for (int rank = 0; rank < size; ++rank) {
       auto& own = rows.emplace_back(extents_of_rank(kind, size), whole);
-      if (kind == OperationKind::reduce_scatter) continue;
-      for (auto& extent : own) extent = some();
+      if (kind != OperationKind::reduce_scatter) std::ranges::generate(own, some);
+      const std::int64_t brought = std::accumulate(own.begin(), own.end(), std::int64_t{0});
+      test::Bytes& input = inputs.emplace_back(static_cast<std::size_t>(brought) * row_bytes);
+      for (std::byte& byte : input) byte = static_cast<std::byte>(random());
     }
   }
 
-  std::size_t bytes(std::int64_t count) const {
-    return static_cast<std::size_t>(count) * row_bytes;
-  }
-
-  /// Written down from the operations' definitions.
-  std::vector<Source> expected(int rank) const {
-    std::vector<Source> result;
-    const auto take = [&](int from, std::size_t offset, std::size_t length) {
-      for (std::size_t i = 0; i < length; ++i) result.push_back({from, offset + i});
-    };
-    const auto to = static_cast<std::size_t>(rank);
+  test::Bytes expected(int rank) const {
     if (kind == OperationKind::reduce_scatter) {
-      // Rank r gets floor((rows + ranks - 1 - r) / ranks) rows.
-      const auto ranks = static_cast<std::int64_t>(topology.size());
-      const auto rows_of = [&](std::int64_t r) {
-        return bytes((rows[0][0] + ranks - 1 - r) / ranks);
-      };
-      std::size_t offset = 0;
-      for (int r = 0; r < rank; ++r) offset += rows_of(r);
-      take(Transfer::kAll, offset, rows_of(rank));
-      return result;
+      return test::scattered(inputs[0], rows[0][0], row_bytes, topology.size(), rank).bytes;
     }
-    for (int from = 0; from < topology.size(); ++from) {
-      const auto& own = rows[static_cast<std::size_t>(from)];
-      if (kind == OperationKind::allgather) {
-        take(from, 0, bytes(own[0]));
-      } else {
-        take(from, bytes(std::accumulate(own.begin(), own.begin() + rank, std::int64_t{0})),
-             bytes(own[to]));
-      }
-    }
-    return result;
+    return kind == OperationKind::allgather
+               ? test::allgathered(inputs, rows, row_bytes).bytes
+               : test::alltoall_of(inputs, rows, row_bytes, rank).bytes;
   }
 
   OperationKind kind;
   Topology topology;
   std::size_t row_bytes = 0;
   Rows rows;
+  std::vector<test::Bytes> inputs;  ///< by rank; of sums the first is that of all
 };
 
 TEST(ExchangeExtents, ThatCannotBeAreAnErrorOfTheRank) {
@@ -395,10 +367,10 @@ TEST(Exchange, StreamsFillEveryResultOnce) {
       const auto& ranks = topology.ranks_of_node[static_cast<std::size_t>(node)];
       for (std::size_t local = 0; local < ranks.size(); ++local) {
         const int rank = ranks[local];
-        std::vector<Source> result(map.result_bytes(rank));
+        test::Bytes result(map.result_bytes(rank));
         const auto rows = map.result_rows(rank);
-        EXPECT_EQ(exchange.bytes(std::accumulate(rows.begin(), rows.end(), std::int64_t{0})),
-                  result.size());
+        const std::int64_t all_rows = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+        EXPECT_EQ(static_cast<std::size_t>(all_rows) * exchange.row_bytes, result.size());
         std::vector<int> times(result.size(), 0);
         for (int from = 0; from < topology.nodes(); ++from) {
           const auto& members = topology.ranks_of_node[static_cast<std::size_t>(from)];
@@ -414,9 +386,12 @@ TEST(Exchange, StreamsFillEveryResultOnce) {
               for (std::size_t i = 0; i < transfer.range.bytes; ++i) {
                 const std::size_t at = transfer.destination_offset + i;
                 ASSERT_LT(at, result.size());
-                const int source = transfer.source;
-                result[at] = {source < 0 ? source : members[static_cast<std::size_t>(source)],
-                              transfer.source_offset + i};
+                const auto from_rank =
+                    transfer.source == Transfer::kAll
+                        ? 0
+                        : static_cast<std::size_t>(
+                              members[static_cast<std::size_t>(transfer.source)]);
+                result[at] = exchange.inputs[from_rank].at(transfer.source_offset + i);
                 ++times[at];
               }
             }
