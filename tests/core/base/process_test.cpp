@@ -9,14 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <functional>
 #include <iostream>
-#include <stdexcept>
-#include <string>
 #include <thread>
 
 #include "core/base/diagnostics.h"

@@ -5,16 +5,8 @@
 #include <hora/printable.h>
 #include <hora/types.h>
 
-#include <algorithm>
 #include <climits>
 #include <deque>
-#include <functional>
-#include <limits>
-#include <random>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "core/base/checked.h"
 #include "core/base/diagnostics.h"

@@ -1,9 +1,7 @@
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <deque>
 #include <memory>
-#include <random>
 #include <thread>
 #include <vector>
 

@@ -6,15 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <functional>
-#include <memory>
 #include <new>
 #include <numeric>
-#include <random>
-#include <string>
 #include <thread>
 
 #include "tests/core/control_block/shared_control_block.h"

@@ -3,14 +3,6 @@
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
-#include <algorithm>
-#include <array>
-#include <cstring>
-#include <deque>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "tests/core/control_block/shared_control_block.h"
 #include "tests/support/seed.h"
 

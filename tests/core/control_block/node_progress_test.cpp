@@ -2,14 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
-#include <atomic>
-#include <limits>
-#include <memory>
-#include <random>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "tests/core/control_block/shared_control_block.h"
 #include "tests/support/seed.h"

@@ -1,7 +1,5 @@
 // Collectives that fail, or take longer than they may.
-#include <atomic>
 #include <latch>
-#include <optional>
 
 #include "core/base/text.h"
 #include "tests/core/engine/engine_fixture.h"

@@ -3,11 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <limits>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "tests/support/expect_error.h"
 #include "tests/support/threads/heap_memory.h"
 

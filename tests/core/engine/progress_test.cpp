@@ -1,7 +1,5 @@
 #include "core/engine/progress.h"
 
-#include <atomic>
-#include <deque>
 #include <future>
 
 #include "tests/core/engine/engine_fixture.h"

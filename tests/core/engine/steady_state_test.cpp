@@ -8,12 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <barrier>
 #include <csignal>
-#include <cstddef>
-#include <cstdlib>
-#include <new>
 
 #include "tests/core/engine/engine_fixture.h"
 

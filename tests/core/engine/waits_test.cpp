@@ -2,9 +2,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <deque>
-#include <optional>
-
 #include "core/engine/set_engine.h"
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/support/golden.h"

@@ -1,6 +1,4 @@
 // Exchanges and broadcasts of memory that ranks give in every way.
-#include <deque>
-#include <map>
 #include <numeric>
 
 #include "core/api/results.h"

@@ -8,10 +8,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <stdexcept>
 
 #include "core/base/diagnostics.h"
 #include "tests/support/expect_error.h"

@@ -7,14 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <random>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "core/flight/flight_recorder.h"
 #include "tests/support/golden.h"

@@ -4,14 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <cstring>
-#include <functional>
 #include <limits>
-#include <memory>
-#include <random>
-#include <string>
-#include <vector>
 
 #include "core/base/checked.h"
 #include "messages_generated.h"
@@ -20,109 +13,95 @@
 namespace hora::internal {
 namespace {
 
+using testing::HasSubstr;
+using testing::IsEmpty;
+
 /// Random values of everything that negotiation exchanges.
 class RandomMessages {
  public:
   explicit RandomMessages(std::mt19937_64& random) : random_(random) {}
 
   Message any() {
-    const int kind = below(4);
-    if (kind < 2) return kind == 0 ? Message(mail()) : Message(up());
-    return kind == 2 ? Message(job_end()) : Message(decision());
-  }
-
-  Mail mail() {
-    Mail result{.kind = static_cast<MailKind>(below(static_cast<int>(last_of<MailKind>) + 1)),
-                .name = text(),
-                .signature = signature(),
-                .location = location()};
-    if (result.kind == MailKind::expiring) result.expiry = expiry();
-    return result;
-  }
-
-  Up up() {
-    Up result{.ready = numbers<Id>(), .reports = {}, .presence = {}, .departed = numbers<int>()};
-    for (int i = below(4); i > 0; --i) {
-      Report report{text(), {}};
-      for (int v = 1 + below(3); v > 0; --v) report.values.push_back({signature(), numbers<int>()});
-      result.reports.push_back(std::move(report));
+    switch (below(4)) {
+      case 0:
+        return drawn<Mail>();
+      case 1:
+        return drawn<Up>();
+      case 2:
+        return drawn<JobEnd>();
+      default:
+        return drawn<Decision>();
     }
-    for (int i = below(3); i > 0; --i) {
-      result.presence.push_back({text(), numbers<int>(), numbers<int>()});
-      for (int r = below(3); r > 0; --r) result.presence.back().remarks.push_back(text());
-      result.presence.back().is_answer = below(2) == 0;
-    }
-    for (int i = below(3); i > 0; --i) result.expiring.push_back({text(), number<int>(), expiry()});
-    if (below(2) == 0) result.resized = numbers<Id>();
-    if (below(2) == 0) result.disputed = numbers<Id>();
-    for (int i = below(3); i > 0; --i) {
-      result.last.push_back({number<int>(), {}, LastArrival::Time(number<std::int64_t>())});
-    }
-    return result;
-  }
-
-  Expiry expiry() {
-    return {std::chrono::milliseconds(number<std::int64_t>() &
-                                      std::numeric_limits<std::int64_t>::max()),
-            std::chrono::milliseconds(below(static_cast<int>(Expiry::kMostLeft.count()) + 1)),
-            below(2) == 0};
-  }
-
-  Decision decision() {
-    Decision result{.retired = numbers<Id>(),
-                    .failed = {},
-                    .assigned = {},
-                    .run = numbers<Id>(),
-                    .departed = numbers<int>(),
-                    .finished = below(2) == 0};
-    for (int i = below(3); i > 0; --i) result.failed.push_back({text(), text()});
-    for (int i = below(4); i > 0; --i) {
-      Assigned assigned{text(), number<Id>(), {}};
-      if (below(2) == 0) assigned.signature = signature();
-      for (int r = below(5); r > 0; --r) assigned.locations.push_back(location());
-      result.assigned.push_back(std::move(assigned));
-    }
-    if (below(2) == 0) result.resized = numbers<Id>();
-    for (int i = below(3); i > 0; --i) result.asked.push_back(text());
-    return result;
-  }
-
-  JobEnd job_end() {
-    return {.code = static_cast<ErrorCode>(below(static_cast<int>(last_of<ErrorCode>) + 1)),
-            .rank = number<int>(),
-            .text = text(),
-            .tensor = text()};
   }
 
  private:
   int below(int limit) { return static_cast<int>(random_() % static_cast<std::uint64_t>(limit)); }
   template <class T>
-  T number() {
-    // Small ones, the extremes, and anything else.
-    const T values[] = {std::numeric_limits<T>::max(), std::numeric_limits<T>::min(),
-                        static_cast<T>(below(10)), static_cast<T>(random_())};
-    return values[below(4)];
+  T drawn() {
+    T value{};
+    draw(value);
+    return value;
+  }
+  template <class... T>
+  void draw_all(T&... values) {
+    (draw(values), ...);
   }
   template <class T>
-  std::vector<T> numbers() {
-    std::vector<T> values(static_cast<std::size_t>(below(6)));
-    for (T& value : values) value = number<T>();
-    return values;
+  void draw(T& value) {
+    if constexpr (std::is_enum_v<T>) {
+      value = static_cast<T>(below(static_cast<int>(last_of<T>) + 1));
+    } else {
+      // Small ones, the extremes, and anything else.
+      const T values[] = {std::numeric_limits<T>::max(), std::numeric_limits<T>::min(),
+                          static_cast<T>(below(10)), static_cast<T>(random_())};
+      value = values[below(4)];
+    }
   }
-  std::string text() {
-    std::string result(static_cast<std::size_t>(below(5) == 0 ? below(1025) : below(12)), ' ');
-    for (char& c : result) c = static_cast<char>(1 + below(255));
-    return result;
+  template <class T>
+  void draw(std::vector<T>& values) {
+    values.resize(static_cast<std::size_t>(below(5)));
+    for (T& value : values) draw(value);
   }
-  Location location() { return {number<std::uint32_t>(), 0, number<std::uint64_t>()}; }
-  Signature signature() {
-    return {.kind = static_cast<OperationKind>(below(3)),
-            .type = static_cast<DataType>(below(static_cast<int>(last_of<DataType>) + 1)),
-            .op = static_cast<ReduceOp>(below(6)),
-            .device = static_cast<DeviceKind>(below(2)),
-            .root = number<std::int32_t>(),
-            .shape = numbers<std::int64_t>()};
+  void draw(std::string& text) {
+    text.resize(static_cast<std::size_t>(below(5) == 0 ? below(1025) : below(12)));
+    for (char& c : text) c = static_cast<char>(1 + below(255));
   }
+  void draw(Location& to) { draw_all(to.window, to.offset); }
+  void draw(Signature& to) { draw_all(to.kind, to.type, to.op, to.device, to.root, to.shape); }
+  void draw(ReportedSignature& to) { draw_all(to.signature, to.ranks); }
+  void draw(Report& to) {
+    draw_all(to.name, to.values);
+    if (to.values.empty()) draw(to.values.emplace_back());
+  }
+  void draw(Presence& to) { draw_all(to.name, to.ready, to.missing, to.remarks, to.is_answer); }
+  void draw(Expiry& to) {
+    to = {std::chrono::milliseconds(drawn<std::int64_t>() & INT64_MAX),
+          std::chrono::milliseconds(below(static_cast<int>(Expiry::kMostLeft.count()) + 1)),
+          below(2) == 0};
+  }
+  void draw(Expiring& to) { draw_all(to.name, to.rank, to.expiry); }
+  void draw(LastArrival& to) {
+    draw(to.rank);
+    to.late = LastArrival::Time(drawn<std::int64_t>());
+  }
+  void draw(Failed& to) { draw_all(to.name, to.text); }
+  void draw(Assigned& to) {
+    draw_all(to.name, to.id, to.locations);
+    if (below(2) == 0) draw(to.signature.emplace());
+  }
+  void draw(Mail& to) {
+    draw_all(to.kind, to.name, to.signature, to.location);
+    if (to.kind == MailKind::expiring) draw(to.expiry);
+  }
+  void draw(Up& to) {
+    draw_all(to.ready, to.reports, to.presence, to.departed, to.joined, to.last, to.expiring);
+    draw_all(to.resized, to.disputed);
+  }
+  void draw(Decision& to) {
+    draw_all(to.retired, to.failed, to.assigned, to.run, to.resized, to.departed, to.finished);
+    draw_all(to.all_joined, to.last_joined, to.asked);
+  }
+  void draw(JobEnd& to) { draw_all(to.code, to.rank, to.text, to.tensor); }
 
   std::mt19937_64& random_;
 };
@@ -237,7 +216,7 @@ TEST(Messages, WhatLacksAPartIsRefused) {
             "locations of \"g\" are torn");
   const auto mail = wire::CreateMailDirect(third, 0, "g", 0, 0, 0).Union();
   EXPECT_THAT(error_of(finish(third, static_cast<wire::Body>(17), mail)),
-              testing::HasSubstr("unknown kind"));
+              HasSubstr("unknown kind"));
 }
 
 /// `reports` times the same report of `values` times the same value of `ranks` ranks.
@@ -258,7 +237,7 @@ TEST(Messages, AMessageDoesNotGrowWhenItIsDecoded) {
   for (const auto& [reports, values] : {std::pair(2, 1), {1, 2}, {10, 10}}) {
     const auto message = decode(sharing(reports, values, 4000));
     ASSERT_FALSE(message.has_value()) << reports * values << " copies of 4000 ranks";
-    EXPECT_THAT(message.error(), testing::HasSubstr("its parts share memory"));
+    EXPECT_THAT(message.error(), HasSubstr("its parts share memory"));
   }
   EXPECT_FALSE(decode(sharing(1000, 1000, 4000)).has_value()) << "more tables than fit";
 }
@@ -271,9 +250,6 @@ TEST(Messages, AreAboutAsLongAsWhatTheySay) {
   mail.signature.shape.assign(64, 1);
   EXPECT_LT(encode(mail).size(), 1024u + 64 * 8 + 200);
 }
-
-using testing::HasSubstr;
-using testing::IsEmpty;
 
 const MessageLimits kLimits{.id_capacity = 32, .ranks = {2, 3, 7}, .locations = 2};
 

@@ -4,9 +4,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <random>
-#include <string>
-#include <utility>
 
 #include "tests/support/golden.h"
 #include "tests/support/seed.h"

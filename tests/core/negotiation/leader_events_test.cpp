@@ -2,11 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <set>
-#include <string>
-#include <vector>
-
 #include "core/negotiation/leader.h"
 #include "tests/support/golden.h"
 

@@ -5,16 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
-#include <deque>
-#include <map>
-#include <memory>
-#include <random>
-#include <set>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "core/base/text.h"
 #include "core/engine/operations.h"

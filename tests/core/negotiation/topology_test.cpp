@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
-#include <algorithm>
 #include <bit>
 #include <set>
 

@@ -3,13 +3,10 @@
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
-#include <algorithm>
 #include <array>
 #include <limits>
 #include <numeric>
-#include <random>
 #include <tuple>
-#include <vector>
 
 #include "tests/support/expect_error.h"
 #include "tests/support/reference/reference.h"

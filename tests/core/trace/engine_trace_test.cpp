@@ -1,6 +1,4 @@
 /// A timeline of real engines and pipelines, process sets and exchanges, ranks as threads.
-#include <atomic>
-#include <map>
 #include <numeric>
 
 #include "core/trace/trace.h"

@@ -8,10 +8,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <optional>
 
 #include "tests/support/expect_error.h"
 #include "tests/support/golden.h"
