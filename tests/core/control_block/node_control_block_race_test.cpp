@@ -115,12 +115,9 @@ TEST(ControlBlockRace, AllReadersSeeOneOrderAndNoWakeUpIsLost) {
                                .mailbox_bytes = 512,
                                .control_bytes = 512});
     std::vector<std::vector<Id>> seen(kRanks);
-    std::vector<std::jthread> threads;
-    for (int rank = 0; rank < kRanks; ++rank) {
-      threads.emplace_back(
-          [&, rank] { seen[static_cast<std::size_t>(rank)] = Racer(blocks, rank).run(kRounds); });
-    }
-    threads.clear();
+    test::on_threads(kRanks, [&](int rank) {
+      seen[static_cast<std::size_t>(rank)] = Racer(blocks, rank).run(kRounds);
+    });
     // A rank may leave before it has read the leader's last payloads.
     const std::size_t common = std::ranges::min(seen, {}, &std::vector<Id>::size).size();
     ASSERT_GE(common, kRounds * kIds);
@@ -168,29 +165,22 @@ TEST(Futex, WakesAnotherProcess) {
   ::munmap(page, 4096);
 }
 
-std::vector<std::byte> message_of(std::uint64_t number) {
-  return std::vector<std::byte>(number % 40, static_cast<std::byte>(number));
-}
-
 TEST(Mailbox, OneWriterAndOneReaderAtATime) {
   MailboxHead head{};
   std::vector<std::byte> memory(101);
   Mailbox mailbox(&head, memory.data(), memory.size());
-  constexpr std::uint64_t kMessages = 20000;
-  const std::jthread writer([&] {
-    for (std::uint64_t n = 0; n < kMessages; ++n) {
-      while (!mailbox.try_push(message_of(n))) std::this_thread::yield();
+  test::on_threads(2, [&](int thread) {
+    for (std::uint64_t n = 0; n < 20000; ++n) {
+      const std::vector<std::byte> message(n % 40, static_cast<std::byte>(n));
+      if (thread == 0) {
+        while (!mailbox.try_push(message)) std::this_thread::yield();
+      } else {
+        auto read = mailbox.pop();
+        for (; !read; read = mailbox.pop()) std::this_thread::yield();
+        ASSERT_EQ(*read, message);
+      }
     }
   });
-  for (std::uint64_t n = 0; n < kMessages;) {
-    const auto message = mailbox.pop();
-    if (!message) {
-      std::this_thread::yield();
-      continue;
-    }
-    ASSERT_EQ(*message, message_of(n));
-    ++n;
-  }
 }
 
 TEST(SharedNote, IsReadWholeWhileItIsWritten) {
@@ -216,18 +206,15 @@ TEST(FirstCause, OfManyThatTellAtOnceOneIsFirstAndWhole) {
   for (int round = 0; round < 200; ++round) {
     const auto memory = std::make_unique<FirstCauseMemory>();
     std::atomic<int> first{0};
-    std::vector<std::jthread> threads;
-    for (int r = 0; r < 4; ++r) {
-      threads.emplace_back([&, r] {
-        FirstCause own(*memory);
-        const std::string text(100 + static_cast<std::size_t>(r), static_cast<char>('a' + r));
-        if (own.publish(Error(ErrorCode::transport, text, r))) first.fetch_add(1);
-        const Error seen = own.get().value();
-        EXPECT_EQ(std::string(seen.what()), std::string(100 + static_cast<std::size_t>(seen.rank()),
-                                                        static_cast<char>('a' + seen.rank())));
-      });
-    }
-    threads.clear();
+    const auto text_of = [](int rank) {
+      return std::string(100 + static_cast<std::size_t>(rank), static_cast<char>('a' + rank));
+    };
+    test::on_threads(4, [&](int rank) {
+      FirstCause own(*memory);
+      if (own.publish(Error(ErrorCode::transport, text_of(rank), rank))) first.fetch_add(1);
+      const Error seen = own.get().value();
+      EXPECT_EQ(seen.what(), text_of(seen.rank()));
+    });
     EXPECT_EQ(first.load(), 1);
   }
 }

@@ -12,37 +12,28 @@ namespace {
 using namespace std::chrono_literals;
 using Arrival = ReadyWords::Arrival;
 
-/// The words of one id.
-struct Words {
-  Words(int local_size, int ranks_per_word)
-      : size(local_size), per_word(ranks_per_word), others(kMaxLocalSize) {}
-  ReadyWords operator()(std::uint32_t generation) {
-    return {{first, others.data()}, generation, size, per_word};
-  }
-
-  int size;
-  int per_word;
-  Atomic<std::uint64_t> first = 0;
-  std::vector<Atomic<std::uint64_t>> others;
-};
-
 /// The parameters: local ranks, ranks of a word.
 class ReadyWordsOf : public testing::TestWithParam<std::pair<int, int>> {
  protected:
-  const int size_ = GetParam().first;
-  Words words_{size_, GetParam().second};
-
+  /// Those of one id.
+  ReadyWords words(std::uint32_t generation) {
+    return {{first_, others_.data()}, generation, size_, GetParam().second};
+  }
   /// All ranks arrive, `last` as the last.
   void arrive_all(std::uint32_t generation, int last) {
     for (int rank = 0; rank < size_; ++rank) {
       if (rank == last) continue;
       for (int again = 0; again < 2; ++again) {
-        ASSERT_EQ(words_(generation).arrive(rank), Arrival::waiting) << rank;
+        ASSERT_EQ(words(generation).arrive(rank), Arrival::waiting) << rank;
       }
-      ASSERT_TRUE(words_(generation).ranks()[static_cast<std::size_t>(rank)]);
+      ASSERT_TRUE(words(generation).ranks()[static_cast<std::size_t>(rank)]);
     }
-    ASSERT_EQ(words_(generation).arrive(last), Arrival::complete);
+    ASSERT_EQ(words(generation).arrive(last), Arrival::complete);
   }
+
+  const int size_ = GetParam().first;
+  Atomic<std::uint64_t> first_ = 0;
+  std::vector<Atomic<std::uint64_t>> others_ = std::vector<Atomic<std::uint64_t>>(kMaxLocalSize);
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, ReadyWordsOf,
                          testing::Values(std::pair(2, 32), std::pair(32, 32), std::pair(33, 32),
@@ -51,29 +42,30 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ReadyWordsOf,
                                          std::pair(5, 2)));
 
 TEST_P(ReadyWordsOf, AreCompleteByTheLastWhoeverThatIs) {
-  for (int last = 0; last<size_; last += size_> 64 ? 31 : 1) {
+  const int step = size_ > 64 ? 31 : 1;
+  for (int last = 0; last < size_; last += step) {
     arrive_all(0, last);
-    EXPECT_EQ(words_(0).ranks().count(), static_cast<std::size_t>(size_)) << "until the round ends";
-    EXPECT_FALSE(words_(0).retire(false)) << "its last arriver is at work";
-    words_(0).end_round();
-    EXPECT_TRUE(words_(0).ranks().none());
+    EXPECT_EQ(words(0).ranks().count(), static_cast<std::size_t>(size_)) << "until the round ends";
+    EXPECT_FALSE(words(0).retire(false)) << "its last arriver is at work";
+    words(0).end_round();
+    EXPECT_TRUE(words(0).ranks().none());
   }
 }
 
 TEST_P(ReadyWordsOf, HaveAGenerationForEachId) {
   for (std::uint32_t generation = 0; generation < 3; ++generation) {
-    const auto words = [&] { return words_(generation); };
-    EXPECT_TRUE(words().is_current());
+    const auto own = [&] { return words(generation); };
+    EXPECT_TRUE(own().is_current());
     arrive_all(generation, size_ - 1);
-    words().end_round();
-    EXPECT_EQ(words().arrive(size_ - 1), Arrival::waiting);
-    EXPECT_FALSE(words().retire(/*only_idle=*/true));
-    EXPECT_TRUE(words().retire(/*only_idle=*/false));
-    EXPECT_FALSE(words().is_current());
-    EXPECT_TRUE(words().retire(false)) << "again: nothing to do";
-    for (const int rank : {0, size_ - 1}) EXPECT_EQ(words().arrive(rank), Arrival::stale);
-    EXPECT_TRUE(words().ranks().none());
-    EXPECT_TRUE(words_(generation + 1).ranks().none());
+    own().end_round();
+    EXPECT_EQ(own().arrive(size_ - 1), Arrival::waiting);
+    EXPECT_FALSE(own().retire(/*only_idle=*/true));
+    EXPECT_TRUE(own().retire(/*only_idle=*/false));
+    EXPECT_FALSE(own().is_current());
+    EXPECT_TRUE(own().retire(false)) << "again: nothing to do";
+    for (const int rank : {0, size_ - 1}) EXPECT_EQ(own().arrive(rank), Arrival::stale);
+    EXPECT_TRUE(own().ranks().none());
+    EXPECT_TRUE(words(generation + 1).ranks().none());
   }
 }
 
@@ -82,12 +74,12 @@ TEST_P(ReadyWordsOf, RoundsAndGenerationsWrapAround) {
   if (size_ > 5) return;
   for (int round = 0; round < 70'000; ++round) {
     arrive_all(0, round % size_);
-    words_(0).end_round();
+    words(0).end_round();
   }
   for (std::uint32_t generation = 0; generation < 65536; ++generation) {
-    ASSERT_TRUE(words_(generation).retire(true));
+    ASSERT_TRUE(words(generation).retire(true));
   }
-  EXPECT_EQ(words_(65535).arrive(0), Arrival::stale);
+  EXPECT_EQ(words(65535).arrive(0), Arrival::stale);
   arrive_all(0, 0);
 }
 
@@ -263,10 +255,10 @@ TEST(ControlBlock, LongRandomRunsStayInOrder) {
         for (int peer = 0; peer < kRanks; ++peer) ASSERT_EQ(blocks[r].location(run, peer), place);
       }
     }
+    const std::size_t common = std::ranges::min(read, {}, &Ids::size).size();
     for (Ids& of_rank : read) {
-      const std::size_t common = std::min(of_rank.size(), read[0].size());
-      ASSERT_TRUE(std::equal(of_rank.begin(), of_rank.begin() + static_cast<std::ptrdiff_t>(common),
-                             read[0].begin()));
+      of_rank.resize(common);
+      ASSERT_EQ(of_rank, read[0]);
     }
   }
 }

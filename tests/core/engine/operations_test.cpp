@@ -249,23 +249,8 @@ TEST(PlanOfMemory, FollowsFromWhoWaitsAndWhatPeersTouch) {
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
-struct ExchangeHeaders : testing::Test {
-  const std::byte* written(std::uint64_t bytes, const std::vector<std::int64_t>& extents) {
-    ExchangeHeader::write(memory, {1, 0, 8192}, kNowhere, bytes, extents);
-    return memory;
-  }
+TEST(ExchangeHeaders, ThatCannotBeAreAnErrorOfTheRank) {
   alignas(64) std::byte memory[256] = {};
-};
-
-TEST_F(ExchangeHeaders, ComeBackAsTheyWereWritten) {
-  const ExchangePart part(written(48, {1, 0, 5}), 3, 8, 4);
-  EXPECT_EQ(part.header.payload, (Location{1, 0, 8192}));
-  EXPECT_EQ(part.header.expected, kNowhere);
-  EXPECT_EQ(part.header.bytes, 48u);
-  EXPECT_THAT(part.extents, testing::ElementsAre(1, 0, 5));
-}
-
-TEST_F(ExchangeHeaders, ThatCannotBeAreAnErrorOfTheRank) {
   struct Case {
     std::uint64_t bytes;
     std::vector<std::int64_t> extents;
@@ -276,7 +261,8 @@ TEST_F(ExchangeHeaders, ThatCannotBeAreAnErrorOfTheRank) {
                            Case{0, {kMost, kMost, 2}, 8}, Case{0, {kMost / 4 + 1, 0, 0}, 16},
                            Case{std::uint64_t{1} << 49, {std::int64_t{1} << 49, 0, 0}, 1}}) {
     const Error error = test::expect_error(ErrorCode::transport, [&] {
-      ExchangePart(written(each.bytes, each.extents), 3, each.row_bytes, 4);
+      ExchangeHeader::write(memory, {1, 0, 8192}, kNowhere, each.bytes, each.extents);
+      ExchangePart(memory, 3, each.row_bytes, 4);
     });
     EXPECT_EQ(error.rank(), 4) << each.bytes;
   }

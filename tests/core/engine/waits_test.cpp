@@ -39,46 +39,30 @@ TEST(Departures, ItsOwnNodeAndTheLowestNodeSpeakOfARank) {
   world.engine(3).depart();
 }
 
-/// A process that waits for its end.
-class Child {
- public:
-  Child() : pid_(::fork()) {
-    while (pid_ == 0) ::pause();
-  }
-  ~Child() {
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-  pid_t pid() const { return pid_; }
-  void stop() const {
-    ::kill(pid_, SIGSTOP);
-    ::waitpid(pid_, nullptr, WUNTRACED);
-  }
-
- private:
-  pid_t pid_;
-};
-
-/// Rank 0 of two on one host; the other one is a child process. HORA_TIMEOUT is 1 s, and 2 s more
-/// are horarun's.
+/// Rank 0 of two on one host; the other one is a child process that is stopped. HORA_TIMEOUT is
+/// 1 s, and 2 s more are horarun's.
 class StoppedRank : public testing::Test {
  protected:
   StoppedRank() {
+    while (child_ == 0) ::pause();
+    ::kill(child_, SIGSTOP);
+    ::waitpid(child_, nullptr, WUNTRACED);
     parts_.settings.timeout = 1s;
-    parts_.processes = {{0, "a", ::getpid()}, {1, "a", child_.pid()}};
+    parts_.processes = {{0, "a", ::getpid()}, {1, "a", child_}};
+  }
+  ~StoppedRank() override {
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
   }
   void depart() { parts_.world.control_block->status(0).departed.store(1); }
 
-  const Child child_;
+  const pid_t child_ = ::fork();
   ThreadWorld world_{{.node_sizes = {2}, .settings = {}, .engines = false}};
   EngineParts parts_ = world_.parts(0);
   Waits watch_{parts_.world, parts_, kWorld};
 };
 
 TEST_F(StoppedRank, EndsTheJobWhereThisOneWaitsInShutdown) {
-  child_.stop();
   for (const auto time : {1s, 10s, 20s, 30s}) EXPECT_FALSE(watch_.stopped_rank(time));
   depart();
   for (const auto time : {100s, 101s, 102s}) EXPECT_FALSE(watch_.stopped_rank(time));
@@ -86,13 +70,12 @@ TEST_F(StoppedRank, EndsTheJobWhereThisOneWaitsInShutdown) {
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::timeout);
   EXPECT_EQ(error->rank(), 1);
-  EXPECT_THAT(error->what(), HasSubstr("rank 1 (host a, pid " + std::to_string(child_.pid()) +
+  EXPECT_THAT(error->what(), HasSubstr("rank 1 (host a, pid " + std::to_string(child_) +
                                        ") is stopped (SIGSTOP), and has been for 3.0 s while"));
 }
 
 TEST_F(StoppedRank, TimeInWhichThisOneIsStoppedDoesNotCount) {
   depart();
-  child_.stop();
   EXPECT_FALSE(watch_.stopped_rank(1s));
   EXPECT_FALSE(watch_.stopped_rank(1000s)) << "as if 2 s had passed";
   EXPECT_TRUE(watch_.stopped_rank(1001s));

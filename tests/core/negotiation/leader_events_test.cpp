@@ -198,22 +198,15 @@ TEST(ReportedName, WhoHasJoinedIsNamedOnlyWhereTheOperationNeedsAll) {
   }
 }
 
-constexpr Id kFirst = make_id(3, 0);
-
-/// The second of two nodes, where "g" has an id, and all ranks have reported "h", one "i".
-class LeaderProblems : public testing::Test {
- protected:
-  void SetUp() override {
-    for (const char* name : {"g", "h"}) {
-      for (int r = 0; r < 2; ++r) leader_.on_mail(r, report(name, 8), 0s);
-    }
-    leader_.on_decision({.assigned = {{"g", kFirst, {}}}});
-    leader_.on_mail(0, report("i"), 0s);
+// "g" has an id, and all ranks of the node have reported "h", one "i".
+TEST(LeaderProblems, AreDecisionsThatCannotFollowThoseBefore) {
+  constexpr Id kFirst = make_id(3, 0);
+  LeaderUnderTest leader(two_nodes_of_two, 1);
+  for (const char* name : {"g", "h"}) {
+    for (const int r : {0, 1}) leader.on_mail(r, report(name), 0s);
   }
-  LeaderUnderTest leader_{two_nodes_of_two, 1};
-};
-
-TEST_F(LeaderProblems, AreDecisionsThatCannotFollowThoseBefore) {
+  leader.on_decision({.assigned = {{"g", kFirst, {}}}});
+  leader.on_mail(0, report("i"), 0s);
   const Id next = kFirst + (1 << 16);
   const std::vector<std::pair<Decision, std::string>> cases = {
       {{}, ""},
@@ -229,7 +222,7 @@ TEST_F(LeaderProblems, AreDecisionsThatCannotFollowThoseBefore) {
       {{.assigned = {{"h", kFirst, {}}}}, "id 3 for \"h\", which \"g\" has"},
       {{.assigned = {{"i", 5, {}}}},
        "id 5 for \"i\", which not all ranks of this node have reported"}};
-  for (const auto& [decision, problem] : cases) EXPECT_EQ(leader_.problem_in(decision), problem);
+  for (const auto& [decision, problem] : cases) EXPECT_EQ(leader.problem_in(decision), problem);
 }
 
 TEST(MismatchText, NamesTensorRanksAndTheFieldsThatDiffer) {

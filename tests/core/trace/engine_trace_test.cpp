@@ -1,5 +1,5 @@
 /// A timeline of real engines and pipelines, process sets and exchanges, ranks as threads.
-#include <numeric>
+#include <deque>
 
 #include "core/trace/trace.h"
 #include "tests/core/engine/engine_fixture.h"
@@ -19,8 +19,8 @@ using testing::SizeIs;
 class TracedWorld {
  public:
   explicit TracedWorld(std::vector<int> node_sizes, bool engine_threads = true) {
-    const int size = std::accumulate(node_sizes.begin(), node_sizes.end(), 0);
-    for (int rank = 0; rank < size; ++rank) traces_.push_back(std::make_unique<Trace>());
+    for (const int size : node_sizes)
+      traces_.resize(traces_.size() + static_cast<std::size_t>(size));
     ThreadWorldOptions options{.node_sizes = std::move(node_sizes),
                                .settings = {},
                                .engine_threads = engine_threads,
@@ -30,21 +30,21 @@ class TracedWorld {
   }
   int size() const { return world_->size(); }
   Engine& engine(int rank) { return world_->engine(rank); }
-  NodeMemory& memory(int rank) { return world_->memory(rank); }
-  Trace& trace(int rank) { return *traces_[static_cast<std::size_t>(rank)]; }
-  std::string file(int rank) const { return folder_.file(std::to_string(rank) + ".json"); }
   void start() {
     for (int rank = 0; rank < size(); ++rank) trace(rank).start(file(rank), {rank, size(), 0, "h"});
   }
   void stop() {
-    for (int rank = 0; rank < size(); ++rank) trace(rank).stop();
+    for (Trace& trace : traces_) trace.stop();
   }
   void on_all_ranks(const std::function<void(int)>& body) { test::on_all_ranks(*world_, body); }
   Timeline timeline(int rank) const { return Timeline(file(rank)); }
 
  private:
+  Trace& trace(int rank) { return traces_[static_cast<std::size_t>(rank)]; }
+  std::string file(int rank) const { return folder_.file(std::to_string(rank) + ".json"); }
+
   TemporaryFolder folder_;
-  std::vector<std::unique_ptr<Trace>> traces_;
+  std::deque<Trace> traces_;
   std::unique_ptr<ThreadWorld> world_;
 };
 
@@ -52,8 +52,7 @@ constexpr int kRounds = 5;
 const std::map<std::string, std::int64_t> kTensors = {{"a", 17}, {"b", 5000}, {"empty", 0}};
 
 /// Every collective of the row, one behind the other: negotiated, queued and run. The runs.
-std::vector<TimelineSpan> runs_of(const Timeline& timeline, const std::string& row,
-                                  const std::string& operation) {
+std::vector<TimelineSpan> runs_of(const Timeline& timeline, const std::string& row) {
   const auto spans = timeline.spans(row);
   EXPECT_THAT(spans, SizeIs(3 * kRounds)) << row;
   EXPECT_FALSE(overlap(spans)) << row;
@@ -61,7 +60,7 @@ std::vector<TimelineSpan> runs_of(const Timeline& timeline, const std::string& r
   for (std::size_t i = 0; i + 2 < spans.size(); i += 3) {
     EXPECT_EQ(spans[i].name, "negotiate");
     EXPECT_EQ(spans[i + 1].name, "queue");
-    EXPECT_EQ(spans[i + 2].name, operation);
+    EXPECT_EQ(spans[i + 2].name, "allreduce");
     EXPECT_NEAR(spans[i].end, spans[i + 1].begin, kTimelineRounding);
     EXPECT_NEAR(spans[i + 1].end, spans[i + 2].begin, kTimelineRounding);
     EXPECT_EQ(spans[i + 1].args.at("unit"), spans[i + 2].args.at("unit"));
@@ -132,7 +131,7 @@ TEST_P(EngineTrace, EachTensorIsNegotiatedThenQueuedThenRunInChunks) {
     EXPECT_EQ(timeline.pid(), rank);
     EXPECT_EQ(timeline.dropped(), 0u);
     for (const auto& [name, count] : kTensors) {
-      for (const TimelineSpan& run : runs_of(timeline, name, "allreduce")) {
+      for (const TimelineSpan& run : runs_of(timeline, name)) {
         EXPECT_EQ(run.args.at("bytes"), count * 4);
         EXPECT_EQ(run.args.at("type"), "float32");
         EXPECT_EQ(run.args.at("op"), "sum");
@@ -214,17 +213,17 @@ constexpr std::size_t kCount = 3000;  // several chunks between nodes
 TEST_P(EngineTrace, ATensorOfASetHasItsRowBesideThatOfTheWorlds) {
   TracedWorld world(GetParam());
   if (world.size() == 1) return;
-  const std::vector<int> members = {0, world.size() - 1};
-  world.on_all_ranks(
-      [&](int rank) { EXPECT_EQ(world.engine(rank).add_set(members), ProcessSet(1)); });
+  const auto is_member = [&](int rank) { return rank == 0 || rank == world.size() - 1; };
+  world.on_all_ranks([&](int rank) {
+    EXPECT_EQ(world.engine(rank).add_set({0, world.size() - 1}), ProcessSet(1));
+  });
   world.start();
   world.on_all_ranks([&](int rank) {
     Engine& engine = world.engine(rank);
-    const bool member = std::count(members.begin(), members.end(), rank) > 0;
     for (int round = 0; round < kRounds; ++round) {
       std::vector<float> of_world(kCount, 1.0F);
       const auto first = engine.submit(sum_of(of_world, "x"));
-      if (member) summed(engine, "x", kCount, 1.0F, ProcessSet(1));
+      if (is_member(rank)) summed(engine, "x", kCount, 1.0F, ProcessSet(1));
       engine.wait(*first);
     }
   });
@@ -232,14 +231,12 @@ TEST_P(EngineTrace, ATensorOfASetHasItsRowBesideThatOfTheWorlds) {
   for (int rank = 0; rank < world.size(); ++rank) {
     SCOPED_TRACE("rank " + std::to_string(rank));
     const Timeline timeline = world.timeline(rank);
-    for (const auto& run : runs_of(timeline, "x", "allreduce")) {
-      EXPECT_FALSE(run.args.contains("set"));
-    }
-    if (std::count(members.begin(), members.end(), rank) == 0) {
+    for (const auto& run : runs_of(timeline, "x")) EXPECT_FALSE(run.args.contains("set"));
+    if (!is_member(rank)) {
       EXPECT_THAT(timeline.spans("x (set 1)"), IsEmpty());
       continue;
     }
-    for (const auto& run : runs_of(timeline, "x (set 1)", "allreduce")) {
+    for (const auto& run : runs_of(timeline, "x (set 1)")) {
       EXPECT_EQ(run.args.at("set"), 1);
       EXPECT_EQ(run.args.at("bytes"), kCount * 4);
     }
