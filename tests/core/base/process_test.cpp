@@ -21,12 +21,12 @@
 namespace hora::internal {
 namespace {
 
-using testing::ElementsAre;
 namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::HasSubstr;
 using namespace std::string_literals;
+using testing::AllOf;
+using testing::ElementsAre;
 using testing::EndsWith;
+using testing::HasSubstr;
 
 TEST(ProcessIdentity, HasTheHostsNameOfHorarun) {
   ::setenv(kHostVariable, "10.0.0.7", 1);
@@ -197,13 +197,10 @@ TEST(TerminateReportDeathTest, IsLeftToTheReportWhereThereIsOne) {
 
 TEST(TerminateReport, RestoresTheHandlerThatWasThereBefore) {
   const std::terminate_handler before = std::get_terminate();
-  for (int round = 0; round < 2; ++round) {
-    {
-      const TerminateReport report(0);
-      EXPECT_NE(std::get_terminate(), before);
-    }
-    EXPECT_EQ(std::get_terminate(), before);
-  }
+  std::optional<TerminateReport> report(std::in_place, 0);
+  EXPECT_NE(std::get_terminate(), before);
+  report.reset();
+  EXPECT_EQ(std::get_terminate(), before);
 }
 
 }  // namespace

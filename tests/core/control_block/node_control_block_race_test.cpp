@@ -8,7 +8,6 @@
 
 #include <new>
 #include <numeric>
-#include <thread>
 
 #include "tests/core/control_block/shared_control_block.h"
 #include "tests/support/seed.h"
@@ -143,24 +142,22 @@ TEST(Futex, DoesNotSleepWhereTheWordHasChangedOrTheTimeIsOver) {
 TEST(Futex, WakesAnotherProcess) {
   void* page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(page, MAP_FAILED);
-  auto* words = new (page) std::atomic<std::uint32_t>[2];
-  words[0].store(0);
-  words[1].store(0);
+  auto& word = *new (page) std::atomic<std::uint32_t>(0);
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    words[1].store(1);
-    while (words[0].load() == 0) futex_wait(words[0], 0, kLostWakeUp);
+    word.store(1);
+    while (word.load() == 1) futex_wait(word, 1, kLostWakeUp);
     ::_exit(0);
   }
-  while (words[1].load() == 0) std::this_thread::sleep_for(1ms);
+  while (word.load() == 0) std::this_thread::sleep_for(1ms);
   std::this_thread::sleep_for(20ms);  // by now it sleeps, most likely
   const auto begin = Clock::now();
-  words[0].store(1);
-  futex_wake(words[0]);
+  word.store(2);
+  futex_wake(word);
   int status = 0;
   EXPECT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_EQ(status, 0);
   EXPECT_LT(Clock::now() - begin, kLostWakeUp / 2);
   ::munmap(page, 4096);
 }

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <thread>
-
 #include "tests/core/control_block/shared_control_block.h"
 #include "tests/support/seed.h"
 

@@ -22,78 +22,51 @@ ThreadWorldOptions with_timeout(std::vector<int> node_sizes, std::chrono::millis
 }
 
 /// A leader's link that fails from a moment on, as MPI does where it survives the death of a peer.
-class FailingLink final : public TreeLink {
- public:
-  explicit FailingLink(TreeLink& link) : link_(link) {}
-  void fail() { failed_.store(true); }
-
-  void send(int node, std::span<const std::byte> message) override { link_.send(node, message); }
+struct FailingLink final : TreeLink {
+  void send(int node, std::span<const std::byte> message) override { link->send(node, message); }
   std::optional<Received> receive() override {
-    if (failed_.load()) throw Error(ErrorCode::transport, "node 1 is gone");
-    return link_.receive();
+    if (failed.load()) throw Error(ErrorCode::transport, "node 1 is gone");
+    return link->receive();
   }
-  bool flushed() override { return link_.flushed(); }
+  bool flushed() override { return link->flushed(); }
 
- private:
-  TreeLink& link_;
-  std::atomic<bool> failed_{false};
+  TreeLink* link = nullptr;
+  std::atomic<bool> failed{false};
 };
 
-/// That of rank 0 has a link that fails.
-class FailingWorld {
- public:
-  FailingWorld(const std::vector<int>& node_sizes, bool threads)
-      : world_(node_sizes, {}, threads ? std::vector<int>{} : std::vector{0, 1, 2, 3, 4, 5, 6},
-               [&](int rank, EngineParts& parts) {
-                 if (rank != 0) return;
-                 link_.emplace(*parts.world.tree);
-                 parts.world.tree = &*link_;
-               }) {}
-  int size() const { return world_.size(); }
-  Engine& engine(int rank) { return world_.engine(rank); }
-  void fail() { link_->fail(); }
+const std::vector<int> kAllOfSeven = {0, 1, 2, 3, 4, 5, 6};
 
- private:
-  std::optional<FailingLink> link_;
-  PartlyRunningWorld world_;
-};
-
-/// All ranks wait, each for a tensor that no other rank submits; what they get once the link of
-/// rank 0 has failed.
-std::vector<std::string> freed_from(FailingWorld& world) {
-  std::vector<std::string> said(static_cast<std::size_t>(world.size()));
-  std::latch submitted(world.size());
-  std::vector<std::jthread> threads;
-  for (int rank = 0; rank < world.size(); ++rank) {
-    threads.emplace_back([&, rank] {
-      std::vector<float> values(8, 1.0F), more(8, 1.0F);
-      Engine& engine = world.engine(rank);
-      const auto begin = now();
-      const std::string name = "of " + std::to_string(rank), pending_name = name + ", pending";
-      const auto pending = engine.submit(sum_of(more, pending_name));
-      submitted.count_down();
-      const std::string cause = expect_error(ErrorCode::transport, [&] {
-                                  engine.submit_and_wait(sum_of(values, name));
-                                }).what();
-      EXPECT_LT(now() - begin, 5s);
-      expect_error(ErrorCode::transport, HasSubstr(cause), [&] { engine.wait(*pending); });
-      expect_error(ErrorCode::transport, HasSubstr(cause),
-                   [&] { engine.submit(sum_of(values, "later")); });
-      EXPECT_TRUE(engine.aborted());
-      said[static_cast<std::size_t>(rank)] = cause;
-    });
-  }
-  submitted.wait();
-  std::this_thread::sleep_for(200ms);
-  world.fail();
-  threads.clear();
-  return said;
-}
-
+// All ranks wait, each for a tensor that no other rank submits.
 TEST(FirstCauseOfAll, FreesOtherNodesAlongTheTree) {
   for (const bool threads : {true, false}) {
-    FailingWorld world({2, 2, 1, 2}, threads);
-    EXPECT_THAT(freed_from(world), testing::Each("node 1 is gone"));
+    FailingLink link;
+    PartlyRunningWorld world({2, 2, 1, 2}, {}, threads ? std::vector<int>{} : kAllOfSeven,
+                             [&](int rank, EngineParts& parts) {
+                               if (rank == 0) link.link = std::exchange(parts.world.tree, &link);
+                             });
+    std::latch submitted(world.size());
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < world.size(); ++rank) {
+      ranks.emplace_back([&, rank] {
+        std::vector<float> values(8, 1.0F), more(8, 1.0F);
+        Engine& engine = world.engine(rank);
+        const auto begin = now();
+        const std::string name = "of " + std::to_string(rank), pending_name = name + ", pending";
+        const auto pending = engine.submit(sum_of(more, pending_name));
+        submitted.count_down();
+        expect_error(ErrorCode::transport, "node 1 is gone",
+                     [&] { engine.submit_and_wait(sum_of(values, name)); });
+        EXPECT_LT(now() - begin, 5s);
+        expect_error(ErrorCode::transport, HasSubstr("node 1 is gone"),
+                     [&] { engine.wait(*pending); });
+        expect_error(ErrorCode::transport, HasSubstr("node 1 is gone"),
+                     [&] { engine.submit(sum_of(values, "later")); });
+        EXPECT_TRUE(engine.aborted());
+      });
+    }
+    submitted.wait();
+    std::this_thread::sleep_for(200ms);
+    link.failed.store(true);
   }
 }
 
@@ -113,7 +86,7 @@ TEST(FirstCauseOfAll, OfARankThatIsNoLeaderReachesAll) {
 }
 
 TEST(FirstCauseOfAll, IsSaidBeforeTheOtherRanksEnginesHaveEnded) {
-  FailingWorld world({2, 1}, /*threads=*/false);
+  PartlyRunningWorld world({2, 1}, {}, kAllOfSeven);
   const Error cause(ErrorCode::transport, "rank 0 has ended the job: odd", 0);
   EXPECT_FALSE(world.engine(1).is_logged(cause.what()));
   world.engine(0).end_all(cause);

@@ -203,14 +203,7 @@ TEST(PlanOfMemory, FollowsFromWhoWaitsAndWhatPeersTouch) {
     kPlace = 32,
     kOne = 64
   };
-  struct Case {
-    OperationKind kind;
-    std::size_t bytes;
-    int facts;
-    Range own;
-    MemoryPlan plan;
-  };
-  const Case cases[] = {
+  const std::tuple<OperationKind, std::size_t, int, Range, MemoryPlan> cases[] = {
       {allreduce, 0, kThere, {}, {}},
       {allreduce, 0, kThere | kRuns, {}, {device}},
       {allreduce, kBytes, kThere | kWaits, {}, {through_host, {}, kIn, kOut}},

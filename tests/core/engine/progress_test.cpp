@@ -106,46 +106,37 @@ class FakePort final : public DevicePort {
  public:
   BegunOnDevice begin(const std::byte*, void*, std::optional<void*>) override { return {}; }
   std::byte* allocate(std::size_t bytes) override {
-    const Alone alone(*this);
+    const std::unique_lock lock = alone();
     return new std::byte[bytes];
   }
   void release(std::byte* data, const WithEngineLock& locked) noexcept override {
     locked([&] {
-      const Alone alone(*this);
+      const std::unique_lock lock = alone();
       delete[] data;
     });
   }
   bool check() override {
-    const Alone alone(*this);
-    ++rounds_;
+    const std::unique_lock lock = alone();
+    ++rounds;
     return false;
   }
   void abort() noexcept override {}
-  bool overlapped() const { return overlapped_; }
-  /// Those of the thread that makes progress.
-  int rounds() const { return rounds_; }
+
+  std::atomic<int> rounds{0};  ///< of the thread that makes progress
 
  private:
-  struct Alone {
-    explicit Alone(FakePort& device) : port(device) {
-      if (port.busy_.exchange(true)) port.overlapped_ = true;
-    }
-    ~Alone() { port.busy_.store(false); }
-    FakePort& port;
-  };
-  std::atomic<int> rounds_{0};
-  std::atomic<bool> busy_{false};
-  std::atomic<bool> overlapped_{false};
+  std::unique_lock<std::mutex> alone() {
+    std::unique_lock lock(busy_, std::try_to_lock);
+    EXPECT_TRUE(lock.owns_lock());
+    return lock;
+  }
+  std::mutex busy_;
 };
 
 /// The parameters: ranks of each node; with engine threads; after which the waiting thread sleeps.
 class WhileOneWaits
     : public testing::TestWithParam<std::tuple<std::vector<int>, bool, std::chrono::microseconds>> {
  protected:
-  ~WhileOneWaits() override {
-    for (const FakePort& port : ports_) EXPECT_FALSE(port.overlapped());
-  }
-
   /// Rank 0 waits for "a", which the other submits when `call` has returned on another thread of
   /// rank 0, or seems to be blocked.
   void expect_goes_on(const std::function<void(Engine&)>& call) {
@@ -154,7 +145,7 @@ class WhileOneWaits
     const auto submission = engine.submit(sum_of(values, "a"));
     std::jthread waiter([&] { engine.wait(*submission); });
     // Without engine threads the thread that makes a round is the waiting one.
-    for (const int before = ports_[0].rounds(); ports_[0].rounds() == before;) {
+    for (const int before = ports_[0].rounds; ports_[0].rounds == before;) {
       std::this_thread::yield();
     }
     auto returns = std::async(std::launch::async, [&] { call(engine); });

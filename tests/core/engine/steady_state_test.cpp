@@ -154,8 +154,7 @@ TEST(SteadyState, OfBlockingCallsAndOfHandlesAllocatesNothing) {
 // Others hold them for some instructions. As in backward there is some time between, in which the
 // engine's thread works on what came before.
 TEST(SteadyState, ASubmissionDoesNotWaitForALock) {
-  constexpr int kNames = 512;
-  constexpr int kSteps = 40;
+  constexpr int kNames = 512, kSteps = 40;
   constexpr long kSubmissions = long{kSteps} * kNames;
   locks.store(0);
   contended.store(0);
@@ -171,16 +170,11 @@ TEST(SteadyState, ASubmissionDoesNotWaitForALock) {
   EXPECT_LE(contended.load(), kSubmissions / 100);
 }
 
-/// The exit code is the call's number.
-void end_at_call(int, siginfo_t* info, void*) {
-  std::_Exit(info->si_syscall);
-}
-
 /// From here on any call of the system but these ends this process, whichever of its threads makes
-/// it: seccomp(2).
+/// it, with the call's number as its exit code: seccomp(2).
 void allow_only(const std::vector<long>& calls) {
   struct sigaction action {};
-  action.sa_sigaction = &end_at_call;
+  action.sa_sigaction = [](int, siginfo_t* info, void*) { std::_Exit(info->si_syscall); };
   action.sa_flags = SA_SIGINFO;
   if (::sigaction(SIGSYS, &action, nullptr) != 0) std::_Exit(254);
   std::vector<sock_filter> filter{

@@ -88,15 +88,6 @@ void (*handler_of(int signal))(int) {
   return action.sa_handler;
 }
 
-/// The exit status of a process that runs `body`.
-int status_of(const std::function<int()>& body) {
-  const pid_t process = ::fork();
-  if (process == 0) ::_exit(body());
-  int status = -1;
-  ::waitpid(process, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-}
-
 /// A guard that counts the signals which it gets, and then ends with their number. Upon SIGHUP it
 /// sends one itself.
 pid_t start_guard() {
@@ -128,61 +119,61 @@ int end_guard(pid_t guard) {
 }
 
 TEST(SignalRelay, PassesOnWhatComesFromElsewhereAndThenCallsTheProgram) {
-  EXPECT_EQ(status_of([] {
-              const pid_t guard = start_guard();
-              install(SIGUSR1, count);
-              struct sigaction action {};
-              action.sa_sigaction = [](int signal, siginfo_t* info, void*) {
-                count(signal);
-                sender = info->si_pid;
-              };
-              action.sa_flags = SA_SIGINFO;
-              ::sigaction(SIGUSR2, &action, nullptr);
-              const SignalRelay relay(guard);
-              errno = 99;
-              ::raise(SIGUSR1);
-              if (handled != 1 || errno != 99) return 100;
-              ::kill(::getpid(), SIGUSR2);
-              if (handled != 2 || sender != ::getpid()) return 101;
-              return end_guard(guard);
-            }),
-            2);
+  const auto body = [] {
+    const pid_t guard = start_guard();
+    install(SIGUSR1, count);
+    struct sigaction action {};
+    action.sa_sigaction = [](int signal, siginfo_t* info, void*) {
+      count(signal);
+      sender = info->si_pid;
+    };
+    action.sa_flags = SA_SIGINFO;
+    ::sigaction(SIGUSR2, &action, nullptr);
+    const SignalRelay relay(guard);
+    errno = 99;
+    ::raise(SIGUSR1);
+    if (handled != 1 || errno != 99) return 100;
+    ::kill(::getpid(), SIGUSR2);
+    if (handled != 2 || sender != ::getpid()) return 101;
+    return end_guard(guard);
+  };
+  EXPECT_EXIT(::_exit(body()), testing::ExitedWithCode(2), "");
 }
 
 TEST(SignalRelay, DoesNotPassOnWhatComesFromTheGuard) {
-  EXPECT_EQ(status_of([] {
-              install(SIGUSR1, count);
-              const pid_t guard = start_guard();
-              const SignalRelay relay(guard);
-              ::kill(guard, SIGHUP);
-              for (int i = 0; i < 5000 && handled == 0; ++i) ::usleep(1000);
-              return handled == 1 ? end_guard(guard) : 100;
-            }),
-            0);
+  const auto body = [] {
+    install(SIGUSR1, count);
+    const pid_t guard = start_guard();
+    const SignalRelay relay(guard);
+    ::kill(guard, SIGHUP);
+    for (int i = 0; i < 5000 && handled == 0; ++i) ::usleep(1000);
+    return handled == 1 ? end_guard(guard) : 100;
+  };
+  EXPECT_EXIT(::_exit(body()), testing::ExitedWithCode(0), "");
 }
 
 TEST(SignalRelay, PutsTheProgramsHandlersBackAndLeavesOthersAlone) {
-  EXPECT_EQ(status_of([] {
-              const pid_t guard = start_guard();
-              install(SIGUSR1, SIG_IGN);
-              {
-                const SignalRelay relay(guard);
-                if (handler_of(SIGUSR1) != SIG_IGN || handler_of(SIGUSR2) != SIG_DFL) return 103;
-                ::raise(SIGUSR1);
-              }
-              install(SIGUSR1, count);
-              install(SIGUSR2, count);
-              {
-                const SignalRelay relay(guard);
-                if (handler_of(SIGUSR1) == count) return 100;
-                install(SIGUSR2, SIG_IGN);
-              }
-              if (handler_of(SIGUSR1) != count || handler_of(SIGUSR2) != SIG_IGN) return 101;
-              ::raise(SIGUSR1);
-              if (handled != 1) return 102;
-              return end_guard(guard);
-            }),
-            0);
+  const auto body = [] {
+    const pid_t guard = start_guard();
+    install(SIGUSR1, SIG_IGN);
+    {
+      const SignalRelay relay(guard);
+      if (handler_of(SIGUSR1) != SIG_IGN || handler_of(SIGUSR2) != SIG_DFL) return 103;
+      ::raise(SIGUSR1);
+    }
+    install(SIGUSR1, count);
+    install(SIGUSR2, count);
+    {
+      const SignalRelay relay(guard);
+      if (handler_of(SIGUSR1) == count) return 100;
+      install(SIGUSR2, SIG_IGN);
+    }
+    if (handler_of(SIGUSR1) != count || handler_of(SIGUSR2) != SIG_IGN) return 101;
+    ::raise(SIGUSR1);
+    if (handled != 1) return 102;
+    return end_guard(guard);
+  };
+  EXPECT_EXIT(::_exit(body()), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -43,8 +43,8 @@ Up below(const std::string& name, std::int64_t extent = 8) {
 /// One leader beside a control block of the ready bits of one id.
 struct LeaderUnderTest : Leader {
   LeaderUnderTest(const Topology& topology, int node, ProcessSet set = kWorld,
-                  Duration warning_interval = {})
-      : Leader(topology, node, 16,
+                  Duration warning_interval = {}, int id_capacity = 16)
+      : Leader(topology, node, id_capacity,
                {.retire = [](Id, bool) { return true; },
                 .ready_ranks = [this](Id) { return ready_ranks; }},
                set, warning_interval) {}
@@ -133,31 +133,24 @@ TEST(LeaderReadiness, AnIdThatWaitsForARankThatHasJoinedIsGivenUp) {
   EXPECT_EQ(leader.take_up().disputed, std::vector<Id>{5});
 }
 
-std::string long_name(int n) {
-  return std::string(1000, 'n') + std::to_string(n);
-}
-
 // A decision must fit into the node's log, however much there is to decide.
 TEST(LeaderReadiness, LongDecisionsAreCut) {
   constexpr int kNames = 4000;
+  const auto name_of = [](int n) { return std::string(1000, 'n') + std::to_string(n); };
   for (const bool agreed : {true, false}) {
-    const Topology topology{{{0, 1}}};
-    Leader root(
-        topology, 0, kNames,
-        {.retire = [](Id, bool) { return true; }, .ready_ranks = [](Id) { return LocalRanks(); }});
+    LeaderUnderTest root(Topology{{{0, 1}}}, 0, kWorld, {}, kNames);
     for (int n = 0; n < kNames; ++n) {
-      root.on_mail(0, report(long_name(n), 8), 0s);
-      root.on_mail(1, report(long_name(n), agreed ? 8 : 7), 0s);
+      root.on_mail(0, report(name_of(n)), 0s);
+      root.on_mail(1, report(name_of(n), agreed ? 8 : 7), 0s);
     }
     int told = 0;
     for (auto output = root.take(0s); !output.decisions.empty(); output = root.take(0s)) {
       for (const Decision& decision : output.decisions) {
         EXPECT_LT(encode(decision).size(), kDecisionBytes + kDecisionBytes / 4);
         EXPECT_GT(encode(decision).size(), told + 1200 < kNames ? kDecisionBytes / 2 : 0);
-        for (const Assigned& assigned : decision.assigned) {
-          ASSERT_EQ(assigned.name, long_name(told++));
-        }
-        for (const Failed& failed : decision.failed) ASSERT_EQ(failed.name, long_name(told++));
+        for (const Assigned& assigned : decision.assigned)
+          ASSERT_EQ(assigned.name, name_of(told++));
+        for (const Failed& failed : decision.failed) ASSERT_EQ(failed.name, name_of(told++));
       }
     }
     EXPECT_EQ(told, kNames);

@@ -98,9 +98,9 @@ TEST(MakeTopology, EveryRankHasOnePlace) {
 
 TEST(Topology, KnowsThePlaceOfEachRank) {
   const Topology topology{{{0, 5}, {2, 3}, {7}}};
-  EXPECT_EQ(topology.index_of(0), 0);
-  EXPECT_EQ(topology.index_of(3), 2);
-  EXPECT_EQ(topology.index_of(7), 4);
+  for (const auto& [rank, index] : {std::pair(0, 0), {3, 2}, {7, 4}}) {
+    EXPECT_EQ(topology.index_of(rank), index);
+  }
   for (const int rank : {-1, 1, 1000}) {
     EXPECT_EQ(topology.node_of(rank), -1);
     EXPECT_EQ(topology.local_rank_of(rank), -1);

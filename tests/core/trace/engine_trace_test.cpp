@@ -1,5 +1,4 @@
 /// A timeline of real engines and pipelines, process sets and exchanges, ranks as threads.
-#include <deque>
 
 #include "core/trace/trace.h"
 #include "tests/core/engine/engine_fixture.h"

@@ -154,33 +154,20 @@ TEST_F(TraceFile, IsForItsUserAloneAndFollowsNoLink) {
   EXPECT_THROW(start("link"), Error);
 }
 
-/// Files of this process grow no further than `bytes`.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(std::uintmax_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    rlimit limit = before_;
-    limit.rlim_cur = bytes;
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  void (*handler_)(int);
-  rlimit before_{};
-};
-
 TEST_F(TraceFile, AFullDiskIsSaidInTheEnd) {
   trace_.emplace(TraceOptions{.write_interval = 1ms});
   start();
-  const FileSizeLimit limit(std::filesystem::file_size(folder_.file("1")));
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit limit{std::filesystem::file_size(folder_.file("1")), before.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &limit);
   for (int i = 0; i < 1000; ++i) mark("a", "x");
   test::expect_error(ErrorCode::transport,
                      AllOf(HasSubstr(folder_.file("1")), HasSubstr("File too large")),
                      [&] { trace_->stop(); });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
 }
 
 TEST_F(TraceFile, IsWrittenFromStartToStopAndAgain) {
