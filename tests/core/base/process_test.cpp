@@ -125,11 +125,11 @@ TEST(NewFile, LinksAreNotFollowedAndWhatIsNoFileIsRefusedAtOnce) {
       {std::string("a\0b", 3), "a\\x00b"},
       {std::string("a\0b", 3), "zero byte"},
       {"", "No such file"}};
-  for (const auto& [path, reason] : cases) {
-    SCOPED_TRACE(path);
+  for (const auto& each : cases) {
+    SCOPED_TRACE(each.first);
     test::expect_error(ErrorCode::invalid_argument,
-                       AllOf(HasSubstr("cannot be made"), HasSubstr(reason)),
-                       [&] { const NewFile file(path); });
+                       AllOf(HasSubstr("cannot be made"), HasSubstr(each.second)),
+                       [&] { const NewFile file(each.first); });
   }
   EXPECT_EQ(test::read_file(folder.file("kept")), "kept");
   EXPECT_FALSE(fs::exists(folder.file("nothing")));

@@ -240,21 +240,25 @@ TEST(PlanOfMemory, FollowsFromWhoWaitsAndWhatPeersTouch) {
   }
 }
 
-constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-
-TEST(ExchangeHeaders, ThatCannotBeAreAnErrorOfTheRank) {
+TEST(ExchangeHeaders, ComeBackAsTheyWereOrAreAnErrorOfTheRank) {
   alignas(64) std::byte memory[256] = {};
+  const Location payload{1, 0, 8192}, expected{2, 0, 64};
+  ExchangeHeader::write(memory, payload, expected, 48, std::vector<std::int64_t>{1, 0, 5});
+  const ExchangePart right(memory, 3, 8, 4);
+  EXPECT_EQ(right.header.payload, payload);
+  EXPECT_EQ(right.header.expected, expected);
   struct Case {
     std::uint64_t bytes;
     std::vector<std::int64_t> extents;
     std::size_t row_bytes;
   };
-  for (const Case& each : {Case{40, {1, 0, 5}, 8}, Case{56, {1, 0, 5}, 8}, Case{8, {-1, 2, 0}, 8},
-                           Case{48, {1, 5}, 8}, Case{48, {1, 0, 5, 0}, 8},
-                           Case{0, {kMost, kMost, 2}, 8}, Case{0, {kMost / 4 + 1, 0, 0}, 16},
-                           Case{std::uint64_t{1} << 49, {std::int64_t{1} << 49, 0, 0}, 1}}) {
+  for (const Case& each :
+       {Case{40, {1, 0, 5}, 8}, Case{56, {1, 0, 5}, 8}, Case{8, {-1, 2, 0}, 8}, Case{48, {1, 5}, 8},
+        Case{48, {1, 0, 5, 0}, 8}, Case{0, {INT64_MAX, INT64_MAX, 2}, 8},
+        Case{0, {INT64_MAX / 4 + 1, 0, 0}, 16},
+        Case{std::uint64_t{1} << 49, {std::int64_t{1} << 49, 0, 0}, 1}}) {
     const Error error = test::expect_error(ErrorCode::transport, [&] {
-      ExchangeHeader::write(memory, {1, 0, 8192}, kNowhere, each.bytes, each.extents);
+      ExchangeHeader::write(memory, payload, expected, each.bytes, each.extents);
       ExchangePart(memory, 3, each.row_bytes, 4);
     });
     EXPECT_EQ(error.rank(), 4) << each.bytes;

@@ -114,17 +114,15 @@ TEST(Plan, ChunksSlicesAndRunsCoverEveryByteOnce) {
   }
 }
 
-using Extents = std::vector<std::int64_t>;
-
 TEST(LastExtents, AreThoseOfEachRankUnlessTheyAreTooMany) {
   LastExtents last;
   const auto all = last.renew(2, 3);
   std::iota(all.begin(), all.end(), 10);
   last.end_run();
   EXPECT_TRUE(last.known());
-  EXPECT_TRUE(last.are(2, Extents{14, 15}));
-  EXPECT_FALSE(last.are(1, Extents{10, 11}));
-  EXPECT_FALSE(last.are(0, Extents{10}));
+  EXPECT_TRUE(last.are(2, test::RowCounts{14, 15}));
+  EXPECT_FALSE(last.are(1, test::RowCounts{10, 11}));
+  EXPECT_FALSE(last.are(0, test::RowCounts{10}));
   last.renew(1, LastExtents::kMostKept);
   last.end_run();
   EXPECT_TRUE(last.known());
@@ -132,7 +130,7 @@ TEST(LastExtents, AreThoseOfEachRankUnlessTheyAreTooMany) {
   EXPECT_EQ(last.of(static_cast<int>(LastExtents::kMostKept))[0], 7) << "until the run has ended";
   last.end_run();
   EXPECT_FALSE(last.known());
-  EXPECT_FALSE(last.are(0, Extents{0}));
+  EXPECT_FALSE(last.are(0, test::RowCounts{0}));
 }
 
 constexpr MemoryNodes kOne;
@@ -214,7 +212,6 @@ TEST_F(SumOf, ALargeTensorGoesByMemoryNodes) {
   EXPECT_TRUE(kTwo.sum_apart(lacks_nothing)) << "but an empty tensor";
 }
 
-using Random = std::mt19937_64;
 using Rows = std::vector<test::RowCounts>;
 
 ExchangeExtents extents_of(OperationKind kind, std::size_t row_bytes, const Rows& rows) {
@@ -291,7 +288,7 @@ TEST(Exchange, ResultsOfMoreThanTheMemoryOfAllAreRefused) {
 }
 
 struct RandomExchange {
-  explicit RandomExchange(OperationKind operation, Random& random) : kind(operation) {
+  explicit RandomExchange(OperationKind operation, std::mt19937_64& random) : kind(operation) {
     std::vector<int> group_of_rank(1 + random() % 8);
     for (int& group : group_of_rank) group = static_cast<int>(random() % 4);
     topology = make_topology(group_of_rank, 0);
