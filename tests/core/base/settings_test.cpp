@@ -26,7 +26,7 @@ std::string refusal(const Assignments& assignments) {
       .what();
 }
 
-/// Of an environment that holds these alone.
+/// Reads an environment that holds these alone.
 Settings settings_of(const std::vector<const char*>& variables) {
   return parse_settings(setting_assignments(variables));
 }

@@ -197,17 +197,16 @@ TEST(RingQueue, IsFirstInFirstOut) {
   }
 }
 
+// Controls, C1 and ends of lines; directions, and their neighbours; bytes of an eight-bit terminal;
+// a newline that is too long; a surrogate; beyond Unicode; cut.
 TEST(Printable, ControlsAndWhatIsNoUtf8AreEscaped) {
-  const std::vector<std::string> texts = {"a\nb\rc\td", "\x1b[31mred\x07\x7f", "a\0b"s,
-                                          // C1, ends of lines, directions, and their neighbours.
-                                          "\u009b31m", "a\u0085b\u2028c\u2029",
-                                          "\u202e\u2066\u200f\u061c", "\u00a0\u2030\u2065",
-                                          // C1 of an eight-bit terminal; a newline, but too long.
-                                          "\xff\xfe", "\x9b", "\xc0\x8a", "\xe0\x80\x8a",
-                                          // A surrogate, beyond Unicode, cut.
-                                          "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xc3", "\xe2\x82x"};
   std::string printed;
-  for (const std::string& text : texts) printed += printable(text) + "\n";
+  for (const std::string& text :
+       {"a\nb\rc\td"s, "\x1b[31mred\x07\x7f"s, "a\0b"s, "\u009b31m"s, "a\u0085b\u2028c\u2029"s,
+        "\u202e\u2066\u200f\u061c"s, "\u00a0\u2030\u2065"s, "\xff\xfe"s, "\x9b"s, "\xc0\x8a"s,
+        "\xe0\x80\x8a"s, "\xed\xa0\x80"s, "\xf4\x90\x80\x80"s, "\xc3"s, "\xe2\x82x"s}) {
+    printed += printable(text) + "\n";
+  }
   test::expect_golden("core/base/texts.txt", "printable", printed);
 }
 

@@ -43,7 +43,7 @@ Program two_ranks(const Body& first, const Body& second, const std::function<voi
   return program;
 }
 
-/// No order fails, and there are more than so many.
+/// Expects that no order fails, and that there are more than so many.
 model::Outcome expect_right(const std::function<Program()>& program, std::size_t executions = 1) {
   auto outcome = model::explore(program);
   EXPECT_EQ(outcome.failure, std::nullopt);
@@ -51,7 +51,7 @@ model::Outcome expect_right(const std::function<Program()>& program, std::size_t
   return outcome;
 }
 
-/// The failures of a program one of whose words has not its place in that order.
+/// Gives the failures of the program, each time with one word that has no place in that order.
 std::vector<std::string> failures_without(std::set<const void*> model::Options::*order,
                                           const std::set<const void*>& words,
                                           const std::function<Program()>& program) {

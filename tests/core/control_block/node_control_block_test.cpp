@@ -15,7 +15,7 @@ using Arrival = ReadyWords::Arrival;
 /// The parameters: local ranks, ranks of a word.
 class ReadyWordsOf : public testing::TestWithParam<std::pair<int, int>> {
  protected:
-  /// Those of one id.
+  /// The words of one id.
   ReadyWords words(std::uint32_t generation) {
     return {{first_, others_.data()}, generation, size_, GetParam().second};
   }

@@ -95,8 +95,8 @@ TEST(FirstCauseOfAll, IsSaidBeforeTheOtherRanksEnginesHaveEnded) {
   EXPECT_FALSE(world.engine(1).is_logged("an exception of rank 1"));
 }
 
-/// A data path in which messages are on their way when the engine fails. Of the n-th call on,
-/// withdraw() says that nothing is written any more.
+/// A data path in which messages are on their way when the engine fails: until the n-th call of
+/// withdraw().
 class BusyPath final : public DataPath {
  public:
   BusyPath(DataPath& path, int quiet_from) : path_(path), quiet_from_(quiet_from) {}

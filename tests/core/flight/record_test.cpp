@@ -28,7 +28,7 @@ RecordTicket submit(const RecordWriter& writer, const std::string& name) {
   return writer.submitted(name, kWorld, {}, 4, 2, 1ns);
 }
 
-/// One that has begun.
+/// A record that has begun.
 class Record : public testing::Test {
  protected:
   Record() { writer_.begin(); }

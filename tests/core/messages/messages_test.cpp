@@ -336,7 +336,7 @@ TEST(MessageLimits, IdsAndRanksAreTheSets) {
 
 TEST(MessageLimits, NamesHaveOneIdAndTheReadersLocationsAndListsAreAsLongAsOthers) {
   expect_refused("two ids", {[](Decision& d, Up&) { d.assigned[1].name = "a"; }});
-  // Of one slot.
+  // Two ids of one slot.
   expect_refused("two names", {[](Decision& d, Up&) { d.assigned[1].id = make_id(31, 9); }});
   for (const std::size_t count : {0u, 1u, 3u}) {
     expect_refused("locations of \"a\"",

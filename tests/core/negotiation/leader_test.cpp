@@ -230,7 +230,7 @@ struct Rank {
   int local_rank;
   NodeControlBlock& control_block;
   NameTable table;
-  std::vector<std::string> program;  ///< names, left to submit
+  std::vector<std::string> program;  ///< the names that are left to submit
   std::size_t most_in_flight;
   std::map<std::string, std::size_t> submitted;
   std::set<std::string> in_flight;
@@ -244,7 +244,7 @@ struct Rank {
   /// Everything that it read from its log, in order: "run NAME", "run NAME, resized", "fail NAME:
   /// TEXT", "departed RANKS".
   std::vector<std::string> history;
-  /// Of a name: result_of() its rounds.
+  /// By name: result_of() each round.
   std::map<std::string, std::vector<std::string>> results;
 };
 
@@ -326,7 +326,7 @@ struct Schedules {
   const char* of;
   int count;
   std::vector<int> id_capacities;
-  int least_names, other_names;  ///< from the one on, so many numbers
+  int least_names, other_names;  ///< the least number, and how many there are from it on
   int least_rounds, other_rounds;
   double changes = 0;         ///< the chance that a name has another signature than before
   double disagrees = 0;       ///< the chance that one rank has another signature than the rest
@@ -361,7 +361,7 @@ Script random_script(Random& random, int ranks, const Schedules& schedules) {
   return script;
 }
 
-/// Of a round, on every rank: empty for a run, else the error's text.
+/// The result of a round on every rank: empty for a run, else the error's text.
 std::string result_of(const Topology& topology, const std::string& name, const Round& round) {
   if (round.odd_rank < 0) return "";
   Report report{name, {{round.signature, {}}, {round.odd, {round.odd_rank}}}};

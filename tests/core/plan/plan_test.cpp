@@ -74,7 +74,7 @@ TEST(Plan, ChunksFitTheNumberOfNodesAndRanks) {
   }
   EXPECT_EQ(device_chunk_limit(0, 2, 17), 32 * kMiB);
   EXPECT_EQ(device_chunk_limit(0, 256, 1), chunk_limit(0, 256)) << "of many nodes";
-  // What is set holds.
+  // Settings hold.
   EXPECT_EQ(chunk_limit(1024 * kMiB, 1024), 1024 * kMiB);
   EXPECT_EQ(broadcast_chunk_limit(4096), 4096u);
   EXPECT_EQ(device_chunk_limit(4096, 2, 8), 4096u);
