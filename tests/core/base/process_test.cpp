@@ -9,16 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
-#include <csignal>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <functional>
 #include <iostream>
-#include <stdexcept>
-#include <string>
 #include <thread>
 
 #include "core/base/diagnostics.h"
@@ -30,13 +21,12 @@
 namespace hora::internal {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
 namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::HasSubstr;
 using namespace std::string_literals;
+using testing::AllOf;
+using testing::ElementsAre;
 using testing::EndsWith;
+using testing::HasSubstr;
 
 TEST(ProcessIdentity, HasTheHostsNameOfHorarun) {
   ::setenv(kHostVariable, "10.0.0.7", 1);
@@ -44,16 +34,13 @@ TEST(ProcessIdentity, HasTheHostsNameOfHorarun) {
   ::unsetenv(kHostVariable);
 }
 
-TEST(ProcessStat, ReadsNamesOfAnyKind) {
+TEST(ProcessStat, ReadsNamesOfAnyKindAndRefusesOtherTexts) {
   const auto stat = parse_process_stat("12 (a) R b (c)) T 7 12 12 0");
   ASSERT_TRUE(stat);
   EXPECT_EQ(stat->pid, 12);
   EXPECT_EQ(stat->parent, 7);
   EXPECT_EQ(stat->state, ProcessState::stopped);
   EXPECT_EQ(stat->name, "a) R b (c)");
-}
-
-TEST(ProcessStat, RefusesOtherTexts) {
   for (const char* text : {"", ")", "12", "12 (a", "12 (a)", "12 (a) ", "12 (a) R", "12 (a) R x",
                            "x (a) R 1", ") (", "12 (a) RR 1"}) {
     EXPECT_FALSE(parse_process_stat(text)) << text;
@@ -72,48 +59,30 @@ TEST(ProcessState, OfAProcessThatIsStoppedGoesOnAndEnds) {
   EXPECT_EQ(process_state(::getpid()), ProcessState::running);
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
-  if (child == 0) {
-    for (;;) ::pause();
+  while (child == 0) ::pause();
+  using enum ProcessState;
+  // Gone before its parent waits for it.
+  for (const auto& [signal, state] :
+       {std::pair(0, sleeping), {SIGSTOP, stopped}, {SIGCONT, sleeping}, {SIGKILL, gone}}) {
+    ::kill(child, signal);
+    EXPECT_TRUE(becomes(child, state)) << signal;
   }
-  EXPECT_TRUE(becomes(child, ProcessState::sleeping));
-  ::kill(child, SIGSTOP);
-  EXPECT_TRUE(becomes(child, ProcessState::stopped));
-  ::kill(child, SIGCONT);
-  EXPECT_TRUE(becomes(child, ProcessState::sleeping));
-  ::kill(child, SIGKILL);
-  EXPECT_TRUE(becomes(child, ProcessState::gone)) << "before its parent waits for it";
   ::waitpid(child, nullptr, 0);
-  EXPECT_EQ(process_state(child), ProcessState::gone);
+  EXPECT_EQ(process_state(child), gone);
 }
 
-/// A folder as the kernel shows RDMA devices.
-class RdmaDevices : public testing::Test {
- protected:
-  void add(const std::string& device, const std::string& port, const std::string& state) const {
-    const std::filesystem::path of_port = folder_.file(device + "/ports/" + port);
-    std::filesystem::create_directories(of_port);
-    std::ofstream(of_port / "state") << state << '\n';
-  }
-  std::filesystem::path devices() const { return folder_.path(); }
-
-  const test::TemporaryFolder folder_;
-};
-
-TEST_F(RdmaDevices, ActivePortsAreListedInOrder) {
-  add("mlx5_1", "1", "4: ACTIVE");
-  add("mlx5_0", "2", "4: ACTIVE");
-  add("mlx5_0", "1", "1: DOWN");
-  add("mlx5_2", "1", "2: INIT");
-  std::filesystem::create_directories(folder_.file("without_ports"));
-  EXPECT_THAT(active_rdma_ports(devices()), ElementsAre("mlx5_0 port 2", "mlx5_1 port 1"));
-}
-
-/// The message with which making `path` is refused.
-std::string refusal(const std::string& path) {
-  SCOPED_TRACE(path);
-  return test::expect_error(ErrorCode::invalid_argument, HasSubstr("cannot be made"),
-                            [&] { const NewFile file(path); })
-      .what();
+TEST(RdmaDevices, ActivePortsAreListedInOrder) {
+  const test::TemporaryFolder folder;
+  const auto add = [&](const std::string& port, const char* state) {
+    fs::create_directories(folder.file(port));
+    std::ofstream(folder.file(port + "/state")) << state << '\n';
+  };
+  add("mlx5_1/ports/1", "4: ACTIVE");
+  add("mlx5_0/ports/2", "4: ACTIVE");
+  add("mlx5_0/ports/1", "1: DOWN");
+  add("mlx5_2/ports/1", "2: INIT");
+  fs::create_directories(folder.file("without_ports"));
+  EXPECT_THAT(active_rdma_ports(folder.path()), ElementsAre("mlx5_0 port 2", "mlx5_1 port 1"));
 }
 
 TEST(NewFile, IsForItsUserAloneWhateverTheMask) {
@@ -140,32 +109,32 @@ TEST(NewFile, TakesThePlaceOfARegularFileAndNothingElse) {
   EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_read | fs::perms::owner_write);
 }
 
-TEST(NewFile, LinksAreNotFollowed) {
+TEST(NewFile, LinksAreNotFollowedAndWhatIsNoFileIsRefusedAtOnce) {
   const test::TemporaryFolder folder;
   std::ofstream(folder.file("kept")) << "kept";
   fs::create_symlink(folder.file("kept"), folder.file("link"));
-  EXPECT_THAT(refusal(folder.file("link")), HasSubstr("a link, which is not followed,"));
-  EXPECT_EQ(test::read_file(folder.file("kept")), "kept");
   fs::create_symlink(folder.file("nothing"), folder.file("dangling"));
-  EXPECT_THAT(refusal(folder.file("dangling")), HasSubstr("a link"));
-  EXPECT_FALSE(fs::exists(folder.file("nothing")));
-}
-
-TEST(NewFile, WhatIsNoFileIsRefusedAtOnce) {
-  const test::TemporaryFolder folder;
   ASSERT_EQ(::mkfifo(folder.file("fifo").c_str(), 0600), 0);
-  EXPECT_THAT(refusal(folder.file("fifo")), HasSubstr("a FIFO has this name already"));
+  const std::pair<std::string, std::string> cases[] = {
+      {folder.file("link"), "a link, which is not followed,"},
+      {folder.file("dangling"), "a link"},
+      {folder.file("fifo"), "a FIFO has this name already"},
+      {folder.path().string(), "a folder has this name"},
+      {"/dev/null", "a device has this name"},
+      {folder.file("no/such/folder"), "No such file or directory"},
+      {std::string("a\0b", 3), "a\\x00b"},
+      {std::string("a\0b", 3), "zero byte"},
+      {"", "No such file"}};
+  for (const auto& each : cases) {
+    SCOPED_TRACE(each.first);
+    test::expect_error(ErrorCode::invalid_argument,
+                       AllOf(HasSubstr("cannot be made"), HasSubstr(each.second)),
+                       [&] { const NewFile file(each.first); });
+  }
+  EXPECT_EQ(test::read_file(folder.file("kept")), "kept");
+  EXPECT_FALSE(fs::exists(folder.file("nothing")));
   EXPECT_TRUE(fs::is_fifo(folder.file("fifo")));
-  EXPECT_THAT(refusal(folder.path().string()), HasSubstr("a folder has this name"));
-  EXPECT_THAT(refusal("/dev/null"), HasSubstr("a device has this name"));
   EXPECT_TRUE(fs::exists("/dev/null"));
-}
-
-TEST(NewFile, SaysWhyAPathCannotBe) {
-  const test::TemporaryFolder folder;
-  EXPECT_THAT(refusal(folder.file("no/such/folder")), HasSubstr("No such file or directory"));
-  EXPECT_THAT(refusal(std::string("a\0b", 3)), AllOf(HasSubstr("a\\x00b"), HasSubstr("zero byte")));
-  EXPECT_THAT(refusal(""), HasSubstr("No such file"));
 }
 
 std::string logged(const std::string& message) {
@@ -175,14 +144,11 @@ std::string logged(const std::string& message) {
   return testing::internal::GetCapturedStderr();
 }
 
-TEST(Log, AMessageIsOneLineWhateverItHolds) {
+TEST(Log, AMessageIsOneLineWhateverItHoldsAndIsCut) {
   const std::string line = logged("tensor \"x\n[00:00:00.000] hora critical: forged\x1b[2J\0y\""s);
   EXPECT_EQ(std::ranges::count(line, '\n'), 1);
   EXPECT_THAT(line, AllOf(HasSubstr("hora warning: tensor \"x\\n[00:00:00.000] hora critical: "),
                           EndsWith("forged\\x1b[2J\\x00y\"\n")));
-}
-
-TEST(Log, AMessageIsCut) {
   EXPECT_LT(logged(std::string(1 << 20, 'x')).size(), std::size_t{20} << 10);
 }
 
@@ -207,6 +173,12 @@ TEST(TerminateReportDeathTest, NamesRankAndError) {
               "uncaught exception of type hora::Error: odd");
   EXPECT_EXIT(end([] { throw 7; }), testing::ExitedWithCode(3), "uncaught exception of type int");
   EXPECT_EXIT(end([] { std::terminate(); }), testing::ExitedWithCode(3), "without an exception");
+  // The library's own handler repeats nothing.
+  const auto end_by_library = [] {
+    const TerminateReport report(5);
+    throw_nowhere([] { throw std::runtime_error("lost"); });
+  };
+  EXPECT_EXIT(end_by_library(), testing::KilledBySignal(SIGABRT), "std::runtime_error: lost\n$");
 }
 
 TEST(TerminateReportDeathTest, IsLeftToTheReportWhereThereIsOne) {
@@ -223,23 +195,12 @@ TEST(TerminateReportDeathTest, IsLeftToTheReportWhereThereIsOne) {
   EXPECT_EXIT(end(false), testing::ExitedWithCode(3), "ends the job: .*odd\nsent: ");
 }
 
-TEST(TerminateReportDeathTest, TheLibrarysHandlerRepeatsNothing) {
-  const auto end = [] {
-    const TerminateReport report(5);
-    throw_nowhere([] { throw std::runtime_error("lost"); });
-  };
-  EXPECT_EXIT(end(), testing::KilledBySignal(SIGABRT), "std::runtime_error: lost\n$");
-}
-
 TEST(TerminateReport, RestoresTheHandlerThatWasThereBefore) {
   const std::terminate_handler before = std::get_terminate();
-  for (int round = 0; round < 2; ++round) {
-    {
-      const TerminateReport report(0);
-      EXPECT_NE(std::get_terminate(), before);
-    }
-    EXPECT_EQ(std::get_terminate(), before);
-  }
+  std::optional<TerminateReport> report(std::in_place, 0);
+  EXPECT_NE(std::get_terminate(), before);
+  report.reset();
+  EXPECT_EQ(std::get_terminate(), before);
 }
 
 }  // namespace

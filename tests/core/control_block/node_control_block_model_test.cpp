@@ -4,28 +4,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <set>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "tests/core/control_block/shared_control_block.h"
 #include "tests/support/model/explorer.h"
 
-namespace hora::internal::test {
+namespace hora::internal {
+namespace {
 
-inline constexpr ControlBlockShape kShape{.local_size = 2,
-                                          .id_capacity = 2,
-                                          .single_node = true,
-                                          .mailbox_bytes = 64,
-                                          .control_bytes = 64};
+using model::Program;
+
+constexpr ControlBlockShape kShape{.local_size = 2,
+                                   .id_capacity = 2,
+                                   .single_node = true,
+                                   .mailbox_bytes = 64,
+                                   .control_bytes = 64};
 
 /// At the same addresses in all executions.
 struct Memory {
@@ -38,52 +29,62 @@ struct Memory {
   alignas(64) std::byte bytes[kBytes];
 };
 
-/// Two ranks' views of one control block.
-struct ControlBlocks : SharedControlBlock {
-  explicit ControlBlocks(const ControlBlockShape& shape = kShape)
-      : SharedControlBlock(shape, Memory::fresh()) {
-    EXPECT_LE(memory().size(), Memory::kBytes);
+using Body = std::function<void(NodeControlBlock&)>;
+
+/// Two ranks of one control block, each with its view.
+Program two_ranks(const Body& first, const Body& second, const std::function<void()>& at_end = {},
+                  const Body& at_begin = {}, const ControlBlockShape& shape = kShape) {
+  auto blocks = std::make_shared<test::SharedControlBlock>(shape, Memory::fresh());
+  EXPECT_LE(blocks->memory().size(), Memory::kBytes);
+  Program program{.threads = {[=] { first((*blocks)[0]); }, [=] { second((*blocks)[1]); }},
+                  .at_begin = {},
+                  .at_end = at_end};
+  if (at_begin) program.at_begin = [=] { at_begin((*blocks)[0]), at_begin((*blocks)[1]); };
+  return program;
+}
+
+/// Expects that no order fails, and that there are more than so many.
+model::Outcome expect_right(const std::function<Program()>& program, std::size_t executions = 1) {
+  auto outcome = model::explore(program);
+  EXPECT_EQ(outcome.failure, std::nullopt);
+  EXPECT_GT(outcome.executions, executions);
+  return outcome;
+}
+
+/// Gives the failures of the program, each time with one word that has no place in that order.
+std::vector<std::string> failures_without(std::set<const void*> model::Options::*order,
+                                          const std::set<const void*>& words,
+                                          const std::function<Program()>& program) {
+  std::vector<std::string> failures;
+  for (const void* word : words) {
+    model::Options options;
+    (options.*order).insert(word);
+    if (auto failure = model::explore(program, options).failure) failures.push_back(*failure);
   }
-};
-
-}  // namespace hora::internal::test
-
-namespace hora::internal {
-namespace {
-
-using model::Program;
-using test::ControlBlocks;
-using test::kShape;
-using test::Memory;
+  return failures;
+}
 
 // A leader gives an id up while its ranks arrive: it runs on both ranks, or on none.
 TEST(ControlBlockModel, AnIdThatIsGivenUpHasRunOrIsStale) {
-  const auto outcome = model::explore([] {
-    auto control_blocks = std::make_shared<ControlBlocks>();
+  expect_right([] {
+    using enum NodeControlBlock::Arrival;
     auto arrivals = std::make_shared<std::array<NodeControlBlock::Arrival, 2>>();
     auto given_up = std::make_shared<bool>(false);
-    const auto arrive = [=](int r) {
-      (*arrivals)[static_cast<std::size_t>(r)] = (*control_blocks)[r].arrive(0, {});
-    };
-    return Program{.threads = {[=] {
-                                 arrive(0);
-                                 *given_up = (*control_blocks)[0].retire(0, false);
-                                 if (*given_up && (*control_blocks)[0].ready_ranks(0).any()) {
-                                   model::fail("ready after it was given up");
-                                 }
-                               },
-                               [=] { arrive(1); }},
-                   .at_end = [=] {
-                     using Arrival = NodeControlBlock::Arrival;
-                     const bool ran =
-                         (*arrivals)[0] == Arrival::complete || (*arrivals)[1] == Arrival::complete;
-                     const bool stale = (*arrivals)[1] == Arrival::stale;
-                     if (ran && stale) model::fail("it ran without a rank");
-                     if (!ran && !stale) model::fail("both came, and it did not run");
-                     if (stale && !*given_up) model::fail("stale, but not given up");
-                   }};
+    return two_ranks(
+        [=](NodeControlBlock& own) {
+          (*arrivals)[0] = own.arrive(0, {});
+          *given_up = own.retire(0, false);
+          if (*given_up && own.ready_ranks(0).any()) model::fail("ready after it was given up");
+        },
+        [=](NodeControlBlock& own) { (*arrivals)[1] = own.arrive(0, {}); },
+        [=] {
+          const bool ran = (*arrivals)[0] == complete || (*arrivals)[1] == complete;
+          const bool is_stale = (*arrivals)[1] == stale;
+          if (ran && is_stale) model::fail("it ran without a rank");
+          if (!ran && !is_stale) model::fail("both came, and it did not run");
+          if (is_stale && !*given_up) model::fail("stale, but not given up");
+        });
   });
-  EXPECT_EQ(outcome.failure, std::nullopt);
 }
 
 /// Reads until a rank has seen so many ids; its batches.
@@ -104,62 +105,44 @@ Batches read_ids(NodeControlBlock& control_block, std::size_t count) {
 /// Each rank's arrival completes one id, which it appends while the other appends its own; both
 /// read then, and the first reader closes a batch.
 Program two_ids_at_once() {
-  auto control_blocks = std::make_shared<ControlBlocks>();
   auto read = std::make_shared<std::array<Batches, 2>>();
-  const auto rank = [=](int r) {
-    return [=] {
-      NodeControlBlock& own = (*control_blocks)[r];
+  const auto rank = [=](std::size_t r) {
+    return [=](NodeControlBlock& own) {
       own.arrive(static_cast<Id>(1 - r), {});
-      (*read)[static_cast<std::size_t>(r)] = read_ids(own, 2);
+      (*read)[r] = read_ids(own, 2);
     };
   };
-  return {.threads = {rank(0), rank(1)},
-          .at_begin =
-              [=] {
-                for (const int r : {0, 1}) (*control_blocks)[r].arrive(static_cast<Id>(r), {});
-              },
-          .at_end =
-              [=] {
-                const auto& [first, second] = *read;
-                if (first != second) model::fail("batches differ");
-                if (first.front().front() == first.back().back()) model::fail("one id twice");
-              }};
+  return two_ranks(
+      rank(0), rank(1),
+      [=] {
+        const auto& [first, second] = *read;
+        if (first != second) model::fail("batches differ");
+        if (first.front().front() == first.back().back()) model::fail("one id twice");
+      },
+      [](NodeControlBlock& own) { own.arrive(static_cast<Id>(own.local_rank()), {}); });
 }
 
 TEST(ControlBlockModel, TwoIdsAtOnceComeInOneOrderAndInTheSameBatches) {
-  const auto outcome = model::explore(two_ids_at_once);
-  EXPECT_EQ(outcome.failure, std::nullopt);
-  EXPECT_GT(outcome.executions, 100u);
-  std::set<std::string> failures;
-  for (const void* word : outcome.words) {
-    const auto without = model::explore(two_ids_at_once, {.relaxed = {word}});
-    if (without.failure) failures.insert(*without.failure);
-  }
-  EXPECT_THAT(failures, testing::Contains("plain data is read while it may be written"));
+  const auto words = expect_right(two_ids_at_once, 100).words;
+  EXPECT_THAT(failures_without(&model::Options::relaxed, words, two_ids_at_once),
+              testing::Contains("plain data is read while it may be written"));
 }
 
 // A reader that sees the first entry of a leader's batch finds all of it.
 TEST(ControlBlockModel, ALeadersBatchIsReadWhole) {
   ControlBlockShape shape = kShape;
   shape.single_node = false;
-  const auto outcome = model::explore([=] {
-    auto control_blocks = std::make_shared<ControlBlocks>(shape);
-    auto read = std::make_shared<std::array<Batches, 2>>();
-    const auto reads = [=](int r) {
-      (*read)[static_cast<std::size_t>(r)] = read_ids((*control_blocks)[r], 2);
+  expect_right([=] {
+    const auto read = [](NodeControlBlock& own) {
+      if (read_ids(own, 2) != Batches{{1, 0}}) model::fail("in parts");
     };
-    return Program{.threads = {[=] {
-                                 const Id ids[] = {1, 0};
-                                 (*control_blocks)[0].push_run(ids);
-                                 reads(0);
-                               },
-                               [=] { reads(1); }},
-                   .at_end = [=] {
-                     const Batches whole = {{1, 0}};
-                     if ((*read)[0] != whole || (*read)[1] != whole) model::fail("in parts");
-                   }};
+    return two_ranks(
+        [=](NodeControlBlock& own) {
+          own.push_run(std::vector<Id>{1, 0});
+          read(own);
+        },
+        read, {}, {}, shape);
   });
-  EXPECT_EQ(outcome.failure, std::nullopt);
 }
 
 /// A ring that is used again and again: the writer is never more than the ring ahead.
@@ -193,51 +176,39 @@ Program ring_that_wraps(std::uint64_t capacity, std::uint64_t count) {
 
 TEST(ControlBlockModel, ARingThatWrapsGivesEveryEntryOnce) {
   for (const std::uint64_t capacity : {1, 2}) {
-    const auto outcome = model::explore([=] { return ring_that_wraps(capacity, 4); });
-    EXPECT_EQ(outcome.failure, std::nullopt) << "of " << capacity << " entries";
-    EXPECT_GT(outcome.executions, 1u);
+    SCOPED_TRACE(capacity);
+    expect_right([=] { return ring_that_wraps(capacity, 4); });
   }
 }
 
-/// Sets of members that each launch once; whose launch is under way is plain data.
-struct Devices {
-  Devices() : memory(*new (Memory::fresh()) std::array<LaunchTicketLockMemory, 2>()) {}
-  std::array<LaunchTicketLockMemory, 2>& memory;
-  Plain<std::uint32_t> order[2];  ///< by device: the sets that have launched
-};
-
-Program two_sets() {
-  auto devices = std::make_shared<Devices>();
-  // Set 0 is on both devices, set 1 on both as well; the ranks ask in different orders.
-  const auto rank = [=](int r) {
-    return [=] {
-      auto& memory = devices->memory;
-      LaunchTicketLock lock[] = {LaunchTicketLock(memory[0], memory[0], r == 0, 2),
-                                 LaunchTicketLock(memory[0], memory[1], r == 1, 2)};
-      std::uint32_t order = 0;
-      bool launched[2] = {};
-      while (!launched[0] || !launched[1]) {
-        bool any = false;
-        for (const int set : {r, 1 - r}) {
-          if (launched[set] || !lock[set].has_turn()) continue;
-          order = order * 10 + static_cast<std::uint32_t>(set) + 1;
-          lock[set].done();
-          launched[set] = any = true;
-        }
-        if (!any) model::spin();
-      }
-      devices->order[r] = order;
-    };
-  };
-  return {.threads = {rank(0), rank(1)}, .at_end = [=] {
-            if (devices->order[0] != devices->order[1]) model::fail("devices in two orders");
-          }};
-}
-
+// Two sets on both devices, whose ranks ask in different orders.
 TEST(ControlBlockModel, LaunchesOfTwoSetsComeInOneOrderOnBothDevices) {
-  const auto outcome = model::explore(two_sets);
-  EXPECT_EQ(outcome.failure, std::nullopt);
-  EXPECT_GT(outcome.executions, 10u);
+  const auto two_sets = [] {
+    auto& memory = *new (Memory::fresh()) std::array<LaunchTicketLockMemory, 2>();
+    auto order = std::make_shared<std::array<std::string, 2>>();  // by device: sets
+    const auto rank = [=, &memory](int r) {
+      return [=, &memory] {
+        LaunchTicketLock lock[] = {LaunchTicketLock(memory[0], memory[0], r == 0, 2),
+                                   LaunchTicketLock(memory[0], memory[1], r == 1, 2)};
+        std::string launched;
+        while (launched.size() < 2) {
+          const std::size_t before = launched.size();
+          for (const int set : {r, 1 - r}) {
+            const char name = set == 0 ? 'a' : 'b';
+            if (launched.find(name) != launched.npos || !lock[set].has_turn()) continue;
+            launched += name;
+            lock[set].done();
+          }
+          if (launched.size() == before) model::spin();
+        }
+        (*order)[static_cast<std::size_t>(r)] = launched;
+      };
+    };
+    return Program{.threads = {rank(0), rank(1)}, .at_end = [=] {
+                     if ((*order)[0] != (*order)[1]) model::fail("devices in two orders");
+                   }};
+  };
+  expect_right(two_sets, 10);
 }
 
 using Arrival = ReadyWords::Arrival;
@@ -283,26 +254,19 @@ Program arrivals(int ranks, int rounds) {
 
 TEST(ReadyWordsModel, OneOfThoseThatArriveAtOnceCompletesIt) {
   const auto three = [] { return arrivals(3, 1); };
-  const auto outcome = model::explore(three);
-  EXPECT_EQ(outcome.failure, std::nullopt);
-  EXPECT_GT(outcome.executions, 10u);
+  const auto words = expect_right(three, 10).words;
   // Each fills its word, and then must see those of the others.
-  bool any = false;
-  for (const void* word : outcome.words) {
-    any |= model::explore(three, {.without_total_order = {word}}).failure.has_value();
-  }
-  EXPECT_TRUE(any) << "of " << outcome.words.size() << " words";
+  EXPECT_THAT(failures_without(&model::Options::without_total_order, words, three),
+              testing::Not(testing::IsEmpty()));
 }
 
 // Who saw all words full, and was overtaken by another claim and a whole round, claims nothing.
 TEST(ReadyWordsModel, RoundsThatFollowEachOtherCompleteOnceEach) {
-  const auto outcome = model::explore([] { return arrivals(2, 2); });
-  EXPECT_EQ(outcome.failure, std::nullopt);
-  EXPECT_GT(outcome.executions, 10u);
+  expect_right([] { return arrivals(2, 2); }, 10);
 }
 
 TEST(ReadyWordsModel, ALookWhileTheRoundEndsSeesAllOrNobody) {
-  const auto outcome = model::explore([] {
+  expect_right([] {
     auto* const words = Words::fresh();
     return Program{.threads = {[=] { words->of(0, 3).end_round(); },
                                [=] {
@@ -315,13 +279,11 @@ TEST(ReadyWordsModel, ALookWhileTheRoundEndsSeesAllOrNobody) {
                        },
                    .at_end = {}};
   });
-  EXPECT_EQ(outcome.failure, std::nullopt);
-  EXPECT_GT(outcome.executions, 1u);
 }
 
 // A rank that arrives in the second word, while the leader gives the id up: complete, or given up.
 TEST(ReadyWordsModel, AnIdIsCompleteOrGivenUp) {
-  const auto outcome = model::explore([] {
+  const auto program = [] {
     auto* const words = Words::fresh();
     auto complete = std::make_shared<int>(0);
     auto given_up = std::make_shared<bool>(false);
@@ -331,165 +293,108 @@ TEST(ReadyWordsModel, AnIdIsCompleteOrGivenUp) {
         words->of(0, 2).end_round();
       }
     };
+    const auto expect_none_ready = [=] {
+      if (words->of(1, 2).ranks().any()) model::fail("ready for the next id");
+    };
     return Program{.threads = {[=] { arrive(0); }, [=] { arrive(1); },
                                [=] {
                                  *given_up = words->of(0, 2).retire(false);
-                                 if (*given_up && words->of(1, 2).ranks().any()) {
-                                   model::fail("ready for the next id");
-                                 }
+                                 if (*given_up) expect_none_ready();
                                }},
                    .at_end = [=] {
                      const bool is_next = words->of(1, 2).is_current();
                      if (*given_up != is_next) model::fail("given up, and not the next id");
                      if (!*given_up && *complete != 1) model::fail("neither");
-                     if (words->of(1, 2).ranks().any()) model::fail("ready for the next id");
+                     expect_none_ready();
                    }};
-  });
-  EXPECT_EQ(outcome.failure, std::nullopt);
-  EXPECT_GT(outcome.executions, 10u);
+  };
+  expect_right(program, 10);
 }
+
+using Condition = std::function<bool(NodeControlBlock&)>;
+using Sleeper = NodeControlBlock::Sleeper;
 
 /// As an engine, or a caller in its place: sleeps until there is pending work.
-template <class HasNews>
-void sleep_until(NodeControlBlock& control_block, HasNews&& has_pending_work,
-                 NodeControlBlock::Sleeper who = NodeControlBlock::Sleeper::engine) {
-  if (who == NodeControlBlock::Sleeper::caller) control_block.wakeup_flags().set_caller(true);
-  while (!has_pending_work()) {
-    control_block.wakeup_flags().sleep(who, [&]() -> WakeupFlags::SleepLength {
-      return has_pending_work() ? WakeupFlags::kNoSleep : std::nullopt;
+void sleep_until(NodeControlBlock& own, const Condition& has_pending_work, Sleeper who) {
+  if (who == Sleeper::caller) own.wakeup_flags().set_caller(true);
+  while (!has_pending_work(own)) {
+    own.wakeup_flags().sleep(who, [&]() -> WakeupFlags::SleepLength {
+      return has_pending_work(own) ? WakeupFlags::kNoSleep : std::nullopt;
     });
   }
-  if (who == NodeControlBlock::Sleeper::caller) control_block.wakeup_flags().set_caller(false);
+  if (who == Sleeper::caller) own.wakeup_flags().set_caller(false);
 }
 
-/// Every word that an access of the program went to, without its place in the total order, one
-/// after the other: how many of them the program fails without.
-struct Needed {
-  std::optional<std::string> failure;  ///< as it is
-  std::size_t words = 0;
-  std::vector<std::string> failures;
+constexpr const char* kAsleep = "no thread can proceed: thread 0 sleeps, thread 1 has ended";
+
+void nothing(NodeControlBlock&) {}
+
+struct Wakeup {
+  const char* by;
+  Body prepare;
+  Condition has_pending_work;
+  Body wake;
+  std::size_t words;  ///< so many at least must have their places in the total order
+  Body then = nothing;
 };
-Needed needed_words(const std::function<Program()>& program) {
-  Needed needed;
-  const auto outcome = model::explore(program);
-  needed.failure = outcome.failure;
-  needed.words = outcome.words.size();
-  for (const void* word : outcome.words) {
-    const auto without = model::explore(program, {.without_total_order = {word}});
-    if (without.failure) needed.failures.push_back(*without.failure);
+
+// The words: RankCell::done of the peer, SequenceRingEntry::sequence, and the one that says who
+// sleeps. A rank joins, and then checks; an arriver marks itself ready, and then checks whom to
+// wake.
+TEST(WakeupFlagsModel, EverySleeperIsWokenByWhatItAwaits) {
+  const Wakeup wakeups[] = {
+      {"the unit that it awaits", [](NodeControlBlock& own) { own.set_done(1), own.await_done(1); },
+       [](NodeControlBlock& own) { return own.done_by_all() >= 1; },
+       [](NodeControlBlock& own) { own.set_done(1); }, 2},
+      {"an entry of the log", nothing,
+       [](NodeControlBlock& own) { return own.log_has_pending_work(); },
+       [](NodeControlBlock& own) { own.push_run(std::vector<Id>{0}), own.signal_others(); }, 2},
+      {"mail", nothing, [](NodeControlBlock& own) { return own.leader_has_pending_work(); },
+       [](NodeControlBlock& own) { own.push_mail(std::vector<std::byte>(3)), own.signal(0); }, 2,
+       [](NodeControlBlock& own) {
+         if (!own.pop_mail(1)) model::fail("the mail is not there");
+       }},
+      {"an arrival once it has joined", [](NodeControlBlock& own) { own.set_joined(true); },
+       [](NodeControlBlock& own) { return own.ready_ranks(0).any(); },
+       [](NodeControlBlock& own) {
+         own.arrive(0, {});
+         if (own.any_joined()) own.signal(0);
+       },
+       3}};
+  for (const Sleeper who : {Sleeper::engine, Sleeper::caller}) {
+    for (const Wakeup& wakeup : wakeups) {
+      SCOPED_TRACE(wakeup.by);
+      const auto program = [&] {
+        return two_ranks(
+            [=](NodeControlBlock& own) {
+              wakeup.prepare(own);
+              sleep_until(own, wakeup.has_pending_work, who);
+              wakeup.then(own);
+            },
+            wakeup.wake);
+      };
+      const auto failures = failures_without(&model::Options::without_total_order,
+                                             expect_right(program).words, program);
+      EXPECT_GE(failures.size(), wakeup.words);
+      EXPECT_THAT(failures, testing::Each(kAsleep));
+    }
   }
-  return needed;
-}
-
-class EverySleeper : public testing::TestWithParam<NodeControlBlock::Sleeper> {};
-INSTANTIATE_TEST_SUITE_P(
-    Who, EverySleeper,
-    testing::Values(NodeControlBlock::Sleeper::engine, NodeControlBlock::Sleeper::caller),
-    [](const auto& who) {
-      return std::string(who.param == NodeControlBlock::Sleeper::engine ? "Engine" : "Driver");
-    });
-
-Program finished_unit(NodeControlBlock::Sleeper who) {
-  auto control_blocks = std::make_shared<ControlBlocks>();
-  return {.threads = {[=] {
-                        NodeControlBlock& own = (*control_blocks)[0];
-                        own.set_done(1);
-                        own.await_done(1);
-                        sleep_until(
-                            own, [&] { return own.done_by_all() >= 1; }, who);
-                      },
-                      [=] { (*control_blocks)[1].set_done(1); }}};
-}
-
-// RankCell::done of the peer, and the word that says who sleeps.
-TEST_P(EverySleeper, IsWokenByTheUnitThatItAwaits) {
-  const Needed needed = needed_words([] { return finished_unit(GetParam()); });
-  EXPECT_EQ(needed.failure, std::nullopt);
-  EXPECT_GE(needed.failures.size(), 2u) << "of " << needed.words << " words";
-  for (const std::string& failure : needed.failures) {
-    EXPECT_EQ(failure, "no thread can proceed: thread 0 sleeps, thread 1 has ended");
-  }
-}
-
-Program new_entry(NodeControlBlock::Sleeper who) {
-  auto control_blocks = std::make_shared<ControlBlocks>();
-  return {.threads = {[=] {
-                        NodeControlBlock& own = (*control_blocks)[0];
-                        sleep_until(
-                            own, [&] { return own.log_has_pending_work(); }, who);
-                      },
-                      [=] {
-                        NodeControlBlock& own = (*control_blocks)[1];
-                        const Id ids[] = {0};
-                        own.push_run(ids);
-                        own.signal_others();
-                      }}};
-}
-
-// SequenceRingEntry::sequence, and the word that says who sleeps.
-TEST_P(EverySleeper, IsWokenByAnEntryOfTheLog) {
-  const Needed needed = needed_words([] { return new_entry(GetParam()); });
-  EXPECT_EQ(needed.failure, std::nullopt);
-  EXPECT_GE(needed.failures.size(), 2u) << "of " << needed.words << " words";
-}
-
-TEST_P(EverySleeper, IsWokenByMail) {
-  const Needed needed = needed_words([] {
-    auto control_blocks = std::make_shared<ControlBlocks>();
-    return Program{.threads = {[=] {
-                                 NodeControlBlock& own = (*control_blocks)[0];
-                                 sleep_until(
-                                     own, [&] { return own.leader_has_pending_work(); },
-                                     GetParam());
-                                 if (!own.pop_mail(1)) model::fail("the mail is not there");
-                               },
-                               [=] {
-                                 NodeControlBlock& own = (*control_blocks)[1];
-                                 const std::byte letter[3] = {};
-                                 own.push_mail(letter);
-                                 own.signal(0);
-                               }}};
-  });
-  EXPECT_EQ(needed.failure, std::nullopt);
-  EXPECT_GE(needed.failures.size(), 2u) << "of " << needed.words << " words";
-}
-
-// A rank joins, and then checks; an arriver marks itself ready, and then checks whom to wake.
-TEST_P(EverySleeper, IsWokenByAnArrivalOnceItHasJoined) {
-  const Needed needed = needed_words([] {
-    auto control_blocks = std::make_shared<ControlBlocks>();
-    return Program{.threads = {[=] {
-                                 NodeControlBlock& own = (*control_blocks)[0];
-                                 own.set_joined(true);
-                                 sleep_until(
-                                     own, [&] { return own.ready_ranks(0).any(); }, GetParam());
-                               },
-                               [=] {
-                                 NodeControlBlock& own = (*control_blocks)[1];
-                                 own.arrive(0, {});
-                                 if (own.any_joined()) own.signal(0);
-                               }}};
-  });
-  EXPECT_EQ(needed.failure, std::nullopt);
-  EXPECT_GE(needed.failures.size(), 3u) << "of " << needed.words << " words";
 }
 
 // The explorer finds a thread that checks before it announces that it sleeps.
 TEST(WakeupFlagsModel, WhoLooksBeforeItAnnouncesItselfIsLost) {
   const auto outcome = model::explore([] {
-    auto control_blocks = std::make_shared<ControlBlocks>();
-    return Program{.threads = {[=] {
-                                 NodeControlBlock& own = (*control_blocks)[0];
-                                 own.set_done(1);
-                                 own.await_done(1);
-                                 while (own.done_by_all() < 1) {
-                                   own.wakeup_flags().sleep(NodeControlBlock::Sleeper::engine,
-                                                            [] { return std::nullopt; });
-                                 }
-                               },
-                               [=] { (*control_blocks)[1].set_done(1); }}};
+    return two_ranks(
+        [](NodeControlBlock& own) {
+          own.set_done(1);
+          own.await_done(1);
+          while (own.done_by_all() < 1) {
+            own.wakeup_flags().sleep(Sleeper::engine, [] { return std::nullopt; });
+          }
+        },
+        [](NodeControlBlock& own) { own.set_done(1); });
   });
-  EXPECT_EQ(outcome.failure, "no thread can proceed: thread 0 sleeps, thread 1 has ended");
+  EXPECT_EQ(outcome.failure, kAsleep);
 }
 
 /// Rank 0's progress lock, and what it guards.
@@ -513,52 +418,47 @@ struct GuardedProgress {
 /// the peer has: ProgressThreads::pause, Turn::leave. `early`: the engine chooses what it awaits
 /// before it announces that it sleeps.
 Program a_turn_that_ends(bool early) {
-  auto control_blocks = std::make_shared<ControlBlocks>();
   auto progress = std::make_shared<GuardedProgress>();
-  const auto engine = [=] {
-    NodeControlBlock& own = (*control_blocks)[0];
-    const auto await_unit = [&] { own.await_done(progress->started); };
+  const auto engine = [=](NodeControlBlock& own) {
     for (bool complete = false;;) {
       const auto look = [&] { complete = progress->started == 1 && own.done_by_all() >= 1; };
       progress->locked([&] {
         look();
-        if (early) await_unit();
+        if (early) own.await_done(progress->started);
       });
       if (complete) return;
-      own.wakeup_flags().sleep(WakeupFlags::Sleeper::engine, [&]() -> WakeupFlags::SleepLength {
+      own.wakeup_flags().sleep(Sleeper::engine, [&]() -> WakeupFlags::SleepLength {
         progress->locked([&] {
-          if (!early) await_unit();
+          if (!early) own.await_done(progress->started);
           look();
         });
         return complete ? WakeupFlags::kNoSleep : std::nullopt;
       });
     }
   };
-  const auto caller = [=] {
-    NodeControlBlock& own = (*control_blocks)[0];
+  auto first = std::make_shared<NodeControlBlock*>(nullptr);
+  Program program = two_ranks(
+      engine, [](NodeControlBlock& own) { own.set_done(1); }, {},
+      [=](NodeControlBlock& own) {
+        if (own.local_rank() == 0) *first = &own;
+      });
+  program.threads.emplace_back([=] {
     progress->locked([&] {
-      own.wakeup_flags().set_caller(true);
+      (*first)->wakeup_flags().set_caller(true);
       progress->started = 1;
-      own.set_done(1);
-      own.wakeup_flags().set_caller(false);
+      (*first)->set_done(1);
+      (*first)->wakeup_flags().set_caller(false);
     });
-    own.signal(0);
-  };
-  return {.threads = {engine, caller, [=] { (*control_blocks)[1].set_done(1); }}};
+    (*first)->signal(0);
+  });
+  return program;
 }
 
-TEST(WakeupFlagsModel, TheEngineFinishesWhatACallerHasBegun) {
-  const auto outcome = model::explore([] { return a_turn_that_ends(false); });
-  EXPECT_EQ(outcome.failure, std::nullopt);
-  EXPECT_GT(outcome.executions, 100u);
-}
-
-TEST(WakeupFlagsModel, WhoChoosesWhatItAwaitsBeforeItAnnouncesItselfIsLost) {
-  const auto outcome = model::explore([] { return a_turn_that_ends(true); });
-  EXPECT_EQ(outcome.failure,
-            "no thread can proceed: thread 0 sleeps, thread 1 has ended, thread 2 has ended");
+TEST(WakeupFlagsModel, TheEngineFinishesWhatACallerHasBegunUnlessItChoosesBeforeItAnnouncesItself) {
+  expect_right([] { return a_turn_that_ends(false); }, 100);
+  EXPECT_EQ(model::explore([] { return a_turn_that_ends(true); }).failure,
+            std::string(kAsleep) + ", thread 2 has ended");
 }
 
 }  // namespace
-
 }  // namespace hora::internal

@@ -3,13 +3,6 @@
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
-#include <algorithm>
-#include <cstring>
-#include <deque>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "tests/core/control_block/shared_control_block.h"
 #include "tests/support/seed.h"
 
@@ -19,75 +12,60 @@ namespace {
 using namespace std::chrono_literals;
 using Arrival = ReadyWords::Arrival;
 
-/// The words of one id.
-struct Words {
-  Words(int local_size, int ranks_per_word)
-      : size(local_size), per_word(ranks_per_word), others(kMaxLocalSize) {}
-  ReadyWords operator()(std::uint32_t generation) {
-    return {{first, others.data()}, generation, size, per_word};
-  }
-
-  int size;
-  int per_word;
-  Atomic<std::uint64_t> first = 0;
-  std::vector<Atomic<std::uint64_t>> others;
-};
-
-struct Shape {
-  int local_size;
-  int ranks_per_word;
-};
-
-class ReadyWordsOf : public testing::TestWithParam<Shape> {
+/// The parameters: local ranks, ranks of a word.
+class ReadyWordsOf : public testing::TestWithParam<std::pair<int, int>> {
  protected:
-  Words words_{GetParam().local_size, GetParam().ranks_per_word};
-  const int size_ = GetParam().local_size;
-
+  /// The words of one id.
+  ReadyWords words(std::uint32_t generation) {
+    return {{first_, others_.data()}, generation, size_, GetParam().second};
+  }
   /// All ranks arrive, `last` as the last.
   void arrive_all(std::uint32_t generation, int last) {
     for (int rank = 0; rank < size_; ++rank) {
       if (rank == last) continue;
-      ASSERT_EQ(words_(generation).arrive(rank), Arrival::waiting) << rank;
-      ASSERT_EQ(words_(generation).arrive(rank), Arrival::waiting) << rank << ", again";
-      ASSERT_TRUE(words_(generation).ranks()[static_cast<std::size_t>(rank)]);
+      for (int again = 0; again < 2; ++again) {
+        ASSERT_EQ(words(generation).arrive(rank), Arrival::waiting) << rank;
+      }
+      ASSERT_TRUE(words(generation).ranks()[static_cast<std::size_t>(rank)]);
     }
-    ASSERT_EQ(words_(generation).arrive(last), Arrival::complete);
+    ASSERT_EQ(words(generation).arrive(last), Arrival::complete);
   }
-};
 
+  const int size_ = GetParam().first;
+  Atomic<std::uint64_t> first_ = 0;
+  std::vector<Atomic<std::uint64_t>> others_ = std::vector<Atomic<std::uint64_t>>(kMaxLocalSize);
+};
 INSTANTIATE_TEST_SUITE_P(Shapes, ReadyWordsOf,
-                         testing::Values(Shape{2, 32}, Shape{32, 32}, Shape{33, 32}, Shape{64, 32},
-                                         Shape{65, 32}, Shape{200, 32}, Shape{kMaxLocalSize, 32},
-                                         Shape{3, 1}, Shape{5, 2}),
-                         [](const auto& shape) {
-                           return std::to_string(shape.param.local_size) + "RanksBy" +
-                                  std::to_string(shape.param.ranks_per_word);
-                         });
+                         testing::Values(std::pair(2, 32), std::pair(32, 32), std::pair(33, 32),
+                                         std::pair(64, 32), std::pair(65, 32), std::pair(200, 32),
+                                         std::pair(kMaxLocalSize, 32), std::pair(3, 1),
+                                         std::pair(5, 2)));
 
 TEST_P(ReadyWordsOf, AreCompleteByTheLastWhoeverThatIs) {
-  for (int last = 0; last<size_; last += size_> 64 ? 31 : 1) {
+  const int step = size_ > 64 ? 31 : 1;
+  for (int last = 0; last < size_; last += step) {
     arrive_all(0, last);
-    EXPECT_EQ(words_(0).ranks().count(), static_cast<std::size_t>(size_)) << "until the round ends";
-    EXPECT_FALSE(words_(0).retire(false)) << "its last arriver is at work";
-    words_(0).end_round();
-    EXPECT_TRUE(words_(0).ranks().none());
+    EXPECT_EQ(words(0).ranks().count(), static_cast<std::size_t>(size_)) << "until the round ends";
+    EXPECT_FALSE(words(0).retire(false)) << "its last arriver is at work";
+    words(0).end_round();
+    EXPECT_TRUE(words(0).ranks().none());
   }
 }
 
 TEST_P(ReadyWordsOf, HaveAGenerationForEachId) {
   for (std::uint32_t generation = 0; generation < 3; ++generation) {
-    EXPECT_TRUE(words_(generation).is_current());
+    const auto own = [&] { return words(generation); };
+    EXPECT_TRUE(own().is_current());
     arrive_all(generation, size_ - 1);
-    words_(generation).end_round();
-    EXPECT_EQ(words_(generation).arrive(size_ - 1), Arrival::waiting);
-    EXPECT_FALSE(words_(generation).retire(/*only_idle=*/true));
-    EXPECT_TRUE(words_(generation).retire(/*only_idle=*/false));
-    EXPECT_FALSE(words_(generation).is_current());
-    EXPECT_TRUE(words_(generation).retire(false)) << "again: nothing to do";
-    EXPECT_EQ(words_(generation).arrive(0), Arrival::stale);
-    EXPECT_EQ(words_(generation).arrive(size_ - 1), Arrival::stale);
-    EXPECT_TRUE(words_(generation).ranks().none());
-    EXPECT_TRUE(words_(generation + 1).ranks().none());
+    own().end_round();
+    EXPECT_EQ(own().arrive(size_ - 1), Arrival::waiting);
+    EXPECT_FALSE(own().retire(/*only_idle=*/true));
+    EXPECT_TRUE(own().retire(/*only_idle=*/false));
+    EXPECT_FALSE(own().is_current());
+    EXPECT_TRUE(own().retire(false)) << "again: nothing to do";
+    for (const int rank : {0, size_ - 1}) EXPECT_EQ(own().arrive(rank), Arrival::stale);
+    EXPECT_TRUE(own().ranks().none());
+    EXPECT_TRUE(words(generation + 1).ranks().none());
   }
 }
 
@@ -96,12 +74,12 @@ TEST_P(ReadyWordsOf, RoundsAndGenerationsWrapAround) {
   if (size_ > 5) return;
   for (int round = 0; round < 70'000; ++round) {
     arrive_all(0, round % size_);
-    words_(0).end_round();
+    words(0).end_round();
   }
   for (std::uint32_t generation = 0; generation < 65536; ++generation) {
-    ASSERT_TRUE(words_(generation).retire(true));
+    ASSERT_TRUE(words(generation).retire(true));
   }
-  EXPECT_EQ(words_(65535).arrive(0), Arrival::stale);
+  EXPECT_EQ(words(65535).arrive(0), Arrival::stale);
   arrive_all(0, 0);
 }
 
@@ -120,8 +98,10 @@ Location at(std::uint64_t offset) {
   return {.window = 1, .reserved = 0, .offset = offset};
 }
 
-std::vector<std::byte> payload(std::size_t bytes, int value) {
-  return std::vector<std::byte>(bytes, static_cast<std::byte>(value));
+std::vector<std::byte> payload(std::size_t length, std::uint64_t number) {
+  std::vector<std::byte> bytes(length);
+  for (std::size_t i = 0; i < length; ++i) bytes[i] = static_cast<std::byte>(number * 31 + i);
+  return bytes;
 }
 
 /// The ids of the next batch; nothing where there is none, or a payload.
@@ -131,77 +111,75 @@ Ids next_ids(NodeControlBlock& control_block) {
 }
 
 TEST(ControlBlock, TheLastArriverAppendsTheIdToTheLog) {
-  SharedControlBlock control_block(shape(3, true));
+  SharedControlBlock blocks(shape(3, true));
   const Id id = make_id(5, 0);
   const std::vector ranks = {4, 6, 7};
-  EXPECT_EQ(control_block[0].last_arrival(id, ranks), LastArrival());
-  EXPECT_EQ(control_block[2].arrive(id, at(128), 5ms), Arrival::waiting);
-  EXPECT_EQ(control_block[0].last_arrival(id, ranks).late, LastArrival::kAlone);
-  EXPECT_EQ(control_block[0].arrive(id, at(64), 2ms), Arrival::waiting);
-  EXPECT_FALSE(control_block[0].log_has_pending_work());
-  EXPECT_EQ(control_block[1].arrive(id, at(192), 9ms), Arrival::complete);
+  EXPECT_EQ(blocks[0].last_arrival(id, ranks), LastArrival());
+  EXPECT_EQ(blocks[2].arrive(id, at(128), 5ms), Arrival::waiting);
+  EXPECT_EQ(blocks[0].last_arrival(id, ranks).late, LastArrival::kAlone);
+  EXPECT_EQ(blocks[0].arrive(id, at(64), 2ms), Arrival::waiting);
+  EXPECT_FALSE(blocks[0].log_has_pending_work());
+  EXPECT_EQ(blocks[1].arrive(id, at(192), 9ms), Arrival::complete);
   for (int r = 0; r < 3; ++r) {
-    EXPECT_TRUE(control_block[r].log_has_pending_work());
-    EXPECT_EQ(next_ids(control_block[r]), Ids{id});
-    EXPECT_FALSE(control_block[r].log_has_pending_work());
-    EXPECT_EQ(control_block[r].last_arrival(id, ranks), (LastArrival{6, 9ms, 4ms}));
+    EXPECT_TRUE(blocks[r].log_has_pending_work());
+    EXPECT_EQ(next_ids(blocks[r]), Ids{id});
+    EXPECT_FALSE(blocks[r].log_has_pending_work());
+    EXPECT_EQ(blocks[r].last_arrival(id, ranks), (LastArrival{6, 9ms, 4ms}));
   }
-  EXPECT_FALSE(control_block[0].pop_arrival().has_value());
+  EXPECT_FALSE(blocks[0].pop_arrival().has_value());
 }
 
 TEST(ControlBlock, TheLeaderLearnsOnceThatARankIsResized) {
-  SharedControlBlock control_block(shape(2, false));
+  SharedControlBlock blocks(shape(2, false));
   const Id id = make_id(3, 0);
-  control_block[1].arrive(id, at(0), {}, true);
-  control_block[0].arrive(id, at(64));
-  ASSERT_EQ(control_block[0].pop_arrival(), id);
-  EXPECT_TRUE(control_block[0].take_resized(id));
-  EXPECT_FALSE(control_block[0].take_resized(id));
-  control_block[1].arrive(id, at(0));
-  control_block[0].arrive(id, at(64));
-  EXPECT_FALSE(control_block[0].take_resized(id));
+  for (const bool resized : {true, false}) {
+    blocks[1].arrive(id, at(0), {}, resized);
+    blocks[0].arrive(id, at(64));
+    ASSERT_EQ(blocks[0].pop_arrival(), id);
+    EXPECT_EQ(blocks[0].take_resized(id), resized);
+    EXPECT_FALSE(blocks[0].take_resized(id));
+  }
 }
 
 TEST(ControlBlock, ControlPayloadsKeepTheirPlaceInTheLog) {
-  SharedControlBlock control_block(shape(1, true));
-  control_block[0].arrive(1, at(0));
-  ASSERT_TRUE(control_block[0].push_control(payload(30, 7)));
-  ASSERT_TRUE(control_block[0].push_control({}));
-  control_block[0].arrive(2, at(0));
-  EXPECT_EQ(next_ids(control_block[0]), Ids{1});
-  const auto control = control_block[0].next_batch();
+  SharedControlBlock blocks(shape(1, true));
+  blocks[0].arrive(1, at(0));
+  ASSERT_TRUE(blocks[0].push_control(payload(30, 7)));
+  ASSERT_TRUE(blocks[0].push_control({}));
+  blocks[0].arrive(2, at(0));
+  EXPECT_EQ(next_ids(blocks[0]), Ids{1});
+  const auto control = blocks[0].next_batch();
   ASSERT_TRUE(control.has_value());
   EXPECT_EQ(control->kind, LogBatch::Kind::control);
   EXPECT_EQ(control->payload, payload(30, 7));
-  EXPECT_EQ(control_block[0].next_batch()->payload.size(), 0u);
-  EXPECT_EQ(next_ids(control_block[0]), Ids{2});
+  EXPECT_EQ(blocks[0].next_batch()->payload.size(), 0u);
+  EXPECT_EQ(next_ids(blocks[0]), Ids{2});
 }
 
 TEST(ControlBlock, AFullControlRingRefusesUntilTheSlowestReaderHasCaughtUp) {
-  SharedControlBlock control_block(shape(2, false));
+  SharedControlBlock blocks(shape(2, false));
   int pushed = 0;
-  while (control_block[0].push_control(payload(300, pushed))) ++pushed;
+  while (blocks[0].push_control(payload(300, static_cast<std::uint64_t>(pushed)))) ++pushed;
   EXPECT_EQ(pushed, 3);
-  EXPECT_TRUE(control_block[0].next_batch().has_value());
-  EXPECT_FALSE(control_block[0].push_control(payload(300, 3))) << "rank 1 has read nothing";
-  EXPECT_EQ(control_block[1].next_batch()->payload, payload(300, 0));
-  EXPECT_TRUE(control_block[0].push_control(payload(300, 3))) << "it crosses the end of the ring";
-  EXPECT_FALSE(control_block[0].push_control(payload(300, 4)));
-  for (int value = 1; value <= 3; ++value) {
-    EXPECT_EQ(control_block[0].next_batch()->payload, payload(300, value));
-    EXPECT_EQ(control_block[1].next_batch()->payload, payload(300, value));
+  EXPECT_TRUE(blocks[0].next_batch().has_value());
+  EXPECT_FALSE(blocks[0].push_control(payload(300, 3))) << "rank 1 has read nothing";
+  EXPECT_EQ(blocks[1].next_batch()->payload, payload(300, 0));
+  EXPECT_TRUE(blocks[0].push_control(payload(300, 3))) << "it crosses the end of the ring";
+  EXPECT_FALSE(blocks[0].push_control(payload(300, 4)));
+  for (std::uint64_t value = 1; value <= 3; ++value) {
+    for (const int r : {0, 1}) EXPECT_EQ(blocks[r].next_batch()->payload, payload(300, value));
   }
-  EXPECT_FALSE(control_block[0].push_control(payload(1001, 0))) << "longer than the ring";
+  EXPECT_FALSE(blocks[0].push_control(payload(1001, 0))) << "longer than the ring";
 }
 
 TEST(ControlBlock, TheLogHoldsABoundedNumberOfControlPayloads) {
-  SharedControlBlock control_block(shape(1, true));
+  SharedControlBlock blocks(shape(1, true));
   int pushed = 0;
-  while (pushed < 100000 && control_block[0].push_control({})) ++pushed;
+  while (pushed < 100000 && blocks[0].push_control({})) ++pushed;
   EXPECT_EQ(pushed, 1024);
-  EXPECT_TRUE(control_block[0].next_batch().has_value());
-  EXPECT_TRUE(control_block[0].push_control({}));
-  EXPECT_FALSE(control_block[0].push_control({}));
+  EXPECT_TRUE(blocks[0].next_batch().has_value());
+  EXPECT_TRUE(blocks[0].push_control({}));
+  EXPECT_FALSE(blocks[0].push_control({}));
 }
 
 // Whatever the page holds, a reader stays inside of it (AddressSanitizer checks) and terminates.
@@ -209,37 +187,35 @@ TEST(ControlBlock, ADamagedPageIsAnErrorOrNothing) {
   auto random = test::generator();
   ControlBlockShape small = shape(2, false);
   small.id_capacity = 16;
-  small.mailbox_bytes = 256;
   small.control_bytes = 256;
   int errors = 0;
   for (int round = 0; round < 3000; ++round) {
-    SharedControlBlock control_block(small);
-    ASSERT_TRUE(control_block[0].push_control(payload(100, 1)));
-    control_block[0].push_run(Ids{3, 4, 5});
-    ASSERT_TRUE(control_block[1].push_mail(payload(50, 2)));
+    SharedControlBlock blocks(small);
+    ASSERT_TRUE(blocks[0].push_control(payload(100, 1)));
+    blocks[0].push_run(Ids{3, 4, 5});
+    ASSERT_TRUE(blocks[1].push_mail(payload(50, 2)));
     // Counters, entries, lengths.
-    std::vector<std::size_t> words;
-    for (std::size_t at = 0; at + 8 <= control_block.memory().size(); at += 8) {
-      if (std::any_of(&control_block.memory()[at], &control_block.memory()[at] + 8,
-                      [](std::byte b) { return b != std::byte{}; })) {
-        words.push_back(at);
+    std::vector<std::byte*> words;
+    for (std::size_t i = 0; i + 8 <= blocks.memory().size(); i += 8) {
+      const auto word = blocks.memory().subspan(i, 8);
+      if (std::ranges::any_of(word, [](std::byte b) { return b != std::byte{}; })) {
+        words.push_back(word.data());
       }
     }
     for (int i = 0; i < 3; ++i) {
       std::uint64_t word = random() % 3 == 0 ? random() : random() % 300;
       if (random() % 8 == 0) word = ~std::uint64_t{0} - random() % 8;
-      std::memcpy(&control_block.memory()[words[random() % words.size()]], &word, sizeof word);
+      std::memcpy(words[random() % words.size()], &word, sizeof word);
     }
     try {
       for (int i = 0; i < 100; ++i) {
-        const auto batch = control_block[1].next_batch();
+        const auto batch = blocks[1].next_batch();
         if (!batch) break;
         ASSERT_LE(batch->ids.size(), 16u + 1024u);
         ASSERT_LE(batch->payload.size(), 256u);
       }
-      for (int i = 0; i < 100 && control_block[0].pop_mail(1); ++i) {
-      }
-      control_block[0].pop_arrival();
+      for (int i = 0; i < 100 && blocks[0].pop_mail(1); ++i) continue;
+      blocks[0].pop_arrival();
     } catch (const Error& error) {
       ASSERT_EQ(error.code(), ErrorCode::transport);
       ++errors;
@@ -255,51 +231,39 @@ TEST(ControlBlock, LongRandomRunsStayInOrder) {
   for (const bool single_node : {true, false}) {
     constexpr int kRanks = 3;
     constexpr Id kIds = 8;
-    SharedControlBlock control_block(shape(kRanks, single_node));
+    SharedControlBlock blocks(shape(kRanks, single_node));
     std::vector<Ids> read(kRanks);
-    std::vector<std::vector<std::uint64_t>> arrived(kRanks, std::vector<std::uint64_t>(kIds));
-    std::vector<std::vector<std::uint64_t>> seen = arrived;
+    using Counts = std::array<std::uint64_t, kIds>;
+    std::array<Counts, kRanks> arrived{}, seen{};
     while (read[0].size() < 20000) {
       const int r = static_cast<int>(random() % kRanks);
       const auto rank = static_cast<std::size_t>(r);
       const Id id = static_cast<Id>(random() % kIds);
-      const bool all_read = std::all_of(seen.begin(), seen.end(), [&](const auto& counts) {
-        return counts[id] >= arrived[rank][id];
-      });
       if (random() % 4 != 0) {
-        if (!all_read) continue;
-        ++arrived[rank][id];
-        control_block[r].arrive(id, at(arrived[rank][id]));
+        if (std::ranges::any_of(seen, [&](const Counts& c) { return c[id] < arrived[rank][id]; })) {
+          continue;
+        }
+        blocks[r].arrive(id, at(++arrived[rank][id]));
         continue;
       }
       Ids decided;
-      while (const auto arrival = control_block[0].pop_arrival()) decided.push_back(*arrival);
-      control_block[0].push_run(decided);
-      const auto batch = control_block[r].next_batch();
-      if (!batch) continue;
-      for (const Id run : batch->ids) {
+      while (const auto arrival = blocks[0].pop_arrival()) decided.push_back(*arrival);
+      blocks[0].push_run(decided);
+      for (const Id run : next_ids(blocks[r])) {
         read[rank].push_back(run);
-        const std::uint64_t round = ++seen[rank][run];
-        for (int peer = 0; peer < kRanks; ++peer) {
-          ASSERT_EQ(control_block[r].location(run, peer), at(round));
-        }
+        const Location place = at(++seen[rank][run]);
+        for (int peer = 0; peer < kRanks; ++peer) ASSERT_EQ(blocks[r].location(run, peer), place);
       }
     }
-    for (const Ids& of_rank : read) {
-      const std::size_t common = std::min(of_rank.size(), read[0].size());
-      ASSERT_TRUE(std::equal(of_rank.begin(), of_rank.begin() + static_cast<std::ptrdiff_t>(common),
-                             read[0].begin()));
+    const std::size_t common = std::ranges::min(read, {}, &Ids::size).size();
+    for (Ids& of_rank : read) {
+      of_rank.resize(common);
+      ASSERT_EQ(of_rank, read[0]);
     }
   }
 }
 
 using Bytes = std::vector<std::byte>;
-
-Bytes message_of(std::size_t length, std::uint64_t number) {
-  Bytes bytes(length);
-  for (std::size_t i = 0; i < length; ++i) bytes[i] = static_cast<std::byte>(number * 31 + i);
-  return bytes;
-}
 
 TEST(Mailbox, RandomTrafficAgainstAQueue) {
   auto random = test::generator();
@@ -311,7 +275,7 @@ TEST(Mailbox, RandomTrafficAgainstAQueue) {
     std::size_t used = 0;
     for (std::uint64_t n = 0; n < 20000; ++n) {
       if (random() % 2 == 0) {
-        const Bytes message = message_of(random() % (capacity + 3), n);
+        const Bytes message = payload(random() % (capacity + 3), n);
         const bool room = used + 4 + message.size() <= capacity;
         ASSERT_EQ(mailbox.try_push(message), room);
         if (!room) continue;
@@ -335,7 +299,7 @@ TEST(Mailbox, WhatCannotBeIsAnError) {
     MailboxHead head{};
     Bytes memory(64);
     Mailbox mailbox(&head, memory.data(), memory.size());
-    ASSERT_TRUE(mailbox.try_push(message_of(16, 1)));
+    ASSERT_TRUE(mailbox.try_push(payload(16, 1)));
     std::memcpy(memory.data(), &length, sizeof length);
     EXPECT_THROW(mailbox.pop(), Error) << "length " << length;
   }
@@ -395,5 +359,4 @@ TEST(FirstCause, IsTheFirstThatIsPublishedAndReadWithinItsBounds) {
 }
 
 }  // namespace
-
 }  // namespace hora::internal

@@ -1,16 +1,20 @@
-/// A node's control block in memory of this process, its own or given, with a view for each local
-/// rank.
+/// Control blocks, and ranks as threads.
 #pragma once
 
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
+#include <thread>
+#include <vector>
 
 #include "core/control_block/node_control_block.h"
 
 namespace hora::internal::test {
 
+/// A node's control block in memory of this process, its own or given, with a view for each local
+/// rank.
 class SharedControlBlock {
  public:
   explicit SharedControlBlock(const ControlBlockShape& shape, std::byte* memory = nullptr)
@@ -34,5 +38,11 @@ class SharedControlBlock {
   std::byte* memory_;
   std::deque<NodeControlBlock> views_;
 };
+
+/// Runs `body(number)` on so many threads.
+inline void on_threads(int count, const std::function<void(int)>& body) {
+  std::vector<std::jthread> threads;
+  for (int number = 0; number < count; ++number) threads.emplace_back(body, number);
+}
 
 }  // namespace hora::internal::test

@@ -1,32 +1,49 @@
 /// Engines of whole worlds, for tests that choose the world's options.
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <random>
-#include <span>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "core/engine/engine.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/seed.h"
 #include "tests/support/threads/thread_world.h"
 
 namespace hora::internal::test {
 
 inline Signature floats(std::int64_t count, ReduceOp op = ReduceOp::sum) {
-  Signature signature;
-  signature.op = op;
-  signature.shape = {count};
-  return signature;
+  return {.op = op, .shape = {count}};
 }
 
 inline std::byte* bytes(std::vector<float>& values) {
   return reinterpret_cast<std::byte*>(values.data());
+}
+
+inline Request sum_of(std::vector<float>& values, std::string_view name,
+                      std::chrono::milliseconds timeout = {}) {
+  Request request{name, floats(static_cast<std::int64_t>(values.size())), bytes(values)};
+  request.timeout = timeout;
+  return request;
+}
+
+/// Waits for the sum of `count` elements, each `value` on this rank; gives what all have become.
+inline float summed(Engine& engine, std::string_view name, std::size_t count = 8,
+                    float value = 1.0F, ProcessSet set = kWorld) {
+  std::vector<float> values(count, value);
+  engine.submit_and_wait(sum_of(values, name), set);
+  const auto [least, most] = std::ranges::minmax(values);
+  EXPECT_EQ(least, most) << name;
+  return most;
 }
 
 /// Runs `body(rank)` on a thread for each rank.
@@ -50,101 +67,6 @@ class EngineFixture : public testing::TestWithParam<std::vector<int>> {
 inline const auto engine_layouts = testing::Values(
     std::vector{1}, std::vector{2}, std::vector{4}, std::vector{1, 1}, std::vector{2, 2},
     std::vector{3, 1}, std::vector{1, 2, 1}, std::vector{1, 1, 1, 1, 1, 1});
-
-/// How a rank gives its memory.
-enum class Way { waits, handle, window };
-
-/// One rank's part of a collective.
-class Part {
- public:
-  Part(Way way, NodeMemory& memory, std::vector<std::byte> own)
-      : way_(way), memory_(memory), own_(std::move(own)), data_(own_.data()) {
-    if (way_ != Way::window) return;
-    data_ = memory_.allocate(own_.size()).data;
-    std::ranges::copy(own_, data_);
-  }
-  virtual ~Part() {
-    if (way_ == Way::window) memory_.release(data_);
-  }
-  Part(const Part&) = delete;
-  Part& operator=(const Part&) = delete;
-
-  void submit(Engine& engine) {
-    if (way_ == Way::waits) {
-      engine.submit_and_wait(request());
-    } else {
-      operation_ = engine.submit(request());
-    }
-  }
-  void expect_right(Engine& engine) {
-    if (operation_) engine.wait(*operation_);
-    check();
-  }
-
- protected:
-  virtual Request request() = 0;
-  virtual void check() = 0;
-  std::span<std::byte> data() const { return {data_, own_.size()}; }
-
- private:
-  Way way_;
-  NodeMemory& memory_;
-  std::vector<std::byte> own_;
-  std::byte* data_;
-  std::shared_ptr<Operation> operation_;
-};
-
-/// By rank. `is_last`: of the collectives that are submitted together: a caller that waits cannot
-/// bring the next one.
-inline std::vector<Way> random_ways(std::mt19937_64& random, int ranks, bool is_last) {
-  std::vector<Way> ways;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const auto way = static_cast<Way>(random() % 3);
-    ways.push_back(way == Way::waits && !is_last ? Way::handle : way);
-  }
-  return ways;
-}
-
-/// Each rank on a thread of its own, group by group: makes OnePart(collective, rank, memory) of
-/// every collective, submits all, and then expects all to be right.
-template <class OnePart, class Collective>
-void run_groups(ThreadWorld& world, const std::vector<std::vector<Collective>>& groups) {
-  std::vector<std::jthread> threads;
-  for (int rank = 0; rank < world.size(); ++rank) {
-    threads.emplace_back([&, rank] {
-      Engine& engine = world.engine(rank);
-      for (const auto& group : groups) {
-        std::vector<std::unique_ptr<Part>> parts;
-        for (const Collective& collective : group) {
-          parts.push_back(std::make_unique<OnePart>(collective, rank, world.memory(rank)));
-        }
-        for (const auto& part : parts) part->submit(engine);
-        for (const auto& part : parts) part->expect_right(engine);
-      }
-    });
-  }
-}
-
-/// The parameter: ranks of each node.
-class OnLayouts : public testing::TestWithParam<std::vector<int>> {
- protected:
-  OnLayouts() : world_({.node_sizes = GetParam(), .settings = settings()}) {}
-
-  /// Small chunks: several a tensor.
-  static Settings settings() {
-    Settings result;
-    result.chunk_size = 1024;
-    return result;
-  }
-  void on_all_ranks(const std::function<void(int, Engine&)>& body) {
-    std::vector<std::jthread> threads;
-    for (int rank = 0; rank < world_.size(); ++rank) {
-      threads.emplace_back([&, rank] { body(rank, world_.engine(rank)); });
-    }
-  }
-
-  ThreadWorld world_;
-};
 
 inline std::string layout_name(const testing::TestParamInfo<std::vector<int>>& layout) {
   std::string name = "nodes";

@@ -1,18 +1,6 @@
 #include "core/engine/progress.h"
 
-#include <gtest/gtest.h>
-
-#include <atomic>
-#include <chrono>
-#include <cstdint>
-#include <deque>
-#include <functional>
 #include <future>
-#include <memory>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include "tests/core/engine/engine_fixture.h"
 
@@ -20,21 +8,16 @@ namespace hora::internal {
 namespace {
 
 using namespace std::chrono_literals;
-using test::bytes;
-using test::floats;
-using test::on_all_ranks;
-using test::ThreadWorld;
-using test::ThreadWorldOptions;
+using namespace test;
 
 TEST(PauseBetweenPolls, IsAShareOfTheTimeWaited) {
   EXPECT_EQ(pause_between_polls(0ns), 0ns);
   EXPECT_EQ(pause_between_polls(80us), 10us);
-  EXPECT_EQ(pause_between_polls(8ms), 1ms);
-  EXPECT_EQ(pause_between_polls(200ms), 1ms);
+  for (const auto waited : {8ms, 200ms}) EXPECT_EQ(pause_between_polls(waited), 1ms);
   EXPECT_EQ(pause_between_polls(600ms), 3ms);
-  EXPECT_EQ(pause_between_polls(1s), 5ms);
-  EXPECT_EQ(pause_between_polls(2s), 10ms);
-  EXPECT_EQ(pause_between_polls(1h), 10ms);
+  for (const Duration waited : {Duration(2s), Duration(1h)}) {
+    EXPECT_EQ(pause_between_polls(waited), 10ms);
+  }
 }
 
 /// A rank whose steps the test makes, all on one thread.
@@ -42,12 +25,8 @@ class SteppedRank {
  public:
   explicit SteppedRank(EngineParts parts)
       : parts_(std::move(parts)), sets_(parts_), progress_(parts_, sets_) {}
-  SteppedRank(const SteppedRank&) = delete;
-  SteppedRank& operator=(const SteppedRank&) = delete;
-
-  std::shared_ptr<Operation> submit(const std::string& name, std::int64_t count) {
-    auto& values = values_.emplace_back(static_cast<std::size_t>(count), 1.0F);
-    return operations().submit({name, floats(count), bytes(values)}, Caller::goes_on);
+  void submit(const std::string& name) {
+    operations().submit(sum_of(values_.emplace_back(1, 1.0F), name), Caller::goes_on);
   }
   bool step() {
     const LockGuard lock(progress_.lock());
@@ -62,7 +41,6 @@ class SteppedRank {
     const LockGuard lock(progress_.lock());
     return progress_.sleep_length(now(), 1s, /*awaited=*/true);
   }
-  bool sleeps_long() { return sleep_length() > WakeupFlags::SleepLength(100ms); }
   Operations& operations() { return sets_.world().operations(); }
   const WakeupFlags& flags() const { return parts_.world.control_block->wakeup_flags(); }
 
@@ -87,28 +65,22 @@ class OneNode : public testing::Test {
 TEST_F(OneNode, WhoHasMailForAFullMailboxPolls) {
   SteppedRank& leader = ranks_[0];
   SteppedRank& writer = ranks_[1];
-  constexpr int kMostNames = 4000;
-  int names = 0;
-  const auto fill = [&] {
-    for (; names < kMostNames && !writer.operations().mail_waits(); ++names) {
-      writer.submit(std::string(500, 'n') + std::to_string(names), 1);
-    }
-  };
   const auto begin = now();
   // As if it had been asleep.
   writer.flags().sleep(WakeupFlags::Sleeper::engine, [&] {
-    fill();
+    for (int names = 0; names < 4000 && !writer.operations().mail_waits(); ++names) {
+      writer.submit(std::string(500, 'n') + std::to_string(names));
+    }
     return 20s;
   });
   EXPECT_LT(now() - begin, 10s) << "it is woken, to begin to poll";
   ASSERT_TRUE(writer.operations().mail_waits());
   EXPECT_LE(writer.sleep_length(), WakeupFlags::SleepLength(5ms));
   EXPECT_TRUE(writer.is_unfinished());
-  while (leader.step()) {
-  }
+  while (leader.step()) continue;
   EXPECT_TRUE(writer.step());
   EXPECT_FALSE(writer.operations().mail_waits());
-  EXPECT_TRUE(writer.sleeps_long());
+  EXPECT_GT(writer.sleep_length(), WakeupFlags::SleepLength(100ms));
   EXPECT_FALSE(writer.is_unfinished());
 }
 
@@ -119,9 +91,7 @@ TEST_F(OneNode, AShortLimitWakesTheEngineBesideACaller) {
   const auto begin = now();
   rank.flags().set_caller(true);
   rank.flags().sleep(WakeupFlags::Sleeper::engine, [&] {
-    Request request{"g", floats(8), bytes(values)};
-    request.timeout = 300ms;
-    rank.operations().submit(std::move(request), Caller::goes_on);
+    rank.operations().submit(sum_of(values, "g", 300ms), Caller::goes_on);
     return 20s;
   });
   EXPECT_LT(now() - begin, 10s);
@@ -136,103 +106,75 @@ class FakePort final : public DevicePort {
  public:
   BegunOnDevice begin(const std::byte*, void*, std::optional<void*>) override { return {}; }
   std::byte* allocate(std::size_t bytes) override {
-    const Alone alone(*this);
+    const std::unique_lock lock = alone();
     return new std::byte[bytes];
   }
   void release(std::byte* data, const WithEngineLock& locked) noexcept override {
     locked([&] {
-      const Alone alone(*this);
+      const std::unique_lock lock = alone();
       delete[] data;
     });
   }
   bool check() override {
-    const Alone alone(*this);
-    ++rounds_;
+    const std::unique_lock lock = alone();
+    ++rounds;
     return false;
   }
   void abort() noexcept override {}
-  bool overlapped() const { return overlapped_; }
-  /// Those of the thread that makes progress.
-  int rounds() const { return rounds_; }
+
+  std::atomic<int> rounds{0};  ///< of the thread that makes progress
 
  private:
-  struct Alone {
-    explicit Alone(FakePort& device) : port(device) {
-      if (port.busy_.exchange(true)) port.overlapped_ = true;
-    }
-    ~Alone() { port.busy_.store(false); }
-    FakePort& port;
-  };
-  std::atomic<int> rounds_{0};
-  std::atomic<bool> busy_{false};
-  std::atomic<bool> overlapped_{false};
-};
-
-struct Layout {
-  std::string name;
-  std::vector<int> nodes;
-  bool engine_threads;
-  std::chrono::microseconds spin;  ///< then the waiting thread sleeps
-};
-
-class WhileOneWaits : public testing::TestWithParam<Layout> {
- protected:
-  WhileOneWaits() : world_(options(ports_)) {}
-  ~WhileOneWaits() override {
-    for (const FakePort& port : ports_) EXPECT_FALSE(port.overlapped());
+  std::unique_lock<std::mutex> alone() {
+    std::unique_lock lock(busy_, std::try_to_lock);
+    EXPECT_TRUE(lock.owns_lock());
+    return lock;
   }
+  std::mutex busy_;
+};
 
-  /// Rank 0 waits for "a", which the others submit when `call` has returned on another thread of
+/// The parameters: ranks of each node; with engine threads; after which the waiting thread sleeps.
+class WhileOneWaits
+    : public testing::TestWithParam<std::tuple<std::vector<int>, bool, std::chrono::microseconds>> {
+ protected:
+  /// Rank 0 waits for "a", which the other submits when `call` has returned on another thread of
   /// rank 0, or seems to be blocked.
   void expect_goes_on(const std::function<void(Engine&)>& call) {
     std::vector<float> values(4, 1.0F);
     Engine& engine = world_.engine(0);
-    const auto submission = engine.submit("a", floats(4), bytes(values));
+    const auto submission = engine.submit(sum_of(values, "a"));
     std::jthread waiter([&] { engine.wait(*submission); });
     // Without engine threads the thread that makes a round is the waiting one.
-    for (const int before = ports_[0].rounds(); ports_[0].rounds() == before;) {
+    for (const int before = ports_[0].rounds; ports_[0].rounds == before;) {
       std::this_thread::yield();
     }
     auto returns = std::async(std::launch::async, [&] { call(engine); });
     EXPECT_EQ(returns.wait_for(kBlocked), std::future_status::ready)
         << "blocked by a thread that waits for peers";
-    others_submit("a");
+    EXPECT_EQ(summed(world_.engine(1), "a", 4), 2.0F);
     waiter.join();
     returns.get();
-    EXPECT_EQ(values[3], static_cast<float>(world_.size()));
-  }
-  void others_submit(const std::string& name) {
-    on_all_ranks(world_, [&](int rank) {
-      if (rank == 0) return;
-      std::vector<float> values(4, 1.0F);
-      world_.engine(rank).submit_and_wait(name, floats(4), bytes(values));
-    });
+    EXPECT_EQ(values[3], 2.0F);
   }
 
  private:
-  static ThreadWorldOptions options(std::vector<FakePort>& ports) {
-    ThreadWorldOptions result{.node_sizes = GetParam().nodes,
+  ThreadWorldOptions options() {
+    ThreadWorldOptions result{.node_sizes = std::get<0>(GetParam()),
                               .settings = {},
-                              .engine_threads = GetParam().engine_threads};
-    result.settings.spin = GetParam().spin;
-    result.device = [&ports](int rank, int, int) {
-      return test::RankDevice{.port = &ports[static_cast<std::size_t>(rank)]};
+                              .engine_threads = std::get<1>(GetParam())};
+    result.settings.spin = std::get<2>(GetParam());
+    result.device = [this](int rank, int, int) {
+      return RankDevice{.port = &ports_[static_cast<std::size_t>(rank)]};
     };
     return result;
   }
 
   std::vector<FakePort> ports_{2};
-  ThreadWorld world_;
+  ThreadWorld world_{options()};
 };
-
 INSTANTIATE_TEST_SUITE_P(Layouts, WhileOneWaits,
-                         testing::Values(Layout{"AsleepBesideItsEngine", {2}, true, 100us},
-                                         Layout{"AsleepWithoutEngine", {2}, false, 100us},
-                                         Layout{"AwakeBesideItsEngine", {2}, true, 10s},
-                                         Layout{"AwakeWithoutEngine", {2}, false, 10s},
-                                         Layout{"OnTwoNodesBesideItsEngine", {1, 1}, true, 100us},
-                                         Layout{"OnTwoNodesWithoutEngine", {1, 1}, false, 100us}),
-                         [](const auto& layout) { return layout.param.name; });
+                         testing::Combine(testing::Values(std::vector{2}, std::vector{1, 1}),
+                                          testing::Bool(), testing::Values(100us, 10s)));
 
 TEST_P(WhileOneWaits, WhatDoesNotWaitForPeersReturns) {
   expect_goes_on([](Engine& engine) {

@@ -1,7 +1,6 @@
 // The cost of a step once names are known: no allocation on any thread, no call of the system but
 // to sleep, to wake and to yield, and no lock that a thread which submits has to wait for.
 #include <dlfcn.h>
-#include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -9,14 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <barrier>
 #include <csignal>
-#include <cstddef>
-#include <cstdlib>
-#include <new>
-#include <string>
-#include <vector>
 
 #include "tests/core/engine/engine_fixture.h"
 
@@ -60,42 +53,31 @@ extern "C" int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
   return lock(mutex);
 }
 
+// Those of arrays call these.
 void* operator new(std::size_t bytes) {
-  return counted(bytes);
-}
-void* operator new[](std::size_t bytes) {
   return counted(bytes);
 }
 void operator delete(void* memory) noexcept {
   std::free(memory);
 }
-void operator delete[](void* memory) noexcept {
-  std::free(memory);
-}
 void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 
 namespace hora::internal {
 namespace {
 
-using test::bytes;
-using test::floats;
-using test::ThreadWorld;
+using namespace test;
 
 constexpr int kRounds = 1000;
 
 /// A step's requests of one rank: `names` of them, each of `count` elements.
 class Step {
  public:
-  Step(int names, std::int64_t count) {
-    for (int n = 0; n < names; ++n) {
-      names_.push_back("gradient.of.a.layer.with.a.long.name." + std::to_string(n));
-      values_.emplace_back(static_cast<std::size_t>(count), 1.0F);
-      signatures_.push_back(floats(count));
+  Step(int names, std::size_t count) : values_(static_cast<std::size_t>(names)) {
+    for (auto& values : values_) {
+      names_.push_back("gradient.of.a.layer.with.a.long.name." + std::to_string(names_.size()));
+      values.assign(count, 1.0F);
     }
     submissions_.reserve(names_.size());
   }
@@ -104,8 +86,7 @@ class Step {
     requests_.clear();
     for (int r = 0; r < rounds; ++r) {
       for (std::size_t n = 0; n < names_.size(); ++n) {
-        requests_.push_back(
-            {.name = names_[n], .signature = signatures_[n], .data = bytes(values_[n])});
+        requests_.push_back(sum_of(values_[n], names_[n]));
       }
     }
     next_ = 0;
@@ -130,7 +111,6 @@ class Step {
  private:
   std::vector<std::string> names_;
   std::vector<std::vector<float>> values_;
-  std::vector<Signature> signatures_;
   std::vector<Request> requests_;
   std::size_t next_ = 0;
   std::vector<std::shared_ptr<Operation>> submissions_;
@@ -138,10 +118,10 @@ class Step {
 
 /// Allocations of all threads of two ranks of one node, their engines' included, in kRounds steps.
 template <class Round>
-long allocations_of(int names, std::int64_t count, Round&& round) {
-  ThreadWorld world({.node_sizes = {2}, .settings = {}, .engine_threads = true});
+long allocations_of(int names, std::size_t count, Round&& round) {
+  ThreadWorld world({.node_sizes = {2}, .settings = {}});
   std::barrier together(2);
-  test::on_all_ranks(world, [&](int rank) {
+  on_all_ranks(world, [&](int rank) {
     Step step(names, count);
     for (const bool counts : {false, true}) {
       step.prepare(kRounds);
@@ -163,55 +143,38 @@ long allocations_of(int names, std::int64_t count, Round&& round) {
 // that lists may still grow. None of that grows with the number of steps.
 constexpr int kMayGrow = 64;  // allocations of a name on a rank
 
-TEST(SteadyState, OfBlockingCallsAllocatesNothing) {
-  const auto round = [](Step& step, Engine& engine) { step.one_by_one(engine); };
-  EXPECT_LE(allocations_of(1, 1, round), 2 * kMayGrow);
-  EXPECT_LE(allocations_of(3, 200, round), 3 * 2 * kMayGrow);
+TEST(SteadyState, OfBlockingCallsAndOfHandlesAllocatesNothing) {
+  const auto blocking = [](Step& step, Engine& engine) { step.one_by_one(engine); };
+  EXPECT_LE(allocations_of(1, 1, blocking), 2 * kMayGrow);
+  EXPECT_LE(allocations_of(3, 200, blocking), 3 * 2 * kMayGrow);
+  const auto handles = [](Step& step, Engine& engine) { step.all_at_once(engine, [] {}); };
+  EXPECT_LE(allocations_of(8, 200, handles), 8 * 2 * kMayGrow);
 }
 
-TEST(SteadyState, OfHandlesAllocatesNothing) {
-  const auto round = [](Step& step, Engine& engine) { step.all_at_once(engine, [] {}); };
-  constexpr int kNames = 8;
-  EXPECT_LE(allocations_of(kNames, 200, round), kNames * 2 * kMayGrow);
-}
-
-/// As backward does: with some time between, in which the engine's thread works on what came
-/// before.
-void submit_spread_out(Engine& engine, int names, int rounds) {
-  Step step(names, 200);
-  step.prepare(rounds);
-  for (int r = 0; r < rounds; ++r) {
-    step.all_at_once(engine, [] {
-      const auto until = now() + std::chrono::microseconds(2);
-      while (now() < until) continue;
-    });
-  }
-}
-
-// Others hold them for some instructions.
+// Others hold them for some instructions. As in backward there is some time between, in which the
+// engine's thread works on what came before.
 TEST(SteadyState, ASubmissionDoesNotWaitForALock) {
-  constexpr int kNames = 512;
-  constexpr int kSteps = 40;
+  constexpr int kNames = 512, kSteps = 40;
   constexpr long kSubmissions = long{kSteps} * kNames;
   locks.store(0);
   contended.store(0);
-  ThreadWorld world({.node_sizes = {1}, .settings = {}, .engine_threads = true});
-  test::on_all_ranks(world,
-                     [&](int rank) { submit_spread_out(world.engine(rank), kNames, kSteps); });
+  ThreadWorld world({.node_sizes = {1}, .settings = {}});
+  Step step(kNames, 200);
+  step.prepare(kSteps);
+  for (int r = 0; r < kSteps; ++r) {
+    step.all_at_once(world.engine(0), [] {
+      for (const auto until = now() + std::chrono::microseconds(2); now() < until;) continue;
+    });
+  }
   EXPECT_GT(locks.load(), kSubmissions) << "it takes some";
   EXPECT_LE(contended.load(), kSubmissions / 100);
 }
 
-/// The exit code is the call's number.
-void end_at_call(int, siginfo_t* info, void*) {
-  std::_Exit(info->si_syscall);
-}
-
 /// From here on any call of the system but these ends this process, whichever of its threads makes
-/// it: seccomp(2).
+/// it, with the call's number as its exit code: seccomp(2).
 void allow_only(const std::vector<long>& calls) {
   struct sigaction action {};
-  action.sa_sigaction = &end_at_call;
+  action.sa_sigaction = [](int, siginfo_t* info, void*) { std::_Exit(info->si_syscall); };
   action.sa_flags = SA_SIGINFO;
   if (::sigaction(SIGSYS, &action, nullptr) != 0) std::_Exit(254);
   std::vector<sock_filter> filter{
@@ -234,9 +197,9 @@ void allow_only(const std::vector<long>& calls) {
 TEST(SteadyState, CallsTheSystemOnlyToSleepAndToWake) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto steps = [] {
-    ThreadWorld world({.node_sizes = {2}, .settings = {}, .engine_threads = true});
+    ThreadWorld world({.node_sizes = {2}, .settings = {}});
     std::barrier together(2);
-    test::on_all_ranks(world, [&](int rank) {
+    on_all_ranks(world, [&](int rank) {
       Step step(3, 200);
       for (const bool filtered : {false, true}) {
         step.prepare(2 * kRounds);

@@ -8,15 +8,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
-#include <exception>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <optional>
-#include <stdexcept>
 
 #include "core/base/diagnostics.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"
 
@@ -24,10 +18,6 @@ namespace hora::internal {
 namespace {
 
 using testing::HasSubstr;
-
-FlightRecord record_in(const std::string& folder, int rank) {
-  return record_from_json(test::read_file(record_file(folder, rank))).value();
-}
 
 TEST(FlightRecorder, LeavesTheFileToTheGuard) {
   const test::TemporaryFolder folder;
@@ -56,13 +46,8 @@ TEST(FlightRecorder, RefusesAFolderThatCannotBeWrittenTo) {
   const test::TemporaryFolder folder;
   std::ofstream(folder.file("file")) << "";
   FlightRecorder recorder(nullptr);
-  try {
-    recorder.write_failures_to(folder.file("file"));
-    FAIL() << "accepted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_setting);
-    EXPECT_THAT(error.what(), HasSubstr("HORA_RECORD_DIRECTORY: "));
-  }
+  test::expect_error(ErrorCode::invalid_setting, HasSubstr("HORA_RECORD_DIRECTORY: "),
+                     [&] { recorder.write_failures_to(folder.file("file")); });
 }
 
 TEST(FlightRecorderDeathTest, AnUncaughtExceptionIsTheCauseInItsFile) {
@@ -79,20 +64,16 @@ TEST(FlightRecorderDeathTest, AnUncaughtExceptionIsTheCauseInItsFile) {
     throw_lost();
   };
   EXPECT_EXIT(end(), testing::KilledBySignal(SIGABRT), "std::runtime_error: lost");
-  const FlightRecord record = record_in(folder.file("records"), 5);
+  const std::string file = test::read_file(record_file(folder.file("records"), 5));
+  const FlightRecord record = record_from_json(file).value();
   EXPECT_THAT(record.cause->text, HasSubstr("std::runtime_error: lost"));
   EXPECT_EQ(record.state, RecordState::failed);
 }
 
-volatile sig_atomic_t handled = 0;
-volatile sig_atomic_t sender = 0;
+volatile sig_atomic_t handled = 0, sender = 0;
 
 void count(int) {
   handled = handled + 1;
-}
-void count_with_sender(int, siginfo_t* info, void*) {
-  handled = handled + 1;
-  sender = info->si_pid;
 }
 
 void install(int signal, void (*handler)(int)) {
@@ -107,24 +88,12 @@ void (*handler_of(int signal))(int) {
   return action.sa_handler;
 }
 
-/// The exit status of a process that runs `body`.
-int status_of(const std::function<int()>& body) {
-  const pid_t process = ::fork();
-  if (process == 0) ::_exit(body());
-  int status = -1;
-  ::waitpid(process, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-}
-
 /// A guard that counts the signals which it gets, and then ends with their number. Upon SIGHUP it
 /// sends one itself.
 pid_t start_guard() {
   sigset_t signals;
   sigemptyset(&signals);
-  sigaddset(&signals, SIGUSR1);
-  sigaddset(&signals, SIGUSR2);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGHUP);
+  for (const int signal : {SIGUSR1, SIGUSR2, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
   ::sigprocmask(SIG_BLOCK, &signals, nullptr);
   const pid_t guard = ::fork();
   if (guard == 0) {
@@ -150,60 +119,62 @@ int end_guard(pid_t guard) {
 }
 
 TEST(SignalRelay, PassesOnWhatComesFromElsewhereAndThenCallsTheProgram) {
-  EXPECT_EQ(status_of([] {
-              const pid_t guard = start_guard();
-              install(SIGUSR1, count);
-              struct sigaction action {};
-              action.sa_sigaction = count_with_sender;
-              action.sa_flags = SA_SIGINFO;
-              ::sigaction(SIGUSR2, &action, nullptr);
-              const SignalRelay relay(guard);
-              errno = 99;
-              ::raise(SIGUSR1);
-              if (handled != 1 || errno != 99) return 100;
-              ::kill(::getpid(), SIGUSR2);
-              if (handled != 2 || sender != ::getpid()) return 101;
-              return end_guard(guard);
-            }),
-            2);
+  const auto body = [] {
+    const pid_t guard = start_guard();
+    install(SIGUSR1, count);
+    struct sigaction action {};
+    action.sa_sigaction = [](int signal, siginfo_t* info, void*) {
+      count(signal);
+      sender = info->si_pid;
+    };
+    action.sa_flags = SA_SIGINFO;
+    ::sigaction(SIGUSR2, &action, nullptr);
+    const SignalRelay relay(guard);
+    errno = 99;
+    ::raise(SIGUSR1);
+    if (handled != 1 || errno != 99) return 100;
+    ::kill(::getpid(), SIGUSR2);
+    if (handled != 2 || sender != ::getpid()) return 101;
+    return end_guard(guard);
+  };
+  EXPECT_EXIT(::_exit(body()), testing::ExitedWithCode(2), "");
 }
 
 TEST(SignalRelay, DoesNotPassOnWhatComesFromTheGuard) {
-  EXPECT_EQ(status_of([] {
-              install(SIGUSR1, count);
-              const pid_t guard = start_guard();
-              const SignalRelay relay(guard);
-              ::kill(guard, SIGHUP);
-              for (int i = 0; i < 5000 && handled == 0; ++i) ::usleep(1000);
-              return handled == 1 ? end_guard(guard) : 100;
-            }),
-            0);
+  const auto body = [] {
+    install(SIGUSR1, count);
+    const pid_t guard = start_guard();
+    const SignalRelay relay(guard);
+    ::kill(guard, SIGHUP);
+    for (int i = 0; i < 5000 && handled == 0; ++i) ::usleep(1000);
+    return handled == 1 ? end_guard(guard) : 100;
+  };
+  EXPECT_EXIT(::_exit(body()), testing::ExitedWithCode(0), "");
 }
 
 TEST(SignalRelay, PutsTheProgramsHandlersBackAndLeavesOthersAlone) {
-  EXPECT_EQ(status_of([] {
-              const pid_t guard = start_guard();
-              install(SIGUSR1, SIG_IGN);
-              {
-                const SignalRelay relay(guard);
-                if (handler_of(SIGUSR1) != SIG_IGN || handler_of(SIGUSR2) != SIG_DFL) return 103;
-                ::raise(SIGUSR1);
-              }
-              install(SIGUSR1, count);
-              install(SIGUSR2, count);
-              {
-                const SignalRelay relay(guard);
-                if (handler_of(SIGUSR1) == count) return 100;
-                install(SIGUSR2, SIG_IGN);
-              }
-              if (handler_of(SIGUSR1) != count || handler_of(SIGUSR2) != SIG_IGN) return 101;
-              ::raise(SIGUSR1);
-              if (handled != 1) return 102;
-              return end_guard(guard);
-            }),
-            0);
+  const auto body = [] {
+    const pid_t guard = start_guard();
+    install(SIGUSR1, SIG_IGN);
+    {
+      const SignalRelay relay(guard);
+      if (handler_of(SIGUSR1) != SIG_IGN || handler_of(SIGUSR2) != SIG_DFL) return 103;
+      ::raise(SIGUSR1);
+    }
+    install(SIGUSR1, count);
+    install(SIGUSR2, count);
+    {
+      const SignalRelay relay(guard);
+      if (handler_of(SIGUSR1) == count) return 100;
+      install(SIGUSR2, SIG_IGN);
+    }
+    if (handler_of(SIGUSR1) != count || handler_of(SIGUSR2) != SIG_IGN) return 101;
+    ::raise(SIGUSR1);
+    if (handled != 1) return 102;
+    return end_guard(guard);
+  };
+  EXPECT_EXIT(::_exit(body()), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
-
 }  // namespace hora::internal

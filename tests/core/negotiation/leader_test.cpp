@@ -5,26 +5,19 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
-#include <deque>
-#include <map>
-#include <memory>
-#include <optional>
-#include <random>
-#include <set>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "core/base/text.h"
 #include "core/engine/operations.h"
 #include "core/engine/set_engine.h"
+#include "tests/core/control_block/shared_control_block.h"
 #include "tests/support/seed.h"
 #include "tests/support/tree_network.h"
 
 namespace hora::internal {
 namespace {
+
+using Random = std::mt19937_64;
 
 /// One use of a name: what every rank submits, but for one that may differ.
 struct Round {
@@ -35,149 +28,76 @@ struct Round {
 
 struct Script {
   std::map<std::string, std::vector<Round>> names;
-  /// All ranks submit in one order, rank r with at most window[r] names in flight, as programs do
-  /// that wait for results. Empty: each rank in a random order, as many at once as there are names.
-  std::vector<std::string> order = {};
-  std::vector<int> window = {};
-  /// This rank never submits the last round of this name.
-  int skipping_rank = -1;
-  std::string skipped = {};
+  /// All ranks submit in one order, with at most so many names in flight, as programs do that wait
+  /// for results; else each in an order of its own, whatever name is free.
+  bool waits = false;
+  int skipping_rank = -1;  ///< it never submits the last round of "t0"
 };
 
-/// Messages between leaders stay in order between each pair and are otherwise delivered in random
-/// order; every rank, leader and link has a random speed of its own.
-class Simulation {
- public:
-  Simulation(const Topology& topology, int id_capacity, const Script& script,
-             std::mt19937_64& random);
-  ~Simulation();
-
-  /// Until every rank has its results, has departed and knows that all have; gives up when that
-  /// takes too many steps. Throws what leaders throw.
-  void run();
-
-  /// Everything that went wrong: a decision on a tensor that a rank has not submitted, a wrong
-  /// location, no end.
-  const std::vector<std::string>& problems() const { return problems_; }
-
-  /// Everything that rank read from its log, in order: "run NAME", "run NAME, resized", "fail NAME:
-  /// TEXT", "departed RANKS".
-  const std::vector<std::string>& history(int rank) const;
-  /// Results of one name on one rank: empty for a run, else the error's text.
-  const std::vector<std::string>& results(int rank, const std::string& name) const;
-
- private:
-  struct Node;
-  struct Rank;
-
-  bool finished() const;
-  std::string unfinished_names() const;
-
-  Script script_;
-  std::mt19937_64& random_;
-  std::vector<std::string> problems_;
-  test::TreeNetwork network_;
-  std::vector<std::unique_ptr<Node>> nodes_;
-  std::vector<std::unique_ptr<Rank>> ranks_;
-};
-
-ControlBlockShape control_block_shape(int local_size, int id_capacity, bool single_node) {
+struct Node {
   // Small, so that mailboxes and the log fill up now and then.
-  return {.local_size = local_size,
-          .id_capacity = id_capacity,
-          .single_node = single_node,
-          .mailbox_bytes = 1024,
-          .control_bytes = 32768};
-}
-
-struct Simulation::Node {
-  struct alignas(64) Line {
-    std::byte bytes[64];
-  };
-
   Node(const Topology& topology, int index, int id_capacity, test::TreeNetwork& network)
-      : shape(control_block_shape(
-            static_cast<int>(topology.ranks_of_node[static_cast<std::size_t>(index)].size()),
-            id_capacity, topology.nodes() == 1)),
-        memory(NodeControlBlock::bytes(shape) / sizeof(Line) + 1),
-        control_block(memory.data()->bytes, shape, 0),
+      : control_blocks({.local_size = static_cast<int>(
+                            topology.ranks_of_node[static_cast<std::size_t>(index)].size()),
+                        .id_capacity = id_capacity,
+                        .single_node = topology.nodes() == 1,
+                        .mailbox_bytes = 1024,
+                        .control_bytes = 32768}),
         link(network, index),
-        io(topology, index, id_capacity, control_block, topology.nodes() > 1 ? &link : nullptr) {}
+        io(topology, index, id_capacity, control_blocks[0],
+           topology.nodes() > 1 ? &link : nullptr) {}
 
-  ControlBlockShape shape;
-  std::vector<Line> memory;
-  NodeControlBlock control_block;  ///< the leader's view; read by local rank 0 too
+  test::SharedControlBlock control_blocks;
   test::NetworkTreeLink link;
   LeaderIo io;
   /// Where each local rank's current tensor of a name lies.
   std::map<std::string, std::map<int, Location>> places;
 };
 
+/// All ranks of one simulation.
+struct Common {
+  const Script& script;
+  Random& random;
+  bool is_single_node;
+  /// Everything that went wrong: a decision on a tensor that a rank has not submitted, a wrong
+  /// location, no end.
+  std::vector<std::string> problems = {};
+  std::vector<std::string> order = {};  ///< every name as often as it has rounds
+};
+
 /// Does what an engine does, but for moving data.
-struct Simulation::Rank {
-  Rank(Simulation& simulation, Node& home, int world_rank, int local, int id_capacity)
-      : all(simulation),
+struct Rank {
+  Rank(Common& common, Node& home, int world_rank, int local, int id_capacity)
+      : all(common),
         node(home),
         rank(world_rank),
         local_rank(local),
-        own_view(home.memory.data()->bytes, home.shape, local),
-        control_block(local == 0 ? home.control_block : own_view),
-        table(id_capacity) {}
-
-  std::size_t rounds_of(const std::string& name) const {
-    const std::size_t rounds = all.script_.names.at(name).size();
-    return rank == all.script_.skipping_rank && name == all.script_.skipped ? rounds - 1 : rounds;
-  }
-  bool can_submit(const std::string& name) const {
-    const auto count = [&](const auto& map) {
-      const auto entry = map.find(name);
-      return entry == map.end() ? std::size_t{0} : entry->second;
-    };
-    return !in_flight.contains(name) && count(submitted) < rounds_of(name);
-  }
-
-  /// The next name of this rank's program, if it may submit one now.
-  std::optional<std::string> next_name() const {
-    if (closed) return std::nullopt;
-    const Script& script = all.script_;
-    if (!script.order.empty()) {
-      if (in_flight.size() >=
-          static_cast<std::size_t>(script.window[static_cast<std::size_t>(rank)])) {
-        return std::nullopt;
-      }
-      for (std::size_t at = position; at < script.order.size(); ++at) {
-        const std::string& name = script.order[at];
-        if (can_submit(name)) return name;
-        // Its turn, but still in flight; a skipped one is passed over.
-        if (in_flight.contains(name)) return std::nullopt;
-      }
-      return std::nullopt;
-    }
-    std::vector<std::string> open;
-    for (const auto& [name, rounds] : script.names) {
-      if (can_submit(name)) open.push_back(name);
-    }
-    if (open.empty()) return std::nullopt;
-    return open[all.random_() % open.size()];
+        control_block(home.control_blocks[local]),
+        table(id_capacity),
+        program(common.order),
+        most_in_flight(common.script.waits ? 1 + common.random() % 4 : program.size()) {
+    if (!common.script.waits) std::ranges::shuffle(program, common.random);
+    if (rank == common.script.skipping_rank) program.erase(std::ranges::find(program, "t0"));
   }
 
   void submit_one() {
     flush_outbox();
-    const auto name = next_name();
-    if (!name) return depart_if_done();
-    if (!all.script_.order.empty()) {
-      while (all.script_.order[position] != *name) ++position;
-      ++position;
-    }
-    const Round& round = all.script_.names.at(*name)[submitted[*name]++];
+    const auto next = std::ranges::find_if(
+        program, [&](const std::string& name) { return !in_flight.contains(name); });
+    if (closed || next == program.end()) return depart_if_done();
+    if (in_flight.size() >= most_in_flight) return;
+    if (all.script.waits && next != program.begin()) return;
+    const std::string name = *next;
+    program.erase(next);
+    const Round& round = all.script.names.at(name)[submitted[name]++];
     auto submission = std::make_shared<Operation>();
-    submission->name = *name;
+    submission->name = name;
     submission->signature = round.odd_rank == rank ? round.odd : round.signature;
     submission->memory.set_location(
         {.window = static_cast<std::uint32_t>(rank), .reserved = 0, .offset = next_offset += 64});
-    node.places[*name][local_rank] = submission->memory.location();
-    in_flight.insert(*name);
-    if (!table.enter(submission)) problem("the name \"" + *name + "\" is still in its table");
+    node.places[name][local_rank] = submission->memory.location();
+    in_flight.insert(name);
+    if (!table.enter(submission)) problem("the name \"" + name + "\" is still in its table");
     announce(submission);
   }
 
@@ -187,7 +107,7 @@ struct Simulation::Rank {
     const Id id = *entry.id;
     submission->id = id;
     table.set_waiting(id, submission);
-    submission->repeats = all.nodes_.size() == 1 || all.random_() % 3 > 0;
+    submission->repeats = all.is_single_node || all.random() % 3 > 0;
     if (control_block.arrive(id, submission->memory.location(), {}, !submission->repeats) !=
         NodeControlBlock::Arrival::stale) {
       return;
@@ -301,19 +221,19 @@ struct Simulation::Rank {
   }
 
   void problem(const std::string& text) {
-    all.problems_.push_back("rank " + std::to_string(rank) + ": " + text);
+    all.problems.push_back("rank " + std::to_string(rank) + ": " + text);
   }
 
-  Simulation& all;
+  Common& all;
   Node& node;
   int rank;
   int local_rank;
-  NodeControlBlock own_view;
   NodeControlBlock& control_block;
   NameTable table;
+  std::vector<std::string> program;  ///< the names that are left to submit
+  std::size_t most_in_flight;
   std::map<std::string, std::size_t> submitted;
   std::set<std::string> in_flight;
-  std::size_t position = 0;  ///< in the script's order
   std::uint64_t next_offset = 0;
   std::uint64_t executed = 0;
   std::deque<std::pair<std::uint64_t, std::shared_ptr<Operation>>> running;
@@ -321,87 +241,74 @@ struct Simulation::Rank {
   bool closed = false;
   bool departed = false;
   bool all_departed = false;
+  /// Everything that it read from its log, in order: "run NAME", "run NAME, resized", "fail NAME:
+  /// TEXT", "departed RANKS".
   std::vector<std::string> history;
+  /// By name: result_of() each round.
   std::map<std::string, std::vector<std::string>> results;
 };
 
-Simulation::Simulation(const Topology& topology, int id_capacity, const Script& script,
-                       std::mt19937_64& random)
-    : script_(script),
-      random_(random),
-      network_(topology.nodes(), &random),
-      ranks_(static_cast<std::size_t>(topology.size())) {
-  for (int n = 0; n < topology.nodes(); ++n) {
-    nodes_.push_back(std::make_unique<Node>(topology, n, id_capacity, network_));
-    const auto& ranks = topology.ranks_of_node[static_cast<std::size_t>(n)];
-    for (std::size_t local = 0; local < ranks.size(); ++local) {
-      ranks_[static_cast<std::size_t>(ranks[local])] = std::make_unique<Rank>(
-          *this, *nodes_.back(), ranks[local], static_cast<int>(local), id_capacity);
+/// Messages between leaders stay in order between each pair and are otherwise delivered in random
+/// order; every rank, leader and link has a random speed of its own.
+struct Simulation {
+  Simulation(const Topology& topology, int id_capacity, const Script& script, Random& random)
+      : common{script, random, topology.nodes() == 1},
+        network(topology.nodes(), &random),
+        ranks(static_cast<std::size_t>(topology.size())) {
+    for (const auto& [name, rounds] : script.names) {
+      common.order.insert(common.order.end(), rounds.size(), name);
+    }
+    std::ranges::shuffle(common.order, random);
+    for (int n = 0; n < topology.nodes(); ++n) {
+      nodes.push_back(std::make_unique<Node>(topology, n, id_capacity, network));
+      int local = 0;
+      for (const int rank : topology.ranks_of_node[static_cast<std::size_t>(n)]) {
+        ranks[static_cast<std::size_t>(rank)] =
+            std::make_unique<Rank>(common, *nodes.back(), rank, local++, id_capacity);
+      }
     }
   }
-}
 
-Simulation::~Simulation() = default;
-
-const std::vector<std::string>& Simulation::history(int rank) const {
-  return ranks_[static_cast<std::size_t>(rank)]->history;
-}
-
-const std::vector<std::string>& Simulation::results(int rank, const std::string& name) const {
-  return ranks_[static_cast<std::size_t>(rank)]->results[name];
-}
-
-bool Simulation::finished() const {
-  return std::all_of(ranks_.begin(), ranks_.end(),
-                     [](const auto& rank) { return rank->all_departed; });
-}
-
-std::string Simulation::unfinished_names() const {
-  std::string text;
-  for (const auto& rank : ranks_) {
-    for (const std::string& name : rank->in_flight) {
-      text += " rank " + std::to_string(rank->rank) + " waits for " + name + ";";
+  /// Until every rank has its results, has departed and knows that all have; gives up when that
+  /// takes too many steps. Throws what leaders throw.
+  void run() {
+    // Speeds over two orders of magnitude.
+    std::vector<double> speeds;
+    std::uniform_real_distribution<double> exponent(0.0, 2.0);
+    for (std::size_t i = 0; i < 2 * ranks.size() + nodes.size(); ++i) {
+      speeds.push_back(std::pow(10.0, exponent(common.random)));
+    }
+    std::discrete_distribution<std::size_t> choose(speeds.begin(), speeds.end());
+    constexpr int kMostSteps = 400000;
+    for (int step = 0; step < kMostSteps && common.problems.size() <= 5; ++step) {
+      if (std::ranges::all_of(ranks, &Rank::all_departed)) return;
+      const std::size_t actor = choose(common.random);
+      if (actor < ranks.size()) {
+        ranks[actor]->submit_one();
+      } else if (actor < 2 * ranks.size()) {
+        ranks[actor - ranks.size()]->read_one();
+      } else {
+        nodes[actor - 2 * ranks.size()]->io.work(Duration(step));
+      }
+    }
+    common.problems.push_back("no end");
+    for (const auto& rank : ranks) {
+      for (const std::string& name : rank->in_flight) rank->problem("waits for " + name);
     }
   }
-  return text;
-}
 
-void Simulation::run() {
-  // Speeds over two orders of magnitude.
-  std::vector<double> speeds;
-  std::uniform_real_distribution<double> exponent(0.0, 2.0);
-  for (std::size_t i = 0; i < 2 * ranks_.size() + nodes_.size(); ++i) {
-    speeds.push_back(std::pow(10.0, exponent(random_)));
-  }
-  std::discrete_distribution<std::size_t> choose(speeds.begin(), speeds.end());
-  constexpr int kMostSteps = 400000;
-  for (int step = 0; !finished(); ++step) {
-    if (step == kMostSteps) {
-      problems_.push_back("no end after " + std::to_string(step) + " steps:" + unfinished_names());
-      return;
-    }
-    if (problems_.size() > 5) return;
-    const std::size_t actor = choose(random_);
-    if (actor < ranks_.size()) {
-      ranks_[actor]->submit_one();
-    } else if (actor < 2 * ranks_.size()) {
-      ranks_[actor - ranks_.size()]->read_one();
-    } else {
-      nodes_[actor - 2 * ranks_.size()]->io.work(Duration(step));
-    }
-  }
-}
-
-using Random = std::mt19937_64;
+  Common common;
+  test::TreeNetwork network;
+  std::vector<std::unique_ptr<Node>> nodes;
+  std::vector<std::unique_ptr<Rank>> ranks;
+};
 
 int below(Random& random, int limit) {
   return static_cast<int>(random() % static_cast<std::uint64_t>(limit));
 }
 
 Signature shaped(std::int64_t extent) {
-  Signature signature;
-  signature.shape = {extent};
-  return signature;
+  return {.shape = {extent}};
 }
 
 Topology random_topology(Random& random) {
@@ -414,15 +321,24 @@ Topology random_topology(Random& random) {
   return make_topology(group_of_rank, 0);
 }
 
-struct Chances {
-  double changes = 0;    ///< that a name has another signature than in the round before
-  double disagrees = 0;  ///< that one rank has another signature than the rest
+/// Schedules to draw.
+struct Schedules {
+  const char* of;
+  int count;
+  std::vector<int> id_capacities;
+  int least_names, other_names;  ///< the least number, and how many there are from it on
+  int least_rounds, other_rounds;
+  double changes = 0;         ///< the chance that a name has another signature than before
+  double disagrees = 0;       ///< the chance that one rank has another signature than the rest
+  bool waits = false;         ///< Script::waits
+  bool leaves_early = false;  ///< one rank
 };
 
-Script random_script(Random& random, int ranks, int names, int rounds, const Chances& chances) {
-  std::bernoulli_distribution changes(chances.changes);
-  std::bernoulli_distribution disagrees(chances.disagrees);
-  Script script;
+Script random_script(Random& random, int ranks, const Schedules& schedules) {
+  std::bernoulli_distribution changes(schedules.changes), disagrees(schedules.disagrees);
+  const int names = schedules.least_names + below(random, schedules.other_names);
+  const int rounds = schedules.least_rounds + below(random, schedules.other_rounds);
+  Script script{.names = {}, .waits = schedules.waits};
   for (int n = 0; n < names; ++n) {
     std::int64_t extent = 1;
     auto& of_name = script.names["t" + std::to_string(n)];
@@ -438,10 +354,16 @@ Script random_script(Random& random, int ranks, int names, int rounds, const Cha
       of_name.push_back(std::move(round));
     }
   }
+  if (schedules.leaves_early && ranks > 1) {
+    script.skipping_rank = below(random, ranks);
+    script.names["t0"].back().odd_rank = -1;
+  }
   return script;
 }
 
-std::string text_of(const Topology& topology, const std::string& name, const Round& round) {
+/// The result of a round on every rank: empty for a run, else the error's text.
+std::string result_of(const Topology& topology, const std::string& name, const Round& round) {
+  if (round.odd_rank < 0) return "";
   Report report{name, {{round.signature, {}}, {round.odd, {round.odd_rank}}}};
   for (int rank = 0; rank < topology.size(); ++rank) {
     if (rank != round.odd_rank) report.values.front().ranks.push_back(rank);
@@ -450,123 +372,43 @@ std::string text_of(const Topology& topology, const std::string& name, const Rou
   return mismatch_text(report);
 }
 
-std::string layout_of(const Topology& topology) {
-  std::string text = "nodes:";
-  for (const auto& ranks : topology.ranks_of_node) text += " [" + ranks_text(ranks) + "]";
-  return text;
-}
-
-void expect_one_history(const Simulation& simulation, const Topology& topology) {
-  for (int rank = 1; rank < topology.size(); ++rank) {
-    ASSERT_EQ(simulation.history(rank), simulation.history(0)) << "rank " << rank;
-  }
-}
-
-void expect_every_result(const Simulation& simulation, const Topology& topology,
-                         const Script& script) {
-  for (const auto& [name, rounds] : script.names) {
-    for (int rank = 0; rank < topology.size(); ++rank) {
-      const auto& results = simulation.results(rank, name);
-      ASSERT_EQ(results.size(), rounds.size()) << name << " on rank " << rank;
-      for (std::size_t k = 0; k < rounds.size(); ++k) {
-        const std::string expected =
-            rounds[k].odd_rank < 0 ? "" : text_of(topology, name, rounds[k]);
-        ASSERT_EQ(results[k], expected) << name << " round " << k << " on rank " << rank;
+/// Draws schedules, each of a seed of its own.
+void expect_right(const Schedules& schedules, Random& seeds) {
+  for (int i = 0; i < schedules.count && !testing::Test::HasFailure(); ++i) {
+    Random random(seeds());
+    const Topology topology = random_topology(random);
+    const int id_capacity = schedules.id_capacities[random() % schedules.id_capacities.size()];
+    const Script script = random_script(random, topology.size(), schedules);
+    std::string layout = "nodes:";
+    for (const auto& ranks : topology.ranks_of_node) layout += " [" + ranks_text(ranks) + "]";
+    SCOPED_TRACE(std::string(schedules.of) + ", schedule " + std::to_string(i) + ", " + layout +
+                 ", id capacity " + std::to_string(id_capacity));
+    Simulation simulation(topology, id_capacity, script, random);
+    ASSERT_NO_THROW(simulation.run());
+    ASSERT_EQ(simulation.common.problems, std::vector<std::string>{});
+    for (const auto& rank : simulation.ranks) {
+      ASSERT_EQ(rank->history, simulation.ranks[0]->history) << "rank " << rank->rank;
+      for (const auto& [name, rounds] : script.names) {
+        if (script.skipping_rank >= 0) break;
+        std::vector<std::string> expected;
+        for (const Round& round : rounds) expected.push_back(result_of(topology, name, round));
+        ASSERT_EQ(rank->results[name], expected) << name << " on rank " << rank->rank;
       }
     }
   }
 }
 
-/// One schedule of `script`.
-void check(const Topology& topology, int id_capacity, const Script& script, Random& random) {
-  Simulation simulation(topology, id_capacity, script, random);
-  ASSERT_NO_THROW(simulation.run());
-  ASSERT_EQ(simulation.problems(), std::vector<std::string>{});
-  expect_one_history(simulation, topology);
-  if (script.skipping_rank < 0) expect_every_result(simulation, topology, script);
-}
-
-class RandomSchedules : public testing::Test {
- protected:
-  /// `make(topology)` gives a script; each of `schedules` has a seed of its own, printed on
-  /// failure.
-  template <class Make>
-  void run(int schedules, const std::vector<int>& id_capacities, Make&& make) {
-    auto seeds = test::generator();
-    for (int i = 0; i < schedules; ++i) {
-      const std::uint64_t seed = seeds();
-      Random random(seed);
-      const Topology topology = random_topology(random);
-      const int capacity = id_capacities[static_cast<std::size_t>(
-          below(random, static_cast<int>(id_capacities.size())))];
-      const Script script = make(topology, random);
-      SCOPED_TRACE("schedule " + std::to_string(i) + ", " + layout_of(topology) + ", id capacity " +
-                   std::to_string(capacity));
-      check(topology, capacity, script, random);
-      if (HasFailure()) return;
-    }
-  }
-};
-
-TEST_F(RandomSchedules, NewAndKnownNames) {
-  run(300, {16}, [](const Topology& topology, Random& random) {
-    return random_script(random, topology.size(), 1 + below(random, 12), 1 + below(random, 4), {});
-  });
-}
-
-TEST_F(RandomSchedules, MoreNamesThanIds) {
-  run(250, {1, 2, 5}, [](const Topology& topology, Random& random) {
-    return random_script(random, topology.size(), 3 + below(random, 8), 1 + below(random, 4), {});
-  });
-}
-
-TEST_F(RandomSchedules, SignaturesThatChangeOnAllRanks) {
-  run(250, {16}, [](const Topology& topology, Random& random) {
-    return random_script(random, topology.size(), 1 + below(random, 6), 2 + below(random, 5),
-                         {.changes = 0.5});
-  });
-}
-
-TEST_F(RandomSchedules, DisagreementsOfOneRankTheFirstTimeAndLater) {
-  run(500, {16}, [](const Topology& topology, Random& random) {
-    return random_script(random, topology.size(), 1 + below(random, 6), 2 + below(random, 5),
-                         {.changes = 0.1, .disagrees = 0.4});
-  });
-}
-
-TEST_F(RandomSchedules, EverythingAtOnceWithFewIds) {
-  run(500, {1, 2, 3, 5}, [](const Topology& topology, Random& random) {
-    return random_script(random, topology.size(), 2 + below(random, 8), 2 + below(random, 5),
-                         {.changes = 0.3, .disagrees = 0.3});
-  });
-}
-
-TEST_F(RandomSchedules, RanksThatWaitInOneOrder) {
-  run(300, {1, 2, 4, 16}, [](const Topology& topology, Random& random) {
-    Script script = random_script(random, topology.size(), 2 + below(random, 6),
-                                  2 + below(random, 4), {.changes = 0.4, .disagrees = 0.2});
-    for (const auto& [name, rounds] : script.names) {
-      script.order.insert(script.order.end(), rounds.size(), name);
-    }
-    std::shuffle(script.order.begin(), script.order.end(), random);
-    for (int rank = 0; rank < topology.size(); ++rank) {
-      script.window.push_back(1 + below(random, 4));
-    }
-    return script;
-  });
-}
-
-TEST_F(RandomSchedules, ARankThatLeavesEarlyFailsThoseWhoWaitForIt) {
-  run(250, {2, 16}, [](const Topology& topology, Random& random) {
-    Script script = random_script(random, topology.size(), 1 + below(random, 6),
-                                  1 + below(random, 3), {.changes = 0.2, .disagrees = 0.1});
-    if (topology.size() > 1) {
-      script.skipping_rank = below(random, topology.size());
-      script.skipped = "t0";
-      script.names["t0"].back().odd_rank = -1;
-    }
-    return script;
-  });
+TEST(RandomSchedules, AreReadAlikeByAllAndGiveEachNameItsResult) {
+  const Schedules all[] = {
+      {"new and known names", 300, {16}, 1, 12, 1, 4},
+      {"more names than ids", 250, {1, 2, 5}, 3, 8, 1, 4},
+      {"signatures that change on all ranks", 250, {16}, 1, 6, 2, 5, 0.5},
+      {"disagreements, the first time and later", 500, {16}, 1, 6, 2, 5, 0.1, 0.4},
+      {"everything at once with few ids", 500, {1, 2, 3, 5}, 2, 8, 2, 5, 0.3, 0.3},
+      {"ranks that wait in one order", 300, {1, 2, 4, 16}, 2, 6, 2, 4, 0.4, 0.2, true},
+      {"a rank that leaves fails those who wait", 250, {2, 16}, 1, 6, 1, 3, 0.2, 0.1, false, true}};
+  auto seeds = test::generator();
+  for (const Schedules& schedules : all) expect_right(schedules, seeds);
 }
 
 }  // namespace

@@ -3,15 +3,13 @@
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
-#include <algorithm>
 #include <array>
 #include <limits>
 #include <numeric>
-#include <random>
-#include <utility>
-#include <vector>
+#include <tuple>
 
 #include "tests/support/expect_error.h"
+#include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal {
@@ -64,22 +62,22 @@ TEST(Plan, ChunksFitTheNumberOfNodesAndRanks) {
   constexpr std::size_t kMiB = std::size_t{1} << 20;
   for (const int nodes : {1, 2, 31, 32}) EXPECT_EQ(chunk_limit(0, nodes), kMiB) << nodes;
   EXPECT_EQ(chunk_limit(0, 33), 33 * kMiB / 32);
-  EXPECT_EQ(chunk_limit(0, 1024), 32 * kMiB);
-  EXPECT_EQ(chunk_limit(0, 2147483647), 32 * kMiB) << "staging has its bounds";
-  EXPECT_EQ(chunk_limit(std::size_t{1} << 30, 1024), std::size_t{1} << 30) << "what is set holds";
+  for (const int nodes : {1024, 2147483647}) EXPECT_EQ(chunk_limit(0, nodes), 32 * kMiB);
   for (int nodes = 33; nodes <= 1024; ++nodes) {
     const Range chunk{0, chunk_limit(0, nodes)};
     EXPECT_EQ(slice_range(chunk, nodes - 1, nodes).bytes, std::size_t{32} << 10) << nodes;
   }
-  EXPECT_EQ(broadcast_chunk_limit(0), std::size_t{1} << 19);
-  EXPECT_EQ(broadcast_chunk_limit(4096), 4096u);
+  EXPECT_EQ(broadcast_chunk_limit(0), kMiB / 2);
   for (const int slices : {1, 2, 8, 16}) {
     const Range chunk{0, device_chunk_limit(0, 2, slices)};
     EXPECT_EQ(slice_range(chunk, slices - 1, slices).bytes, 2 * kMiB) << slices;
   }
   EXPECT_EQ(device_chunk_limit(0, 2, 17), 32 * kMiB);
   EXPECT_EQ(device_chunk_limit(0, 256, 1), chunk_limit(0, 256)) << "of many nodes";
-  EXPECT_EQ(device_chunk_limit(4096, 2, 8), 4096u) << "what is set holds";
+  // Settings hold.
+  EXPECT_EQ(chunk_limit(1024 * kMiB, 1024), 1024 * kMiB);
+  EXPECT_EQ(broadcast_chunk_limit(4096), 4096u);
+  EXPECT_EQ(device_chunk_limit(4096, 2, 8), 4096u);
 }
 
 TEST(Plan, ChunksSlicesAndRunsCoverEveryByteOnce) {
@@ -99,6 +97,7 @@ TEST(Plan, ChunksSlicesAndRunsCoverEveryByteOnce) {
         for (int s = 0; s < slices; ++s) {
           const Range slice = slice_range(chunk_range(unit, c), s, slices);
           for (const auto& run : runs(unit, slice)) {
+            EXPECT_EQ(slice.begin % kAlignment, 0u);
             EXPECT_LE(run.offset + run.range.bytes, slice.bytes);
             const UnitTensor& place = unit.tensors[run.tensor];
             EXPECT_EQ(place.range.begin + run.range.begin, slice.begin + run.offset);
@@ -115,28 +114,15 @@ TEST(Plan, ChunksSlicesAndRunsCoverEveryByteOnce) {
   }
 }
 
-TEST(Plan, SlicesOfAFullChunkAreEqualAndAligned) {
-  for (int slices = 1; slices <= 8; ++slices) {
-    const Range chunk{128, 64u * 8 * 3 * 5 * 7};
-    const Range first = slice_range(chunk, 0, slices);
-    for (int s = 0; s < slices; ++s) {
-      EXPECT_EQ(slice_range(chunk, s, slices).bytes, first.bytes);
-      EXPECT_EQ(slice_range(chunk, s, slices).begin % kAlignment, 0u);
-    }
-  }
-}
-
-using Extents = std::vector<std::int64_t>;
-
 TEST(LastExtents, AreThoseOfEachRankUnlessTheyAreTooMany) {
   LastExtents last;
   const auto all = last.renew(2, 3);
   std::iota(all.begin(), all.end(), 10);
   last.end_run();
   EXPECT_TRUE(last.known());
-  EXPECT_TRUE(last.are(2, Extents{14, 15}));
-  EXPECT_FALSE(last.are(1, Extents{10, 11}));
-  EXPECT_FALSE(last.are(0, Extents{10}));
+  EXPECT_TRUE(last.are(2, test::RowCounts{14, 15}));
+  EXPECT_FALSE(last.are(1, test::RowCounts{10, 11}));
+  EXPECT_FALSE(last.are(0, test::RowCounts{10}));
   last.renew(1, LastExtents::kMostKept);
   last.end_run();
   EXPECT_TRUE(last.known());
@@ -144,29 +130,23 @@ TEST(LastExtents, AreThoseOfEachRankUnlessTheyAreTooMany) {
   EXPECT_EQ(last.of(static_cast<int>(LastExtents::kMostKept))[0], 7) << "until the run has ended";
   last.end_run();
   EXPECT_FALSE(last.known());
-  EXPECT_FALSE(last.are(0, Extents{0}));
+  EXPECT_FALSE(last.are(0, test::RowCounts{0}));
 }
 
 constexpr MemoryNodes kOne;
 
 TEST(MemoryNodes, AreThoseThatRanksShareEvenlyElseOne) {
-  const std::vector<std::pair<std::vector<int>, MemoryNodes>> cases = {
-      {{0, 0, 1, 1}, {.count = 2, .ranks = 2}},
-      {{3, 3, 3, 1, 1, 1}, {.count = 2, .ranks = 3}},
-      {{0, 0, 1, 1, 2, 2, 3, 3}, {.count = 4, .ranks = 2}},
-      {{}, kOne},
-      {{0}, kOne},
-      {{0, 0, 0, 0}, kOne},        // there is one
-      {{0, 1}, kOne},              // no two ranks share one
-      {{0, 0, 0, 1, 1}, kOne},     // uneven
-      {{0, 0, 0, 1, 1, 2}, kOne},  // uneven
-      {{0, 0, 1, 1, 1, 1}, kOne},  // uneven
-      {{0, 1, 0, 1}, kOne},        // ranks are not next to each other
-      {{0, 0, 1, 1, 0, 0}, kOne},  // one comes again
-      {{-1, -1, 1, 1}, kOne},      // ranks that may use several
-      {{0, 0, 1, -1}, kOne}};      // a rank that may use several
-  for (const auto& [of_rank, nodes] : cases) {
-    EXPECT_EQ(MemoryNodes::of(of_rank), nodes) << testing::PrintToString(of_rank);
+  using Ranks = std::vector<int>;
+  EXPECT_EQ(MemoryNodes::of(Ranks{0, 0, 1, 1}), (MemoryNodes{.count = 2, .ranks = 2}));
+  EXPECT_EQ(MemoryNodes::of(Ranks{3, 3, 3, 1, 1, 1}), (MemoryNodes{.count = 2, .ranks = 3}));
+  EXPECT_EQ(MemoryNodes::of(Ranks{0, 0, 1, 1, 2, 2, 3, 3}), (MemoryNodes{.count = 4, .ranks = 2}));
+  // There is one; no two ranks share one; uneven; ranks are not next to each other; one comes
+  // again; ranks that may use several.
+  for (const Ranks& of_rank :
+       {Ranks{}, Ranks{0}, Ranks{0, 0, 0, 0}, Ranks{0, 1}, Ranks{0, 0, 0, 1, 1},
+        Ranks{0, 0, 0, 1, 1, 2}, Ranks{0, 0, 1, 1, 1, 1}, Ranks{0, 1, 0, 1},
+        Ranks{0, 0, 1, 1, 0, 0}, Ranks{-1, -1, 1, 1}, Ranks{0, 0, 1, -1}}) {
+    EXPECT_EQ(MemoryNodes::of(of_rank), kOne) << testing::PrintToString(of_rank);
   }
 }
 
@@ -175,11 +155,11 @@ TEST(MemoryNodes, OfASetAreThoseOfItsMembers) {
   const std::vector<int> of_rank = virtual_memory_nodes(world, 4);
   EXPECT_EQ(of_rank, (std::vector<int>{0, 1, 0, 1, 0, 1, 0, 1}));
   EXPECT_EQ(MemoryNodes::of(world, of_rank), (MemoryNodes{.count = 2, .ranks = 4}));
-  EXPECT_EQ(MemoryNodes::of(Topology{{{0, 2, 1, 3}}}, of_rank),
-            (MemoryNodes{.count = 2, .ranks = 2}));
-  EXPECT_EQ(MemoryNodes::of(Topology{{{0, 2, 1}}}, of_rank), kOne);
-  EXPECT_EQ(MemoryNodes::of(Topology{{{0, 2, 4}}}, of_rank), kOne);
-  EXPECT_EQ(MemoryNodes::of(Topology{{{0, 2}, {1, 3}}}, of_rank), kOne) << "several nodes";
+  const MemoryNodes of_two{.count = 2, .ranks = 2};
+  EXPECT_EQ(MemoryNodes::of(Topology{{{0, 2, 1, 3}}}, of_rank), of_two);
+  for (const Topology& set : {Topology{{{0, 2, 1}}}, {{{0, 2, 4}}}, {{{0, 2}, {1, 3}}}}) {
+    EXPECT_EQ(MemoryNodes::of(set, of_rank), kOne) << set.nodes() << " nodes";
+  }
   EXPECT_EQ(virtual_memory_nodes(Topology{{{0, 1, 2}, {3, 4, 5, 6}}}, 2),
             (std::vector<int>{0, 0, 1, 0, 0, 1, 1}));
 }
@@ -187,25 +167,21 @@ TEST(MemoryNodes, OfASetAreThoseOfItsMembers) {
 /// One tensor on four ranks.
 class SumOf : public testing::Test {
  protected:
-  Signature signature(DataType type = DataType::float32) const {
-    Signature signature;
-    signature.type = type;
-    signature.shape = {
-        static_cast<std::int64_t>(MemoryNodes::kLeastBytes / size_of(signature.type))};
-    return signature;
+  static Signature signature(DataType type = DataType::float32) {
+    return tensor(static_cast<std::int64_t>(MemoryNodes::kLeastBytes / size_of(type)), type);
   }
-  BoundUnit unit(const Signature& signature) {
-    const std::array decided{&signature};
+  BoundUnit unit(const std::vector<Signature>& signatures) {
     BoundUnit unit;
-    plan_unit(decided, 0, {}, unit.unit);
+    unit.unit = plan_of(signatures, {.fusion_bytes = std::size_t{1} << 30}).at(0);
+    EXPECT_EQ(unit.unit.tensors.size(), signatures.size());
     unit.local_size = 4;
-    unit.memory.assign(4, &byte_);
+    unit.memory.assign(4 * signatures.size(), &byte_);
     return unit;
   }
   /// As a submission of it, and as a unit of it alone, which must agree.
   bool apart(const Signature& signature) {
     const bool before = kTwo.sum_apart(signature, signature.bytes());
-    EXPECT_EQ(kTwo.sum_apart(unit(signature)), before);
+    EXPECT_EQ(kTwo.sum_apart(unit({signature})), before);
     return before;
   }
   static constexpr MemoryNodes kTwo{.count = 2, .ranks = 2};
@@ -218,7 +194,7 @@ TEST_F(SumOf, ALargeTensorGoesByMemoryNodes) {
     EXPECT_TRUE(apart(signature(type))) << name_of(type);
   }
   EXPECT_FALSE(kOne.sum_apart(signature(), MemoryNodes::kLeastBytes));
-  EXPECT_FALSE(kOne.sum_apart(unit(signature())));
+  EXPECT_FALSE(kOne.sum_apart(unit({signature()})));
   std::vector<Signature> others(3, signature());
   others[0].prescale = 0.5;
   others[1].kind = OperationKind::broadcast;
@@ -227,28 +203,16 @@ TEST_F(SumOf, ALargeTensorGoesByMemoryNodes) {
   others.push_back(signature(DataType::bfloat16));
   for (const Signature& other : others) EXPECT_FALSE(apart(other)) << to_string(other);
   for (std::size_t rank = 0; rank < 4; ++rank) {
-    BoundUnit lacks = unit(signature());  // a rank that has joined
+    BoundUnit lacks = unit({signature()});  // a rank that has joined
     lacks.memory[rank] = nullptr;
     EXPECT_FALSE(kTwo.sum_apart(lacks)) << rank;
   }
+  BoundUnit lacks_nothing = unit({tensor(0), signature()});
+  lacks_nothing.memory[0] = nullptr;
+  EXPECT_TRUE(kTwo.sum_apart(lacks_nothing)) << "but an empty tensor";
 }
 
-TEST_F(SumOf, AnEmptyTensorIsLackedByNoRank) {
-  const Signature whole = signature();
-  Signature empty = whole;
-  empty.shape = {0};
-  const std::array<const Signature*, 2> decided{&empty, &whole};
-  BoundUnit unit;
-  plan_unit(decided, 0, {.fusion_bytes = std::size_t{1} << 30}, unit.unit);
-  ASSERT_EQ(unit.unit.tensors.size(), 2U);
-  unit.local_size = 4;
-  unit.memory.assign(8, &byte_);
-  unit.memory[0] = nullptr;
-  EXPECT_TRUE(kTwo.sum_apart(unit));
-}
-
-using Random = std::mt19937_64;
-using Rows = std::vector<std::vector<std::int64_t>>;
+using Rows = std::vector<test::RowCounts>;
 
 ExchangeExtents extents_of(OperationKind kind, std::size_t row_bytes, const Rows& rows) {
   return {kind, row_bytes, {rows.begin(), rows.end()}};
@@ -290,56 +254,41 @@ TEST(Exchange, CountsBeyond32Bits) {
   const std::int64_t rows = std::int64_t{5} << 31;
   const Topology topology{{{0}, {1}}};
   const std::size_t bytes = std::size_t{5} << 34;
-  {
-    const Rows all = {{rows}, {rows + 1}};
-    const ExchangeMap map(topology, extents_of(OperationKind::allgather, 8, all));
-    EXPECT_EQ(map.layout(1, 0), (ByteLayout{{0, 0, Transfer::kAll, bytes, {0, bytes + 8}}}));
-    EXPECT_EQ(map.result_bytes(0), 2 * bytes + 8);
-    EXPECT_EQ(cut(map.layout(1, 0), {bytes - 64, 1000}),
-              (ByteLayout{{0, bytes - 64, Transfer::kAll, 2 * bytes - 64, {0, 72}}}));
-  }
-  {
-    const Rows all = {{rows, 3}, {1, rows}};
-    const ExchangeMap map(topology, extents_of(OperationKind::alltoall, 8, all));
-    EXPECT_EQ(map.layout(0, 1), (ByteLayout{{0, bytes, 0, 0, {0, 24}}}));
-    EXPECT_EQ(map.layout(1, 1), (ByteLayout{{0, 8, 0, 24, {0, bytes}}}));
-  }
+  const Rows gathered = {{rows}, {rows + 1}}, exchanged = {{rows, 3}, {1, rows}};
+  const ExchangeMap gather(topology, extents_of(OperationKind::allgather, 8, gathered));
+  EXPECT_EQ(gather.layout(1, 0), (ByteLayout{{0, 0, Transfer::kAll, bytes, {0, bytes + 8}}}));
+  EXPECT_EQ(gather.result_bytes(0), 2 * bytes + 8);
+  EXPECT_EQ(cut(gather.layout(1, 0), {bytes - 64, 1000}),
+            (ByteLayout{{0, bytes - 64, Transfer::kAll, 2 * bytes - 64, {0, 72}}}));
+  const ExchangeMap exchange(topology, extents_of(OperationKind::alltoall, 8, exchanged));
+  EXPECT_EQ(exchange.layout(0, 1), (ByteLayout{{0, bytes, 0, 0, {0, 24}}}));
+  EXPECT_EQ(exchange.layout(1, 1), (ByteLayout{{0, 8, 0, 24, {0, bytes}}}));
   EXPECT_EQ(scattered_rows(2 * rows + 1, 2, 0), rows + 1);
   EXPECT_EQ(first_scattered_row(2 * rows + 1, 2, 1), rows + 1);
 }
 
 TEST(Exchange, ResultsOfMoreThanTheMemoryOfAllAreRefused) {
-  const Topology topology{{{0, 1}, {2}}};
-  const auto refused = [&](OperationKind kind, const Rows& rows, std::uint64_t memory) {
+  using enum OperationKind;
+  const auto refused = [](OperationKind kind, const Rows& rows, std::uint64_t memory) {
+    const Topology topology{{{0, 1}, {2}}};
     const auto refusal = ExchangeMap(topology, extents_of(kind, 8, rows)).refusal(memory);
-    if (refusal) {
-      EXPECT_EQ(refusal->code(), ErrorCode::out_of_memory);
-    }
+    EXPECT_EQ(refusal ? refusal->code() : ErrorCode::out_of_memory, ErrorCode::out_of_memory);
     return refusal.has_value();
   };
-  const Rows gathered = {{2}, {3}, {1}};  // 48 bytes for each
-  EXPECT_FALSE(refused(OperationKind::allgather, gathered, 144));
-  EXPECT_TRUE(refused(OperationKind::allgather, gathered, 143));
-  const Rows exchanged = {{1, 2, 3}, {4, 5, 6}, {7, 8, 0}};
-  EXPECT_FALSE(refused(OperationKind::alltoall, exchanged, 36 * 8));
-  EXPECT_TRUE(refused(OperationKind::alltoall, exchanged, 36 * 8 - 1));
-  const Rows scattered = {{5}, {5}, {5}};
-  EXPECT_FALSE(refused(OperationKind::reduce_scatter, scattered, 40));
-  EXPECT_TRUE(refused(OperationKind::reduce_scatter, scattered, 39));
-  // No sum wraps.
-  const std::int64_t most = std::int64_t{1} << 45;
-  EXPECT_TRUE(refused(OperationKind::allgather, {{most}, {most}, {most}}, std::uint64_t{1} << 49));
+  const std::tuple<OperationKind, Rows, std::uint64_t> needed[] = {
+      {allgather, {{2}, {3}, {1}}, 3 * 48},
+      {alltoall, {{1, 2, 3}, {4, 5, 6}, {7, 8, 0}}, 36 * 8},
+      {reduce_scatter, {{5}, {5}, {5}}, 40}};
+  for (const auto& [kind, rows, bytes] : needed) {
+    EXPECT_FALSE(refused(kind, rows, bytes)) << name_of(kind);
+    EXPECT_TRUE(refused(kind, rows, bytes - 1)) << name_of(kind);
+  }
+  const std::int64_t most = std::int64_t{1} << 45;  // no sum wraps
+  EXPECT_TRUE(refused(allgather, {{most}, {most}, {most}}, std::uint64_t{1} << 49));
 }
 
-/// A byte is known by where it comes from; a sum by the offset alone.
-struct Source {
-  int rank = -1;
-  std::size_t offset = 0;
-  bool operator==(const Source&) const = default;
-};
-
 struct RandomExchange {
-  explicit RandomExchange(OperationKind operation, Random& random) : kind(operation) {
+  explicit RandomExchange(OperationKind operation, std::mt19937_64& random) : kind(operation) {
     std::vector<int> group_of_rank(1 + random() % 8);
     for (int& group : group_of_rank) group = static_cast<int>(random() % 4);
     topology = make_topology(group_of_rank, 0);
@@ -351,75 +300,50 @@ struct RandomExchange {
     const std::int64_t whole = some();
     for (int rank = 0; rank < size; ++rank) {
       auto& own = rows.emplace_back(extents_of_rank(kind, size), whole);
-      if (kind == OperationKind::reduce_scatter) continue;
-      for (auto& extent : own) extent = some();
+      if (kind != OperationKind::reduce_scatter) std::ranges::generate(own, some);
+      const std::int64_t brought = std::accumulate(own.begin(), own.end(), std::int64_t{0});
+      test::Bytes& input = inputs.emplace_back(static_cast<std::size_t>(brought) * row_bytes);
+      for (std::byte& byte : input) byte = static_cast<std::byte>(random());
     }
   }
 
-  std::size_t bytes(std::int64_t count) const {
-    return static_cast<std::size_t>(count) * row_bytes;
-  }
-
-  /// Written down from the operations' definitions.
-  std::vector<Source> expected(int rank) const {
-    std::vector<Source> result;
-    const auto take = [&](int from, std::size_t offset, std::size_t length) {
-      for (std::size_t i = 0; i < length; ++i) result.push_back({from, offset + i});
-    };
-    const auto to = static_cast<std::size_t>(rank);
+  test::Bytes expected(int rank) const {
     if (kind == OperationKind::reduce_scatter) {
-      // Rank r gets floor((rows + ranks - 1 - r) / ranks) rows.
-      const auto ranks = static_cast<std::int64_t>(topology.size());
-      const auto rows_of = [&](std::int64_t r) {
-        return bytes((rows[0][0] + ranks - 1 - r) / ranks);
-      };
-      std::size_t offset = 0;
-      for (int r = 0; r < rank; ++r) offset += rows_of(r);
-      take(Transfer::kAll, offset, rows_of(rank));
-      return result;
+      return test::scattered(inputs[0], rows[0][0], row_bytes, topology.size(), rank).bytes;
     }
-    for (int from = 0; from < topology.size(); ++from) {
-      const auto& own = rows[static_cast<std::size_t>(from)];
-      if (kind == OperationKind::allgather) {
-        take(from, 0, bytes(own[0]));
-      } else {
-        take(from, bytes(std::accumulate(own.begin(), own.begin() + rank, std::int64_t{0})),
-             bytes(own[to]));
-      }
-    }
-    return result;
+    return kind == OperationKind::allgather
+               ? test::allgathered(inputs, rows, row_bytes).bytes
+               : test::alltoall_of(inputs, rows, row_bytes, rank).bytes;
   }
 
   OperationKind kind;
   Topology topology;
   std::size_t row_bytes = 0;
   Rows rows;
+  std::vector<test::Bytes> inputs;  ///< by rank; of sums the first is that of all
 };
-
-class ExchangeOf : public testing::TestWithParam<OperationKind> {};
 
 TEST(ExchangeExtents, ThatCannotBeAreAnErrorOfTheRank) {
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
-  const Topology topology{{{0, 1}}};
-  for (const Rows& bad :
-       {Rows{{-1}, {2}}, Rows{{most}, {most}}, Rows{{(std::int64_t{1} << 45) + 1}, {0}}}) {
-    test::expect_error(ErrorCode::transport, [&] {
-      ExchangeMap(topology, extents_of(OperationKind::allgather, 8, bad));
-    });
+  constexpr std::int64_t largest = std::int64_t{1} << 45;
+  const Topology two{{{0, 1}}}, three{{{0, 1, 2}}};
+  for (const Rows& bad : {Rows{{-1}, {2}}, Rows{{most}, {most}}, Rows{{largest + 1}, {0}}}) {
+    test::expect_error(ErrorCode::transport,
+                       [&] { ExchangeMap(two, extents_of(OperationKind::allgather, 8, bad)); });
   }
-  const Rows wraps{{most, most, 2}, {0, 0, 0}, {0, 0, 0}};
-  EXPECT_THROW(ExchangeMap(Topology{{{0, 1, 2}}}, extents_of(OperationKind::alltoall, 1, wraps)),
-               Error);
-  const Rows largest{{std::int64_t{1} << 45}, {std::int64_t{1} << 45}};
-  const ExchangeMap map(topology, extents_of(OperationKind::allgather, 8, largest));
+  const Rows wraps{{most, most, 2}, {0, 0, 0}, {0, 0, 0}}, fits{{largest}, {largest}};
+  EXPECT_THROW(ExchangeMap(three, extents_of(OperationKind::alltoall, 1, wraps)), Error);
+  const ExchangeMap map(two, extents_of(OperationKind::allgather, 8, fits));
   EXPECT_EQ(map.result_bytes(0), std::size_t{1} << 49);
 }
 
 // All streams into each node, cut at random places: every byte of every result comes once.
-TEST_P(ExchangeOf, StreamsFillEveryResultOnce) {
+TEST(Exchange, StreamsFillEveryResultOnce) {
+  using enum OperationKind;
   auto random = test::generator();
-  for (int round = 0; round < 400; ++round) {
-    const RandomExchange exchange(GetParam(), random);
+  for (int round = 0; round < 1200; ++round) {
+    const RandomExchange exchange(std::array{allgather, alltoall, reduce_scatter}[round % 3],
+                                  random);
     const Topology& topology = exchange.topology;
     const ExchangeMap map(topology, extents_of(exchange.kind, exchange.row_bytes, exchange.rows));
     std::size_t longest = 0;
@@ -427,18 +351,18 @@ TEST_P(ExchangeOf, StreamsFillEveryResultOnce) {
       const auto& ranks = topology.ranks_of_node[static_cast<std::size_t>(node)];
       for (std::size_t local = 0; local < ranks.size(); ++local) {
         const int rank = ranks[local];
-        std::vector<Source> result(map.result_bytes(rank));
+        test::Bytes result(map.result_bytes(rank));
         const auto rows = map.result_rows(rank);
-        EXPECT_EQ(exchange.bytes(std::accumulate(rows.begin(), rows.end(), std::int64_t{0})),
-                  result.size());
+        const std::int64_t all_rows = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+        EXPECT_EQ(static_cast<std::size_t>(all_rows) * exchange.row_bytes, result.size());
         std::vector<int> times(result.size(), 0);
         for (int from = 0; from < topology.nodes(); ++from) {
+          const auto& members = topology.ranks_of_node[static_cast<std::size_t>(from)];
           const ByteLayout whole = map.layout(from, node);
           if (from != node) longest = std::max(longest, length_of(whole));
           const ByteLayout own = moved_by(static_cast<int>(local), {}, whole);
-          std::size_t next = 0;
-          while (next < length_of(own)) {
-            const std::size_t length = 1 + random() % 40;
+          for (std::size_t next = 0, length = 0; next < length_of(own); next += length) {
+            length = 1 + random() % 40;
             std::size_t filled = 0;
             for (const Transfer& transfer : cut(own, {next, length})) {
               ASSERT_EQ(transfer.range.begin, filled);
@@ -446,17 +370,16 @@ TEST_P(ExchangeOf, StreamsFillEveryResultOnce) {
               for (std::size_t i = 0; i < transfer.range.bytes; ++i) {
                 const std::size_t at = transfer.destination_offset + i;
                 ASSERT_LT(at, result.size());
-                const int source =
+                const auto from_rank =
                     transfer.source == Transfer::kAll
-                        ? Transfer::kAll
-                        : topology.ranks_of_node[static_cast<std::size_t>(from)]
-                                                [static_cast<std::size_t>(transfer.source)];
-                result[at] = {source, transfer.source_offset + i};
+                        ? 0
+                        : static_cast<std::size_t>(
+                              members[static_cast<std::size_t>(transfer.source)]);
+                result[at] = exchange.inputs[from_rank].at(transfer.source_offset + i);
                 ++times[at];
               }
             }
             ASSERT_EQ(filled, std::min(length, length_of(own) - next));
-            next += length;
           }
         }
         const bool sums = exchange.kind == OperationKind::reduce_scatter;
@@ -468,13 +391,5 @@ TEST_P(ExchangeOf, StreamsFillEveryResultOnce) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, ExchangeOf,
-                         testing::Values(OperationKind::allgather, OperationKind::alltoall,
-                                         OperationKind::reduce_scatter),
-                         [](const auto& parameters) {
-                           return std::string(name_of(parameters.param));
-                         });
-
 }  // namespace
-
 }  // namespace hora::internal

@@ -1,17 +1,4 @@
 /// A timeline of real engines and pipelines, process sets and exchanges, ranks as threads.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <atomic>
-#include <functional>
-#include <map>
-#include <memory>
-#include <numeric>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include "core/trace/trace.h"
 #include "tests/core/engine/engine_fixture.h"
@@ -21,11 +8,8 @@
 namespace hora::internal {
 namespace {
 
-using test::bytes;
-using test::floats;
-using test::kTimelineRounding;
-using test::Timeline;
-using test::TimelineSpan;
+using namespace std::chrono_literals;
+using namespace test;
 using testing::Contains;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -34,49 +18,48 @@ using testing::SizeIs;
 class TracedWorld {
  public:
   explicit TracedWorld(std::vector<int> node_sizes, bool engine_threads = true) {
-    const int size = std::accumulate(node_sizes.begin(), node_sizes.end(), 0);
-    for (int rank = 0; rank < size; ++rank) traces_.push_back(std::make_unique<Trace>());
-    test::ThreadWorldOptions options{.node_sizes = std::move(node_sizes),
-                                     .settings = {},
-                                     .engine_threads = engine_threads,
-                                     .trace = [this](int rank) { return Tracer(&trace(rank)); }};
+    for (const int size : node_sizes)
+      traces_.resize(traces_.size() + static_cast<std::size_t>(size));
+    ThreadWorldOptions options{.node_sizes = std::move(node_sizes),
+                               .settings = {},
+                               .engine_threads = engine_threads,
+                               .trace = [this](int rank) { return Tracer(&trace(rank)); }};
     options.settings.chunk_size = 4096;
-    world_ = std::make_unique<test::ThreadWorld>(options);
+    world_ = std::make_unique<ThreadWorld>(options);
   }
   int size() const { return world_->size(); }
   Engine& engine(int rank) { return world_->engine(rank); }
-  NodeMemory& memory(int rank) { return world_->memory(rank); }
-  Trace& trace(int rank) { return *traces_[static_cast<std::size_t>(rank)]; }
-  std::string file(int rank) const { return folder_.file(std::to_string(rank) + ".json"); }
   void start() {
     for (int rank = 0; rank < size(); ++rank) trace(rank).start(file(rank), {rank, size(), 0, "h"});
   }
   void stop() {
-    for (int rank = 0; rank < size(); ++rank) trace(rank).stop();
+    for (Trace& trace : traces_) trace.stop();
   }
   void on_all_ranks(const std::function<void(int)>& body) { test::on_all_ranks(*world_, body); }
   Timeline timeline(int rank) const { return Timeline(file(rank)); }
 
  private:
-  test::TemporaryFolder folder_;
-  std::vector<std::unique_ptr<Trace>> traces_;
-  std::unique_ptr<test::ThreadWorld> world_;
+  Trace& trace(int rank) { return traces_[static_cast<std::size_t>(rank)]; }
+  std::string file(int rank) const { return folder_.file(std::to_string(rank) + ".json"); }
+
+  TemporaryFolder folder_;
+  std::deque<Trace> traces_;
+  std::unique_ptr<ThreadWorld> world_;
 };
 
 constexpr int kRounds = 5;
 const std::map<std::string, std::int64_t> kTensors = {{"a", 17}, {"b", 5000}, {"empty", 0}};
 
 /// Every collective of the row, one behind the other: negotiated, queued and run. The runs.
-std::vector<TimelineSpan> runs_of(const Timeline& timeline, const std::string& row,
-                                  const std::string& operation) {
+std::vector<TimelineSpan> runs_of(const Timeline& timeline, const std::string& row) {
   const auto spans = timeline.spans(row);
   EXPECT_THAT(spans, SizeIs(3 * kRounds)) << row;
-  EXPECT_FALSE(test::overlap(spans)) << row;
+  EXPECT_FALSE(overlap(spans)) << row;
   std::vector<TimelineSpan> runs;
   for (std::size_t i = 0; i + 2 < spans.size(); i += 3) {
     EXPECT_EQ(spans[i].name, "negotiate");
     EXPECT_EQ(spans[i + 1].name, "queue");
-    EXPECT_EQ(spans[i + 2].name, operation);
+    EXPECT_EQ(spans[i + 2].name, "allreduce");
     EXPECT_NEAR(spans[i].end, spans[i + 1].begin, kTimelineRounding);
     EXPECT_NEAR(spans[i + 1].end, spans[i + 2].begin, kTimelineRounding);
     EXPECT_EQ(spans[i + 1].args.at("unit"), spans[i + 2].args.at("unit"));
@@ -91,7 +74,7 @@ void expect_chunks(const Timeline& timeline, bool has_slice) {
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<TimelineSpan>> chunks;
   for (const std::string& row : timeline.rows()) {
     if (!row.starts_with("chunk slot ")) continue;
-    EXPECT_FALSE(test::overlap(timeline.spans(row)));
+    EXPECT_FALSE(overlap(timeline.spans(row)));
     for (const TimelineSpan& span : timeline.spans(row)) {
       chunks[{span.args.at("unit"), span.args.at("offset")}].push_back(span);
     }
@@ -118,17 +101,7 @@ void expect_chunks(const Timeline& timeline, bool has_slice) {
   }
 }
 
-class EngineTrace : public testing::TestWithParam<std::vector<int>> {
- protected:
-  /// Ranks of each node in turn: their number in their node.
-  std::vector<int> local_ranks() const {
-    std::vector<int> all;
-    for (const int size : GetParam()) {
-      for (int local = 0; local < size; ++local) all.push_back(local);
-    }
-    return all;
-  }
-};
+class EngineTrace : public testing::TestWithParam<std::vector<int>> {};
 
 // The first negotiation of a name is reported, later ones are ready bits.
 TEST_P(EngineTrace, EachTensorIsNegotiatedThenQueuedThenRunInChunks) {
@@ -140,22 +113,24 @@ TEST_P(EngineTrace, EachTensorIsNegotiatedThenQueuedThenRunInChunks) {
       std::vector<std::shared_ptr<Operation>> submissions;
       for (const auto& [name, count] : kTensors) {
         values[name].assign(static_cast<std::size_t>(count), 1.0F);
-        submissions.push_back(
-            world.engine(rank).submit(name, floats(count), bytes(values.at(name))));
+        submissions.push_back(world.engine(rank).submit(sum_of(values[name], name)));
       }
       for (const auto& submission : submissions) world.engine(rank).wait(*submission);
     }
   });
   world.stop();
   const int slices = GetParam().size() > 1 ? std::ranges::min(GetParam()) : 0;
-  const std::vector<int> local_ranks = this->local_ranks();
+  std::vector<int> local_ranks;
+  for (const int size : GetParam()) {
+    for (int local = 0; local < size; ++local) local_ranks.push_back(local);
+  }
   for (int rank = 0; rank < world.size(); ++rank) {
     SCOPED_TRACE("rank " + std::to_string(rank));
     const Timeline timeline = world.timeline(rank);
     EXPECT_EQ(timeline.pid(), rank);
     EXPECT_EQ(timeline.dropped(), 0u);
     for (const auto& [name, count] : kTensors) {
-      for (const TimelineSpan& run : runs_of(timeline, name, "allreduce")) {
+      for (const TimelineSpan& run : runs_of(timeline, name)) {
         EXPECT_EQ(run.args.at("bytes"), count * 4);
         EXPECT_EQ(run.args.at("type"), "float32");
         EXPECT_EQ(run.args.at("op"), "sum");
@@ -177,15 +152,13 @@ TEST_P(EngineTrace, EachTensorIsNegotiatedThenQueuedThenRunInChunks) {
 
 // The root alone knows where there are several nodes.
 TEST_P(EngineTrace, NegotiationsSayWhoCameLast) {
-  using namespace std::chrono_literals;
   TracedWorld world(GetParam());
   const int late = world.size() - 1;
   world.start();
   world.on_all_ranks([&](int rank) {
-    std::vector<float> values(8, 1.0F);
     for (int round = 0; round < kRounds; ++round) {
       if (rank == late) std::this_thread::sleep_for(20ms);
-      world.engine(rank).submit_and_wait("x", floats(8), bytes(values));
+      summed(world.engine(rank), "x");
     }
   });
   world.stop();
@@ -212,10 +185,9 @@ TEST_P(EngineTrace, CanBeSwitchedWhileCollectivesRun) {
   std::jthread training([&] {
     world.on_all_ranks([&](int rank) {
       // All ranks end in the same round: rank 0 decides when.
-      for (std::vector<float> values{0.0F}; values[0] == 0.0F;) {
-        std::this_thread::sleep_for(std::chrono::microseconds(200));  // so that files stay short
-        values[0] = rank == 0 && ending ? 1.0F : 0.0F;
-        world.engine(rank).submit_and_wait("x", floats(1), bytes(values));
+      const auto own = [&] { return rank == 0 && ending ? 1.0F : 0.0F; };
+      while (summed(world.engine(rank), "x", 1, own()) == 0.0F) {
+        std::this_thread::sleep_for(200us);  // so that files stay short
       }
     });
   });
@@ -227,31 +199,30 @@ TEST_P(EngineTrace, CanBeSwitchedWhileCollectivesRun) {
     while (waits && world.engine(0).statistics().operations < before + 2) std::this_thread::yield();
     world.stop();
     for (int rank = 0; rank < world.size(); ++rank) {
-      EXPECT_FALSE(test::overlap(world.timeline(rank).spans("x")));
+      EXPECT_FALSE(overlap(world.timeline(rank).spans("x")));
     }
     EXPECT_GE(world.timeline(0).spans("x", "allreduce").size(), waits ? 1u : 0u);
   }
   ending = true;
 }
 
-constexpr std::int64_t kCount = 3000;  // several chunks between nodes
+constexpr std::size_t kCount = 3000;  // several chunks between nodes
 
 // Both at once, with one name: numbers of units and slots of chunks are the same in both.
 TEST_P(EngineTrace, ATensorOfASetHasItsRowBesideThatOfTheWorlds) {
   TracedWorld world(GetParam());
   if (world.size() == 1) return;
-  const std::vector<int> members = {0, world.size() - 1};
-  world.on_all_ranks(
-      [&](int rank) { EXPECT_EQ(world.engine(rank).add_set(members), ProcessSet(1)); });
+  const auto is_member = [&](int rank) { return rank == 0 || rank == world.size() - 1; };
+  world.on_all_ranks([&](int rank) {
+    EXPECT_EQ(world.engine(rank).add_set({0, world.size() - 1}), ProcessSet(1));
+  });
   world.start();
   world.on_all_ranks([&](int rank) {
     Engine& engine = world.engine(rank);
-    const bool member = std::count(members.begin(), members.end(), rank) > 0;
     for (int round = 0; round < kRounds; ++round) {
       std::vector<float> of_world(kCount, 1.0F);
-      std::vector<float> of_set(kCount, 1.0F);
-      const auto first = engine.submit({"x", floats(kCount), bytes(of_world)});
-      if (member) engine.submit_and_wait({"x", floats(kCount), bytes(of_set)}, ProcessSet(1));
+      const auto first = engine.submit(sum_of(of_world, "x"));
+      if (is_member(rank)) summed(engine, "x", kCount, 1.0F, ProcessSet(1));
       engine.wait(*first);
     }
   });
@@ -259,20 +230,18 @@ TEST_P(EngineTrace, ATensorOfASetHasItsRowBesideThatOfTheWorlds) {
   for (int rank = 0; rank < world.size(); ++rank) {
     SCOPED_TRACE("rank " + std::to_string(rank));
     const Timeline timeline = world.timeline(rank);
-    for (const auto& run : runs_of(timeline, "x", "allreduce")) {
-      EXPECT_FALSE(run.args.contains("set"));
-    }
-    if (std::count(members.begin(), members.end(), rank) == 0) {
+    for (const auto& run : runs_of(timeline, "x")) EXPECT_FALSE(run.args.contains("set"));
+    if (!is_member(rank)) {
       EXPECT_THAT(timeline.spans("x (set 1)"), IsEmpty());
       continue;
     }
-    for (const auto& run : runs_of(timeline, "x (set 1)", "allreduce")) {
+    for (const auto& run : runs_of(timeline, "x (set 1)")) {
       EXPECT_EQ(run.args.at("set"), 1);
       EXPECT_EQ(run.args.at("bytes"), kCount * 4);
     }
     for (const std::string& row : timeline.rows()) {
       if (!row.starts_with("chunk slot ")) continue;
-      EXPECT_FALSE(test::overlap(timeline.spans(row))) << row;
+      EXPECT_FALSE(overlap(timeline.spans(row))) << row;
     }
     // Between nodes the first and the last rank have a slice of the set's chunks.
     const bool between_nodes = GetParam().size() > 1;
@@ -283,17 +252,22 @@ TEST_P(EngineTrace, ATensorOfASetHasItsRowBesideThatOfTheWorlds) {
 INSTANTIATE_TEST_SUITE_P(Layouts, EngineTrace,
                          testing::Values(std::vector{1}, std::vector{3}, std::vector{1, 1},
                                          std::vector{2, 2}, std::vector{2, 1}),
-                         test::layout_name);
+                         layout_name);
 
-// Without an engine thread only wait() itself makes progress, so it is sure to be blocked.
+// Without an engine thread only wait() itself makes progress, so it is sure to be blocked, but
+// where the tensor has finished before.
 TEST(EngineTraceWait, ShowsTheTimeThatAThreadIsBlocked) {
   TracedWorld world({1}, /*engine_threads=*/false);
+  Engine& engine = world.engine(0);
   world.start();
   std::vector<float> values{1.0F};
-  const auto submission = world.engine(0).submit("x", floats(1), bytes(values));
+  const auto submission = engine.submit(sum_of(values, "x"));
   const double submitted = static_cast<double>(trace_now().count()) / 1000.0;
-  world.engine(0).wait(*submission);
-  world.engine(0).submit_and_wait("y", floats(1), bytes(values));
+  engine.wait(*submission);
+  summed(engine, "y");
+  const auto finished = engine.submit(sum_of(values, "z"));
+  while (!finished->finished()) engine.progress();
+  engine.wait(*finished);
   world.stop();
   const Timeline timeline = world.timeline(0);
   const auto waits = timeline.spans("main thread", "wait");
@@ -304,23 +278,12 @@ TEST(EngineTraceWait, ShowsTheTimeThatAThreadIsBlocked) {
   EXPECT_LE(timeline.spans("x", "allreduce")[0].end, waits[0].end + kTimelineRounding);
 }
 
-TEST(EngineTraceWait, AFinishedTensorIsNotWaitedFor) {
-  TracedWorld world({1}, /*engine_threads=*/false);
-  world.start();
-  std::vector<float> values{1.0F};
-  const auto submission = world.engine(0).submit("x", floats(1), bytes(values));
-  while (!submission->finished()) world.engine(0).progress();
-  world.engine(0).wait(*submission);
-  world.stop();
-  EXPECT_THAT(world.timeline(0).spans("", "wait"), IsEmpty());
-}
-
 TEST(EngineTraceErrors, ADisagreementEndsTheNegotiation) {
   TracedWorld world({2});
   world.start();
   world.on_all_ranks([&](int rank) {
-    std::vector<float> values(4, 1.0F);
-    EXPECT_THROW(world.engine(rank).submit_and_wait("x", floats(2 + rank), bytes(values)), Error);
+    std::vector<float> values(static_cast<std::size_t>(2 + rank));
+    EXPECT_THROW(world.engine(rank).submit_and_wait(sum_of(values, "x")), Error);
   });
   world.stop();
   for (int rank = 0; rank < 2; ++rank) {
@@ -333,13 +296,11 @@ TEST(EngineTraceErrors, ADisagreementEndsTheNegotiation) {
 
 TEST(EngineTraceUnits, TensorsThatTravelTogetherSaySo) {
   TracedWorld world({1}, /*engine_threads=*/false);
-  std::vector<float> values{1.0F, 2.0F};
-  const auto both = [&] {
-    const auto first = world.engine(0).submit("a", floats(1), bytes(values));
-    const auto second =
-        world.engine(0).submit("b", floats(1), reinterpret_cast<std::byte*>(values.data() + 1));
-    world.engine(0).wait(*first);
-    world.engine(0).wait(*second);
+  std::vector<float> a{1.0F}, b{2.0F};
+  const auto both = [&, &engine = world.engine(0)] {
+    const auto first = engine.submit(sum_of(a, "a")), second = engine.submit(sum_of(b, "b"));
+    engine.wait(*first);
+    engine.wait(*second);
   };
   both();  // from now on the names are known, and ready in one batch
   world.start();

@@ -8,12 +8,9 @@
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <nlohmann/json.hpp>
 
 #include "tests/support/expect_error.h"
+#include "tests/support/golden.h"
 #include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/timeline.h"
@@ -89,19 +86,28 @@ TEST(Recording, SetsHaveTheirOwnRowsUnitsAndSlots) {
                           "a (set 2): allreduce 2..5", "main thread: wait 2..6"));
 }
 
-const TraceIdentity kOnlyRank{.rank = 0, .size = 1, .node = 0, .host = "h"};
+/// A trace, and the timelines that it has written.
+class TraceFile : public testing::Test {
+ protected:
+  void start(const std::string& name = "1",
+             const TraceIdentity& identity = {.rank = 0, .size = 1, .node = 0, .host = "h"}) {
+    trace_->start(folder_.file(name), identity);
+  }
+  void mark(const std::string& row, const char* name) { Tracer(&*trace_).marked(row, name); }
+  std::string text() const { return test::read_file(folder_.file("1")); }
+  /// Stops first.
+  Timeline timeline(const std::string& name = "1") {
+    trace_->stop();
+    return Timeline(folder_.file(name));
+  }
 
-json written(const TraceIdentity& identity, const std::function<void(Recording&)>& body) {
-  const test::TemporaryFolder folder;
-  Trace trace;
-  trace.start(folder.file("t.json"), identity);
-  trace.record(body);
-  trace.stop();
-  return json::parse(test::read_file(folder.file("t.json")));
-}
+  const test::TemporaryFolder folder_;
+  std::optional<Trace> trace_{std::in_place};
+};
 
-TEST(TraceFile, NamesTheProcessAndBothClocksAndEveryFact) {
-  const json events = written({.rank = 2, .size = 4, .node = 1, .host = "h"}, [](auto& recording) {
+TEST_F(TraceFile, NamesTheProcessAndBothClocksAndEveryFact) {
+  start("1", {.rank = 2, .size = 4, .node = 1, .host = "h"});
+  trace_->record([](Recording& recording) {
     const UnitFacts facts{"allreduce", "float32", "average", 128, 2, 3};
     recording.negotiated({"grad"}, 1'000'000'000'123ns, 1'000'000'004'690ns, 3, 1234500ns);
     recording.planned({9}, facts, {{"grad", 100, 0ns}});
@@ -109,156 +115,99 @@ TEST(TraceFile, NamesTheProcessAndBothClocksAndEveryFact) {
     recording.completed({9, kWorld}, 1000ns);
     recording.marked({"grad"}, "ready", 2000ns);
   });
-  const auto named = [&](const std::string& name) {
-    const auto found =
-        std::ranges::find_if(events, [&](const json& event) { return event["name"] == name; });
-    return found == events.end() ? json() : *found;
-  };
-  EXPECT_EQ(named("process_name"), (json{{"name", "process_name"},
-                                         {"ph", "M"},
-                                         {"pid", 2},
-                                         {"tid", 0},
-                                         {"args", {{"name", "rank 2 (h)"}}}}));
-  json header = named("hora_timeline").at("args");
-  EXPECT_GT(header.at("wall_clock_us"), header.at("steady_clock_us"));
-  header.erase("wall_clock_us");
-  header.erase("steady_clock_us");
-  EXPECT_EQ(header, (json{{"rank", 2}, {"size", 4}, {"node", 1}, {"host", "h"}}));
-  EXPECT_EQ(named("negotiate"), (json{{"name", "negotiate"},
-                                      {"cat", "tensor"},
-                                      {"ph", "X"},
-                                      {"ts", 1'000'000'000.123},
-                                      {"dur", 4.567},
-                                      {"pid", 2},
-                                      {"tid", 300001},
-                                      {"args", {{"last_rank", 3}, {"late_us", 1234.5}}}}));
-  EXPECT_EQ(named("ready"), (json{{"name", "ready"},
-                                  {"cat", "tensor"},
-                                  {"ph", "i"},
-                                  {"ts", 2.0},
-                                  {"s", "t"},
-                                  {"pid", 2},
-                                  {"tid", 300001}}));
-  EXPECT_EQ(named("allreduce").at("args"), (json{{"unit", 9},
-                                                 {"bytes", 100},
-                                                 {"type", "float32"},
-                                                 {"op", "average"},
-                                                 {"unit_bytes", 128},
-                                                 {"unit_tensors", 2},
-                                                 {"unit_chunks", 3}}));
-  EXPECT_EQ(named("upload").at("args"), (json{{"tensor", "grad"}, {"unit", 9}, {"bytes", 64}}));
-  EXPECT_EQ(named("hora_timeline_end").at("args").at("dropped_events"), 0);
+  trace_->stop();
+  std::string lines;
+  for (json event : json::parse(text())) {
+    if (event["name"] == "hora_timeline") {
+      EXPECT_GT(event["args"].at("wall_clock_us"), event["args"].at("steady_clock_us"));
+    }
+    for (const char* clock : {"wall_clock_us", "steady_clock_us"}) {
+      if (event.contains("args")) event["args"].erase(clock);
+    }
+    lines += event.dump() + "\n";
+  }
+  test::expect_golden("core/trace/events.txt", "every fact", lines);
 }
 
-TEST(TraceFile, NamesMayHoldAnyBytes) {
-  const test::TemporaryFolder folder;
-  Trace trace;
-  trace.start(folder.file("t.json"), kOnlyRank);
+TEST_F(TraceFile, NamesMayHoldAnyBytes) {
+  start();
   for (const std::string& name : {std::string("a\"\\\n\x01\x7f\u009b\xff\xc3"),
                                   std::string("a\xfe"), std::string(1 << 20, 'n')}) {
-    Tracer(&trace).marked(name, "x");
+    mark(name, "x");
   }
-  trace.stop();
-  const std::string text = test::read_file(folder.file("t.json"));
+  EXPECT_EQ(timeline().rows().size(), 3u);
   EXPECT_TRUE(
-      std::ranges::all_of(text, [](char c) { return (c >= 0x20 && c < 0x7f) || c == '\n'; }));
-  EXPECT_LT(text.size(), 10'000u);
-  EXPECT_EQ(Timeline(folder.file("t.json")).rows().size(), 3u);
+      std::ranges::all_of(text(), [](char c) { return (c >= 0x20 && c < 0x7f) || c == '\n'; }));
+  EXPECT_LT(text().size(), 10'000u);
 }
 
-TEST(TraceFile, IsForItsUserAloneAndFollowsNoLink) {
-  const test::TemporaryFolder folder;
-  const std::string path = folder.file("t.json");
+TEST_F(TraceFile, IsForItsUserAloneAndFollowsNoLink) {
+  const std::string path = folder_.file("1");
   std::ofstream(path) << "old";
   std::filesystem::permissions(path, std::filesystem::perms::all);
-  Trace trace;
-  trace.start(path, kOnlyRank);
-  trace.stop();
+  start();
+  trace_->stop();
   EXPECT_EQ(std::filesystem::status(path).permissions(),
             std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
-  EXPECT_THAT(test::read_file(path), testing::StartsWith("["));
-  std::filesystem::create_symlink(path, folder.file("link"));
-  EXPECT_THROW(trace.start(folder.file("link"), kOnlyRank), Error);
+  EXPECT_THAT(text(), testing::StartsWith("["));
+  std::filesystem::create_symlink(path, folder_.file("link"));
+  EXPECT_THROW(start("link"), Error);
 }
 
-/// Files of this process grow no further than `bytes`.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(std::uintmax_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    rlimit limit = before_;
-    limit.rlim_cur = bytes;
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  void (*handler_)(int);
-  rlimit before_{};
-};
-
-TEST(TraceFile, AFullDiskIsSaidInTheEnd) {
-  const test::TemporaryFolder folder;
-  Trace trace({.write_interval = 1ms});
-  trace.start(folder.file("t.json"), kOnlyRank);
-  const FileSizeLimit limit(std::filesystem::file_size(folder.file("t.json")));
-  for (int i = 0; i < 1000; ++i) Tracer(&trace).marked("a", "x");
+TEST_F(TraceFile, AFullDiskIsSaidInTheEnd) {
+  trace_.emplace(TraceOptions{.write_interval = 1ms});
+  start();
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit limit{std::filesystem::file_size(folder_.file("1")), before.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+  for (int i = 0; i < 1000; ++i) mark("a", "x");
   test::expect_error(ErrorCode::transport,
-                     AllOf(HasSubstr(folder.file("t.json")), HasSubstr("File too large")),
-                     [&] { trace.stop(); });
+                     AllOf(HasSubstr(folder_.file("1")), HasSubstr("File too large")),
+                     [&] { trace_->stop(); });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
 }
 
-TEST(Trace, WritesFromStartToStopAndAgain) {
-  const test::TemporaryFolder folder;
-  Trace trace;
-  const Tracer tracer(&trace);
-  tracer.marked("a", "before");
-  trace.start(folder.file("1"), kOnlyRank);
-  EXPECT_TRUE(trace.on());
-  tracer.marked("a", "first");
-  trace.stop();
-  EXPECT_FALSE(trace.on());
-  tracer.marked("a", "between");
-  trace.start(folder.file("2"), kOnlyRank);
-  tracer.marked("b", "second");
-  trace.stop();
-  const Timeline first(folder.file("1"));
-  const Timeline second(folder.file("2"));
+TEST_F(TraceFile, IsWrittenFromStartToStopAndAgain) {
+  mark("a", "before");
+  start("1");
+  EXPECT_TRUE(trace_->on());
+  mark("a", "first");
+  const Timeline first = timeline("1");
+  EXPECT_FALSE(trace_->on());
+  mark("a", "between");
+  start("2");
+  mark("b", "second");
+  const Timeline second = timeline("2");
   EXPECT_EQ(first.marks("").size(), 1u);
   EXPECT_EQ(first.marks("a", "first").size(), 1u);
   EXPECT_EQ(second.marks("").size(), 1u);
   EXPECT_EQ(second.marks("b", "second").size(), 1u);
-  trace.start(folder.file("1"), kOnlyRank);
-  trace.stop();
-  EXPECT_TRUE(Timeline(folder.file("1")).marks("").empty()) << "the file is replaced";
+  start("1");
+  EXPECT_TRUE(timeline("1").marks("").empty()) << "the file is replaced";
 }
 
-TEST(Trace, WhatDoesNotFitIsDroppedAndTheFileSaysSo) {
-  const test::TemporaryFolder folder;
-  Trace trace({.events = 64});
-  trace.start(folder.file("1"), kOnlyRank);
+TEST_F(TraceFile, SaysWhatHasNotFit) {
+  trace_.emplace(TraceOptions{.events = 64});
+  start();
   // Under one lock: the writer cannot make room.
-  trace.record([](Recording& recording) {
+  trace_->record([](Recording& recording) {
     for (int i = 0; i < 200; ++i) recording.marked({"a"}, "x", trace_now());
   });
-  trace.stop();
-  const Timeline timeline(folder.file("1"));
-  EXPECT_EQ(timeline.marks("a", "x").size(), 64u);
-  EXPECT_EQ(timeline.dropped(), 200u - 64u);
-  EXPECT_EQ(timeline.marks("", "events dropped").size(), 1u);
+  const Timeline written = timeline();
+  EXPECT_EQ(written.marks("a", "x").size(), 64u);
+  EXPECT_EQ(written.dropped(), 200u - 64u);
+  EXPECT_EQ(written.marks("", "events dropped").size(), 1u);
 }
 
-TEST(Trace, ACrashLeavesWhatIsOlderThanTheInterval) {
-  const test::TemporaryFolder folder;
-  Trace trace({.write_interval = 1ms});
-  trace.start(folder.file("1"), kOnlyRank);
-  Tracer(&trace).marked("a", "x");
-  std::string text;
-  while (text.find("\"x\"") == text.npos) text = test::read_file(folder.file("1"));
-  EXPECT_TRUE(nlohmann::json::accept(text + "]"));
+TEST_F(TraceFile, HoldsAfterACrashWhatIsOlderThanTheInterval) {
+  trace_.emplace(TraceOptions{.write_interval = 1ms});
+  start();
+  mark("a", "x");
+  while (text().find("\"x\"") == std::string::npos) continue;
+  EXPECT_TRUE(json::accept(text() + "]"));
 }
 
 class LateSource final : public TraceSource {
@@ -282,22 +231,16 @@ class LateSource final : public TraceSource {
   int polls_;
 };
 
-TEST(Trace, StopWaitsForSources) {
-  const test::TemporaryFolder folder;
-  Trace trace;
-  const LateSource source(trace, 5);
-  trace.start(folder.file("1"), kOnlyRank);
-  trace.stop();
-  EXPECT_EQ(Timeline(folder.file("1")).spans("GPU", "late").size(), 1u);
-}
-
-TEST(Trace, StopDoesNotWaitForEver) {
-  const test::TemporaryFolder folder;
-  Trace trace({.source_limit = 3ms});
-  const LateSource source(trace, 1'000'000'000);
-  trace.start(folder.file("1"), kOnlyRank);
-  trace.stop();
-  EXPECT_GT(Timeline(folder.file("1")).dropped(), 0u);
+TEST_F(TraceFile, WaitsForSourcesButNotForEver) {
+  {
+    const LateSource source(*trace_, 5);
+    start();
+    EXPECT_EQ(timeline().spans("GPU", "late").size(), 1u);
+  }
+  trace_.emplace(TraceOptions{.source_limit = 3ms});
+  const LateSource source(*trace_, 1'000'000'000);
+  start();
+  EXPECT_GT(timeline().dropped(), 0u);
 }
 
 TEST(TimelinePath, HasTheRankWhereItSaysOrBeforeTheExtension) {
