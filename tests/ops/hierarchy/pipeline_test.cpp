@@ -23,8 +23,12 @@
 #include "tests/support/seed.h"
 #include "tests/support/threads/heap_memory.h"
 
-namespace hora::internal::test {
+namespace hora::internal {
+namespace {
 
+using test::HeapMemory;
+using test::HeapNode;
+using test::SharedControlBlock;
 using Random = std::mt19937_64;
 
 /// Done after some polls; calls `done` then.
@@ -149,8 +153,8 @@ struct FakeCross final : CrossGroup {
   Trace& trace;
 };
 
-inline BoundUnit unit_of(std::size_t bytes, std::size_t chunk_bytes,
-                         OperationKind kind = OperationKind::allreduce) {
+BoundUnit unit_of(std::size_t bytes, std::size_t chunk_bytes,
+                  OperationKind kind = OperationKind::allreduce) {
   BoundUnit bound;
   bound.unit.kind = kind;
   bound.unit.type = DataType::float64;
@@ -161,6 +165,8 @@ inline BoundUnit unit_of(std::size_t bytes, std::size_t chunk_bytes,
   return bound;
 }
 
+constexpr std::size_t kMostAdvances = 100000;
+
 struct OneRank {
   OneRank(const PipelineOptions& options, Random& random, std::uint64_t slowest)
       : control_block({.local_size = 1, .id_capacity = 8, .single_node = false}),
@@ -168,6 +174,23 @@ struct OneRank {
         local(trace),
         cross(trace),
         pipeline(options, control_block[0], memory, local, options.nodes > 1 ? &cross : nullptr) {}
+
+  /// Starts the units at random times, and goes on until they are complete; `look` after each step.
+  template <class Look>
+  void run(std::deque<BoundUnit> units, const Look& look) {
+    const std::size_t count = units.size();
+    for (std::size_t advances = 0; pipeline.completed() < count; ++advances) {
+      if (!units.empty() && trace.random() % 3 == 0) {
+        pipeline.start(std::move(units.front()));
+        units.pop_front();
+      }
+      pipeline.advance();
+      look();
+      ASSERT_LT(advances, kMostAdvances) << "no end";
+    }
+    EXPECT_FALSE(pipeline.polls());
+    EXPECT_FALSE(pipeline.advance());
+  }
 
   SharedControlBlock control_block;
   HeapNode node{1};
@@ -177,20 +200,6 @@ struct OneRank {
   FakeCross cross;
   Pipeline pipeline;
 };
-
-inline constexpr std::size_t kMostAdvances = 100000;
-
-}  // namespace hora::internal::test
-
-namespace hora::internal {
-namespace {
-
-using test::FakeCross;
-using test::FakeLocal;
-using test::kMostAdvances;
-using test::OneRank;
-using test::Trace;
-using test::unit_of;
 
 TEST(Pipeline, StartsEveryStageInOrderAndNeverExceedsItsSlots) {
   auto random = test::generator();
@@ -214,23 +223,12 @@ TEST(Pipeline, StartsEveryStageInOrderAndNeverExceedsItsSlots) {
       }
       chunks_until_unit.push_back(slices.size());
     }
-    const std::size_t unit_count = units.size();
-    std::size_t advances = 0;
-    while (rank.pipeline.completed() < unit_count) {
-      if (!units.empty() && random() % 3 == 0) {
-        rank.pipeline.start(std::move(units.front()));
-        units.pop_front();
-      }
-      rank.pipeline.advance();
+    rank.run(std::move(units), [&] {
       const std::uint64_t completed = rank.pipeline.completed();
-      if (completed > 0) {
-        ASSERT_GE(rank.trace.gathers_complete, chunks_until_unit[completed - 1])
-            << "complete before its last chunk was spread";
-      }
-      ASSERT_LT(++advances, kMostAdvances) << "no end";
-    }
-    EXPECT_FALSE(rank.pipeline.polls());
-    EXPECT_FALSE(rank.pipeline.advance());
+      if (completed == 0) return;
+      ASSERT_GE(rank.trace.gathers_complete, chunks_until_unit[completed - 1])
+          << "complete before its last chunk was spread";
+    });
     EXPECT_EQ(rank.trace.scattered, slices);
     EXPECT_EQ(rank.trace.gathered, slices);
     EXPECT_LE(rank.trace.most_in_use, options.slots);
@@ -249,28 +247,25 @@ TEST(Pipeline, StartsEveryStageInOrderAndNeverExceedsItsSlots) {
 TEST(Pipeline, StagesOverlap) {
   auto random = test::generator();
   OneRank rank({.node = 0, .nodes = 2, .local_rank = 0, .slices = 1, .slots = 4}, random, 20);
-  rank.pipeline.start(unit_of(64 * 40, 64));
   std::size_t overlapping = 0;
-  for (std::size_t i = 0; i < kMostAdvances && rank.pipeline.completed() == 0; ++i) {
-    rank.pipeline.advance();
+  rank.run({unit_of(64 * 40, 64)}, [&] {
     if (!rank.trace.scatters_open.empty() && !rank.trace.crossing.empty()) ++overlapping;
-  }
-  EXPECT_EQ(rank.pipeline.completed(), 1u);
+  });
   EXPECT_EQ(rank.trace.most_in_use, 4u);
   EXPECT_GT(overlapping, 0u);
 }
 
 TEST(Pipeline, ARankWithoutASliceIsDoneAtOnceAndWaitsForItsPeers) {
   auto random = test::generator();
-  test::SharedControlBlock control_block({.local_size = 2, .id_capacity = 8, .single_node = false});
+  SharedControlBlock control_block({.local_size = 2, .id_capacity = 8, .single_node = false});
   Trace trace(random, 3);
   FakeLocal local(trace);
   FakeCross cross(trace);
   const PipelineOptions options{.node = 0, .nodes = 2, .local_rank = 0, .slices = 1};
   PipelineOptions other = options;
   other.local_rank = 1;
-  test::HeapNode node(2);
-  test::HeapMemory memory(node, 0);
+  HeapNode node(2);
+  HeapMemory memory(node, 0);
   Pipeline with_slice(options, control_block[0], memory, local, &cross);
   Pipeline without(other, control_block[1], memory, local, nullptr);
   for (Pipeline* pipeline : {&with_slice, &without}) pipeline->start(unit_of(640, 64));
@@ -290,13 +285,13 @@ TEST(Pipeline, CollectiveStepsStartInOneOrderOnEveryRankOfTheNode) {
   for (int round = 0; round < 200; ++round) {
     constexpr int kRanks = 3;
     constexpr int kSlices = 2;  // the last rank owns none, and takes part nevertheless
-    test::SharedControlBlock control_block(
+    SharedControlBlock control_block(
         {.local_size = kRanks, .id_capacity = 8, .single_node = false});
     std::deque<Trace> traces;
     std::deque<FakeLocal> locals;
     std::deque<FakeCross> crosses;
-    test::HeapNode node(kRanks);
-    test::HeapMemory memory(node, 0);
+    HeapNode node(kRanks);
+    HeapMemory memory(node, 0);
     std::deque<Pipeline> pipelines;
     const std::size_t slots = 1 + random() % 4;
     for (int r = 0; r < kRanks; ++r) {
@@ -346,16 +341,25 @@ TEST(Pipeline, WithdrawsWhatArrivesInCallersMemory) {
   }
 }
 
-TEST(Pipeline, RefusesAnExchangeOfTensorsOnADevice) {
+TEST(Pipeline, RefusesExchangesOnADeviceAndThoseThatRepeatWhatThisRankDoesNotKnow) {
   auto random = test::generator();
-  OneRank rank({}, random, 0);
-  BoundUnit unit = unit_of(0, 64, OperationKind::alltoall);
-  unit.unit.device = DeviceKind::cuda;
-  unit.work = {nullptr};
+  PipelineOptions options{.node = 0, .nodes = 2, .local_rank = 0, .slices = 1};
+  options.topology.ranks_of_node = {{0}, {1}};
+  OneRank rank(options, random, 0);
+  BoundUnit on_device = unit_of(0, 64, OperationKind::alltoall);
+  on_device.unit.device = DeviceKind::cuda;
+  on_device.work = {nullptr};
   test::expect_error(ErrorCode::invalid_argument,
                      testing::HasSubstr("alltoall of a tensor on cuda"),
-                     [&] { rank.pipeline.start(std::move(unit)); });
+                     [&] { rank.pipeline.start(std::move(on_device)); });
   EXPECT_FALSE(rank.pipeline.polls());
+  BoundUnit repeated = unit_of(0, 64, OperationKind::allgather);
+  const std::vector<std::int64_t> rows{5};
+  repeated.exchange.rows = {rows};
+  repeated.exchange.last = std::make_shared<LastExtents>();
+  repeated.exchange.repeats = true;
+  rank.pipeline.start(std::move(repeated));
+  EXPECT_THROW(rank.pipeline.advance(), Error);
 }
 
 struct HeapResult final : ExchangeResult {
@@ -376,20 +380,6 @@ BoundUnit reduce_scatter_of(std::vector<double>& values, const std::vector<std::
   return unit;
 }
 
-TEST(Pipeline, AnExchangeCannotRepeatWhatThisRankDoesNotKnow) {
-  auto random = test::generator();
-  PipelineOptions options{.node = 0, .nodes = 2, .local_rank = 0, .slices = 1};
-  options.topology.ranks_of_node = {{0}, {1}};
-  OneRank rank(options, random, 0);
-  const std::vector<std::int64_t> rows{5};
-  BoundUnit unit = unit_of(0, 64, OperationKind::allgather);
-  unit.exchange.rows = {rows};
-  unit.exchange.last = std::make_shared<LastExtents>();
-  unit.exchange.repeats = true;
-  rank.pipeline.start(std::move(unit));
-  EXPECT_THROW(rank.pipeline.advance(), Error);
-}
-
 // Its cross operations follow the earlier chunks', and later chunks' follow them, without a gap.
 TEST(Pipeline, AnExchangeHasThePipelineToItself) {
   auto random = test::generator();
@@ -405,25 +395,16 @@ TEST(Pipeline, AnExchangeHasThePipelineToItself) {
     units.push_back(reduce_scatter_of(values, rows, std::make_shared<HeapResult>()));
     units.push_back(reduce_scatter_of(values, rows, std::make_shared<HeapResult>()));
     units.push_back(unit_of(64 * 3, 64));
-    std::size_t advances = 0;
-    while (rank.pipeline.completed() < 4) {
-      if (!units.empty() && random() % 3 == 0) {
-        rank.pipeline.start(std::move(units.front()));
-        units.pop_front();
-      }
-      rank.pipeline.advance();
-      if (!rank.trace.exchanging.empty()) {
-        EXPECT_TRUE(rank.trace.crossing.empty());
-        EXPECT_EQ(rank.trace.scattered.size(), 5u) << "later chunks wait";
-        EXPECT_EQ(rank.trace.gathers_complete, 5u) << "earlier chunks are complete";
-      }
-      ASSERT_LT(++advances, kMostAdvances) << "no end";
-    }
+    rank.run(std::move(units), [&] {
+      if (rank.trace.exchanging.empty()) return;
+      EXPECT_TRUE(rank.trace.crossing.empty());
+      EXPECT_EQ(rank.trace.scattered.size(), 5u) << "later chunks wait";
+      EXPECT_EQ(rank.trace.gathers_complete, 5u) << "earlier chunks are complete";
+    });
     // 32 rows of 8 bytes to each node are four rounds.
     std::vector<std::uint64_t> expected(5 + 4 + 4 + 3);
     std::iota(expected.begin(), expected.end(), std::uint64_t{0});
     EXPECT_EQ(rank.trace.sequences, expected);
-    EXPECT_FALSE(rank.pipeline.polls());
   }
 }
 

@@ -5,7 +5,10 @@
 #include <hora/error.h>
 
 #include <limits>
+#include <string>
 #include <utility>
+
+#include "tests/support/expect_error.h"
 
 namespace hora::internal {
 namespace {
@@ -21,23 +24,18 @@ TEST(Communicator, MovesItsOwnership) {
   mpi_check(MPI_Barrier(second.get()), "MPI_Barrier");
 }
 
-TEST(MpiCheck, ErrorsAreReturnedAndNamed) {
+TEST(MpiCheck, ErrorsAreNamedAndCountsNarrowedWhereTheyFit) {
   const Communicator world = Communicator::world();
   const int no_rank = world.size();
-  try {
-    const int value = 0;
-    mpi_check(MPI_Send(&value, 1, MPI_INT, no_rank, 0, world.get()), "MPI_Send to", no_rank);
-    FAIL() << "sending to rank " << no_rank << " succeeded";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::transport);
-    EXPECT_EQ(error.rank(), no_rank);
-    EXPECT_THAT(error.what(), testing::HasSubstr("MPI_Send to rank " + std::to_string(no_rank)));
-    EXPECT_THAT(error.what(), testing::AnyOf(testing::HasSubstr("MPI_ERR_RANK"),    // Open MPI
-                                             testing::HasSubstr("Invalid rank")));  // MPICH
-  }
-}
-
-TEST(MpiCheck, CountsAreNarrowedOnlyWhereTheyFit) {
+  const Error error = test::expect_error(
+      ErrorCode::transport,
+      testing::AllOf(testing::HasSubstr("MPI_Send to rank " + std::to_string(no_rank)),
+                     testing::AnyOf(testing::HasSubstr("MPI_ERR_RANK"),    // Open MPI
+                                    testing::HasSubstr("Invalid rank"))),  // MPICH
+      [&] {
+        mpi_check(MPI_Send(&no_rank, 1, MPI_INT, no_rank, 0, world.get()), "MPI_Send to", no_rank);
+      });
+  EXPECT_EQ(error.rank(), no_rank);
   constexpr std::size_t limit = std::numeric_limits<int>::max();
   EXPECT_EQ(mpi_count(limit, "it"), std::numeric_limits<int>::max());
   EXPECT_THROW(mpi_count(limit + 1, "it"), Error);
@@ -47,20 +45,16 @@ std::vector<std::byte> bytes_of(std::size_t length, int value) {
   return std::vector<std::byte>(length, static_cast<std::byte>(value));
 }
 
-TEST(MpiBootstrap, AllGatherKeepsLengthsAndOrder) {
+TEST(MpiBootstrap, AllGatherKeepsLengthsAndOrderAndAllRanksOfThisTestAreOnOneHost) {
   MpiBootstrap world(Communicator::world());
   // Rank 0 gives nothing at all.
   const auto own = bytes_of(static_cast<std::size_t>(world.rank()) * 1000, world.rank());
   const auto parts = world.all_gather(own);
   ASSERT_EQ(parts.size(), static_cast<std::size_t>(world.size()));
   for (int rank = 0; rank < world.size(); ++rank) {
-    EXPECT_EQ(parts[static_cast<std::size_t>(rank)],
-              bytes_of(static_cast<std::size_t>(rank) * 1000, rank));
+    const auto at = static_cast<std::size_t>(rank);
+    EXPECT_EQ(parts[at], bytes_of(at * 1000, rank));
   }
-}
-
-TEST(MpiBootstrap, AllRanksOfThisTestAreOnOneHost) {
-  MpiBootstrap world(Communicator::world());
   const auto host = world.of_host();
   EXPECT_EQ(host->rank(), world.rank());
   EXPECT_EQ(host->size(), world.size());
