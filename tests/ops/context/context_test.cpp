@@ -1,7 +1,7 @@
 // A rank's context: what it says of the job and of the build, process sets that it begins with,
 // memory that ranks of a node share, and what is refused after shutdown(); hora on some of the
-// application's ranks; the flight record of a rank, as its guard reads it; and timelines of a real
-// job.
+// application's ranks; the flight record of a rank, as its guard reads it; timelines of a real job;
+// and the bits of sums.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/hora.h>
@@ -22,6 +22,8 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -170,19 +172,6 @@ TEST(InitialSets, ThatDoNotExistOrDifferAreTheSameErrorEverywhere) {
   expect_refused(sets, ErrorCode::mismatch, "rank " + std::to_string(size - 1) + " has [0 1] [0]");
 }
 
-/// A rank's location, as the others see it.
-std::vector<Location> exchange(const Context& world, Location own) {
-  const std::vector<std::int64_t> mine{own.window, static_cast<std::int64_t>(own.offset)};
-  std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(world.size()));
-  allgather_into(world, view(mine), view(all), {.name = "locations"});
-  std::vector<Location> locations;
-  for (std::size_t i = 0; i < all.size(); i += 2) {
-    locations.push_back({.window = static_cast<std::uint32_t>(all[i]),
-                         .offset = static_cast<std::uint64_t>(all[i + 1])});
-  }
-  return locations;
-}
-
 TEST(PeerMemory, RanksOfANodeReadEachOthersBuffersAlsoOfNewWindows) {
   const Context world = init();
   std::vector<Buffer> buffers;
@@ -192,15 +181,15 @@ TEST(PeerMemory, RanksOfANodeReadEachOthersBuffersAlsoOfNewWindows) {
     const Buffer& own = buffers.emplace_back(world, bytes);
     std::byte* const last = own.data() + bytes - sizeof(int);
     const int rank = world.rank();
-    std::memcpy(last, &rank, sizeof(rank));
-    const auto location = location_of(world, last, sizeof(int));
+    std::memcpy(last, &rank, sizeof rank);
+    const auto location = location_of(world, last, sizeof rank);
     ASSERT_TRUE(location.has_value());
-    const auto locations = exchange(world, *location);
+    const auto locations = allgather_object(world, std::as_bytes(std::span(&*location, 1)));
     for (const int peer : world.ranks_of_node(world.cross_rank())) {
+      Location theirs;
+      std::memcpy(&theirs, locations[static_cast<std::size_t>(peer)].data(), sizeof theirs);
       int seen = -1;
-      std::memcpy(&seen,
-                  peer_address(world, peer, locations[static_cast<std::size_t>(peer)], sizeof(int)),
-                  sizeof(seen));
+      std::memcpy(&seen, peer_address(world, peer, theirs, sizeof seen), sizeof seen);
       EXPECT_EQ(seen, peer);
     }
     barrier(world);
@@ -547,6 +536,49 @@ TEST(Timeline, MisuseIsAnErrorAndLeavesTheJobAsItWas) {
               SizeIs(2))
       << "shutdown() completes it";
   expect_error(ErrorCode::shut_down, start(folder.file("c")));
+}
+
+std::vector<float> random_floats(std::uint64_t seed, std::int64_t count) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+/// Whatever was fused, wherever a tensor lies: the same bits (with the direct algorithm).
+TEST(Allreduce, BitsDependNeitherOnFusionNorOnPositionNorOnTheRun) {
+  std::vector<std::vector<float>> first_run;
+  for (int run = 0; run < 2; ++run) {
+    const Context world = init();
+    const auto seed = 77 + static_cast<std::uint64_t>(world.rank()) * 1000;
+    constexpr std::size_t kTensors = 20;
+    const auto count_of = [](std::size_t t) { return static_cast<std::int64_t>(1 + t * t * 61); };
+    std::vector<std::vector<float>> alone, together;
+    for (std::size_t t = 0; t < kTensors; ++t) {
+      alone.push_back(random_floats(seed + t, count_of(t)));
+      together.push_back(alone.back());
+      allreduce(world, view(alone[t].data(), count_of(t)), {.name = "alone" + std::to_string(t)});
+    }
+    for (int round = 0; round < 4; ++round) {
+      std::vector<Handle> handles;
+      for (std::size_t t = 0; t < kTensors; ++t) {
+        together[t] = random_floats(seed + t, count_of(t));
+        handles.push_back(allreduce_async(world, view(together[t].data(), count_of(t)),
+                                          {.name = "together" + std::to_string(t)}));
+      }
+      for (Handle& handle : handles) handle.wait();
+      ASSERT_EQ(together, alone) << "round " << round;
+    }
+    Buffer bucket(world, 1 << 20);
+    auto* inside = reinterpret_cast<float*>(bucket.data()) + 5;
+    const auto values = random_floats(seed + 9, count_of(9));
+    std::copy(values.begin(), values.end(), inside);
+    allreduce(world, view(inside, count_of(9)), {.name = "bucket"});
+    EXPECT_EQ(std::vector<float>(inside, inside + count_of(9)), alone[9]);
+    if (run == 0) first_run = alone;
+    EXPECT_EQ(alone, first_run);
+  }
 }
 
 }  // namespace

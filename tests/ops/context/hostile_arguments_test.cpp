@@ -155,12 +155,13 @@ TEST_F(HostileArguments, Alltoall) {
   const AlltoallOptions good{.name = "x", .splits = {4, 0}};
   refuse_all(good);
   refuse("a scalar", shaped({}), good);
-  for (const auto& splits :
-       std::vector<std::vector<std::int64_t>>{std::vector<std::int64_t>(1000000, 0),
-                                              {std::numeric_limits<std::int64_t>::min(), 4},
-                                              {kHuge, 4 - kHuge},
-                                              {kMost, 5},
-                                              {kMost, kMost}}) {
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
+  const std::vector<std::vector<std::int64_t>> wrong = {std::vector<std::int64_t>(1000000, 0),
+                                                        {kLeast, 4},
+                                                        {kHuge, 4 - kHuge},
+                                                        {kMost, 5},
+                                                        {kMost, kMost}};
+  for (const auto& splits : wrong) {
     refuse("splits from " + std::to_string(splits.front()), shaped({4}),
            AlltoallOptions{.name = "x", .splits = splits});
   }
@@ -177,13 +178,9 @@ TEST_F(HostileArguments, Barrier) {
 }
 
 TEST_F(HostileArguments, ProcessSets) {
-  for (const std::vector<int>& ranks : std::vector<std::vector<int>>{{},
-                                                                     {-1},
-                                                                     {world_.size()},
-                                                                     {0, 0},
-                                                                     {kMostInt},
-                                                                     {kLeastInt, 0},
-                                                                     std::vector(1000000, 0)}) {
+  const std::vector<std::vector<int>> wrong = {
+      {}, {-1}, {world_.size()}, {0, 0}, {kMostInt}, {kLeastInt, 0}, std::vector(1000000, 0)};
+  for (const auto& ranks : wrong) {
     refuse("add_process_set", [&] { add_process_set(world_, ranks); });
   }
   for (const ProcessSet set : {kWorld, ProcessSet(1), kLastSet}) {

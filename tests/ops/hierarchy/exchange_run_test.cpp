@@ -5,19 +5,14 @@
 #include <hora/error.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <exception>
 #include <memory>
 #include <numeric>
 #include <optional>
 #include <random>
 #include <stdexcept>
-#include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 

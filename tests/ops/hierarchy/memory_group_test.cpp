@@ -4,15 +4,12 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <ostream>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include "core/plan/plan.h"

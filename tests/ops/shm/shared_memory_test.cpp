@@ -12,7 +12,6 @@
 #include <cstring>
 #include <filesystem>
 #include <iterator>
-#include <map>
 #include <set>
 #include <thread>
 #include <utility>
