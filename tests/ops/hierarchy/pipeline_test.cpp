@@ -14,7 +14,6 @@
 #include <numeric>
 #include <random>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "ops/hierarchy/memory_group.h"
@@ -67,7 +66,6 @@ struct Trace {
   Random& random;
   std::uint64_t slowest;
   std::vector<Range> scattered, gathered;  ///< slices, in the order of their start
-  std::string steps;                       ///< both, in the order of their start: r and g
   std::vector<std::uint64_t> sequences;    ///< of the cross group
   std::vector<std::size_t> crossed_bytes;
   std::set<const std::byte*> staging_in_use;
@@ -81,7 +79,7 @@ struct Trace {
 struct FakeLocal final : LocalGroup {
   explicit FakeLocal(Trace& t) : trace(t) {}
 
-  bool is_collective() const override { return collective; }
+  bool is_collective() const override { return false; }  // that order: gpu_engine_test
   std::byte* staging(const ChunkPart& part) override { return memory.staging(part); }
   Completion run(const BoundUnit&) override { return {}; }
   Completion reduce_scatter(const ChunkPart& part) override {
@@ -92,7 +90,6 @@ struct FakeLocal final : LocalGroup {
     trace.most_in_use = std::max(trace.most_in_use, trace.staging_in_use.size());
     const std::uint64_t number = trace.scattered.size();
     trace.scattered.push_back(part.slice);
-    trace.steps.push_back('r');
     trace.scatters_open.insert(number);
     return trace.slow([this, number] { trace.scatters_open.erase(number); });
   }
@@ -101,7 +98,6 @@ struct FakeLocal final : LocalGroup {
     EXPECT_FALSE(trace.crossing.contains(staged)) << "before the network is done with it";
     trace.staging_in_use.insert(staged);  // a broadcast's slot has no input here
     trace.gathered.push_back(part.slice);
-    trace.steps.push_back('g');
     return trace.slow([this, staged] {
       trace.staging_in_use.erase(staged);
       ++trace.gathers_complete;
@@ -109,7 +105,6 @@ struct FakeLocal final : LocalGroup {
   }
 
   MemoryGroup memory{0, 1};
-  bool collective = false;
   Trace& trace;
 };
 
@@ -278,47 +273,6 @@ TEST(Pipeline, ARankWithoutASliceIsDoneAtOnceAndWaitsForItsPeers) {
   }
   EXPECT_EQ(without.completed(), 1u);
   EXPECT_EQ(without.awaited(), 0u);
-}
-
-TEST(Pipeline, CollectiveStepsStartInOneOrderOnEveryRankOfTheNode) {
-  auto random = test::generator();
-  for (int round = 0; round < 200; ++round) {
-    constexpr int kRanks = 3;
-    constexpr int kSlices = 2;  // the last rank owns none, and takes part nevertheless
-    SharedControlBlock control_block(
-        {.local_size = kRanks, .id_capacity = 8, .single_node = false});
-    std::deque<Trace> traces;
-    std::deque<FakeLocal> locals;
-    std::deque<FakeCross> crosses;
-    HeapNode node(kRanks);
-    HeapMemory memory(node, 0);
-    std::deque<Pipeline> pipelines;
-    const std::size_t slots = 1 + random() % 4;
-    for (int r = 0; r < kRanks; ++r) {
-      Trace& trace = traces.emplace_back(random, random() % 9);
-      FakeLocal& local = locals.emplace_back(trace);
-      local.collective = true;
-      FakeCross& cross = crosses.emplace_back(trace);
-      const PipelineOptions options{
-          .node = 0, .nodes = 2, .local_rank = r, .slices = kSlices, .slots = slots};
-      pipelines.emplace_back(options, control_block[r], memory, local,
-                             r < kSlices ? &cross : nullptr);
-    }
-    const std::size_t chunks = 1 + random() % 12;
-    std::vector<std::size_t> started(kRanks, 0);
-    std::size_t advances = 0;
-    while (pipelines[0].completed() < 2) {
-      const auto r = static_cast<std::size_t>(random() % kRanks);
-      if (started[r] < 2 && random() % 4 == 0) {
-        pipelines[r].start(unit_of(64 * kSlices * chunks, 64 * kSlices));
-        ++started[r];
-      }
-      pipelines[r].advance();
-      ASSERT_LT(++advances, kMostAdvances) << "no end";
-    }
-    EXPECT_EQ(traces[0].steps.size(), 4 * chunks);
-    for (const Trace& trace : traces) EXPECT_EQ(trace.steps, traces[0].steps);
-  }
 }
 
 // An allreduce arrives in staging, and what is not lent is hora's.
