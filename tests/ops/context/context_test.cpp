@@ -1,7 +1,7 @@
 // A rank's context: what it says of the job and of the build, process sets that it begins with,
 // memory that ranks of a node share, and what is refused after shutdown(); hora on some of the
-// application's ranks; the flight record of a rank, as its guard reads it; and timelines of a real
-// job.
+// application's ranks; the flight record of a rank, as its guard reads it; timelines of a real job;
+// and the bits of sums.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/hora.h>
@@ -22,12 +22,13 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <random>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/api/internals.h"
 #include "core/flight/flight_recorder.h"
-#include "ops/mpi/environment.h"
 #include "tests/support/environment_variable.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_folder.h"
@@ -36,7 +37,39 @@
 namespace hora::internal::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::SizeIs;
+
+int mpi_rank() {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  return rank;
+}
+
+int mpi_size() {
+  int size = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  return size;
+}
+
+/// `init` is called so, and throws this.
+void expect_init_error(ErrorCode code, const testing::Matcher<std::string>& text,
+                       const InitOptions& options = {},
+                       std::optional<MPI_Comm> communicator = std::nullopt) {
+  expect_error(code, text, [&] {
+    const Context context = communicator ? init(*communicator, options) : init(options);
+  });
+}
+
+/// A sum over all ranks of this set of rank + 1.
+void expect_sum(const Context& world, ProcessSet set) {
+  std::int32_t value = world.rank() + 1;
+  allreduce(world, view(&value, 1), {.name = "x", .op = ReduceOp::sum, .process_set = set});
+  std::int32_t expected = 0;
+  for (const int rank : ranks_of(world, set)) expected += rank + 1;
+  EXPECT_EQ(value, expected) << "set " << set;
+}
 
 TEST(Context, KnowsWhereThisRankStands) {
   const Context world = init();
@@ -77,9 +110,9 @@ TEST(Facts, SettingsGivenToInitAreInForceLikeTheEnvironments) {
     EXPECT_EQ(world.settings().chunk_size, std::size_t{2} << 20);
   }
   settings.chunk_size = std::size_t{4} << 20;
-  expect_error(ErrorCode::invalid_argument,
-               testing::AllOf(HasSubstr("HORA_CHUNK_SIZE is 2MiB"), HasSubstr("4MiB")),
-               [&] { const Context world = init({.settings = settings}); });
+  expect_init_error(ErrorCode::invalid_argument,
+                    AllOf(HasSubstr("HORA_CHUNK_SIZE is 2MiB"), HasSubstr("4MiB")),
+                    {.settings = settings});
   const Context world = init();
   EXPECT_EQ(world.settings().chunk_size, std::size_t{2} << 20);
 }
@@ -99,12 +132,6 @@ TEST(Facts, TheBuildSaysWhatIsInIt) {
 #endif
 }
 
-using testing::AllOf;
-int size_of_world() {
-  const Context world = init();
-  return world.size();
-}
-
 std::vector<int> every_second(int first, int size) {
   std::vector<int> ranks;
   for (int rank = first; rank < size; rank += 2) ranks.push_back(rank);
@@ -112,7 +139,7 @@ std::vector<int> every_second(int first, int size) {
 }
 
 TEST(InitialSets, AreNumberedInTheirOrderAndWork) {
-  const int size = size_of_world();
+  const int size = mpi_size();
   std::vector<std::vector<int>> sets = {every_second(0, size), {size - 1, 0}};
   if (size == 1) sets.back() = {0};
   if (size > 1) sets.push_back(every_second(1, size));
@@ -121,61 +148,28 @@ TEST(InitialSets, AreNumberedInTheirOrderAndWork) {
     EXPECT_EQ(ranks_of(world, ProcessSet(1)), sets.front());
     for (std::uint32_t number = 1; number <= sets.size(); ++number) {
       const ProcessSet set(number);
-      if (rank_in(world, set) < 0) continue;
-      std::int32_t value = world.rank() + 1;
-      allreduce(world, view(&value, 1), {.name = "x", .op = ReduceOp::sum, .process_set = set});
-      std::int32_t expected = 0;
-      for (const int rank : ranks_of(world, set)) expected += rank + 1;
-      EXPECT_EQ(value, expected) << "set " << set;
+      if (rank_in(world, set) >= 0) expect_sum(world, set);
     }
     EXPECT_EQ(add_process_set(world, {0}).number(), sets.size() + 1)
         << "those of later come behind";
   }
 }
 
-/// Starts hora with these sets, which is the same error on every rank, and then without.
-void expect_refused(const std::vector<std::vector<int>>& sets, ErrorCode code,
-                    const std::string& text) {
-  expect_error(code, HasSubstr(text), [&] { const Context world = init({.process_sets = sets}); });
-  const Context world = init();
-  std::int32_t one = 1;
-  allreduce(world, view(&one, 1), {.name = "next", .op = ReduceOp::sum});
-  EXPECT_EQ(one, world.size());
-}
-
-TEST(InitialSets, ThatDoNotExistAreAnErrorEverywhere) {
-  const int size = size_of_world();
+TEST(InitialSets, ThatDoNotExistOrDifferAreTheSameErrorEverywhere) {
+  using Sets = std::vector<std::vector<int>>;
+  const auto expect_refused = [](const Sets& sets, ErrorCode code, const std::string& text) {
+    expect_init_error(code, HasSubstr(text), {.process_sets = sets});
+    const Context world = init();
+    expect_sum(world, kWorld);
+  };
+  const int size = mpi_size();
   expect_refused({{0}, {}}, ErrorCode::invalid_argument, "at least one rank");
   expect_refused({{0, size}}, ErrorCode::invalid_argument, "does not exist");
   expect_refused({{0, 0}}, ErrorCode::invalid_argument, "twice");
-}
-
-TEST(InitialSets, ThatDifferAreTheSameErrorEverywhere) {
-  int size = 0;
-  int rank = 0;
-  {
-    const Context world = init();
-    size = world.size();
-    rank = world.rank();
-  }
   if (size == 1) return;  // no rank to differ from
-  std::vector<std::vector<int>> sets = {{0, 1}};
-  if (rank == size - 1) sets.push_back({0});  // more of them: the others would wait for ever
-  const std::string last = std::to_string(size - 1);
-  expect_refused(sets, ErrorCode::mismatch, "rank " + last + " has [0 1] [0]");
-}
-
-/// A rank's location, as the others see it.
-std::vector<Location> exchange(const Context& world, Location own) {
-  const std::vector<std::int64_t> mine{own.window, static_cast<std::int64_t>(own.offset)};
-  std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(world.size()));
-  allgather_into(world, view(mine), view(all), {.name = "locations"});
-  std::vector<Location> locations;
-  for (std::size_t i = 0; i < all.size(); i += 2) {
-    locations.push_back({.window = static_cast<std::uint32_t>(all[i]),
-                         .offset = static_cast<std::uint64_t>(all[i + 1])});
-  }
-  return locations;
+  Sets sets = {{0, 1}};
+  if (mpi_rank() == size - 1) sets.push_back({0});  // the others would wait for ever
+  expect_refused(sets, ErrorCode::mismatch, "rank " + std::to_string(size - 1) + " has [0 1] [0]");
 }
 
 TEST(PeerMemory, RanksOfANodeReadEachOthersBuffersAlsoOfNewWindows) {
@@ -187,15 +181,15 @@ TEST(PeerMemory, RanksOfANodeReadEachOthersBuffersAlsoOfNewWindows) {
     const Buffer& own = buffers.emplace_back(world, bytes);
     std::byte* const last = own.data() + bytes - sizeof(int);
     const int rank = world.rank();
-    std::memcpy(last, &rank, sizeof(rank));
-    const auto location = location_of(world, last, sizeof(int));
+    std::memcpy(last, &rank, sizeof rank);
+    const auto location = location_of(world, last, sizeof rank);
     ASSERT_TRUE(location.has_value());
-    const auto locations = exchange(world, *location);
+    const auto locations = allgather_object(world, std::as_bytes(std::span(&*location, 1)));
     for (const int peer : world.ranks_of_node(world.cross_rank())) {
+      Location theirs;
+      std::memcpy(&theirs, locations[static_cast<std::size_t>(peer)].data(), sizeof theirs);
       int seen = -1;
-      std::memcpy(&seen,
-                  peer_address(world, peer, locations[static_cast<std::size_t>(peer)], sizeof(int)),
-                  sizeof(seen));
+      std::memcpy(&seen, peer_address(world, peer, theirs, sizeof seen), sizeof seen);
       EXPECT_EQ(seen, peer);
     }
     barrier(world);
@@ -206,47 +200,54 @@ TEST(PeerMemory, WhatAPeerDoesNotHaveIsRefused) {
   const Context world = init();
   const auto& node = world.ranks_of_node(world.cross_rank());
   const int peer = world.rank() == node.back() ? node.front() : node.back();
-  const auto refused = [&](Location location, std::size_t bytes) {
-    try {
-      peer_address(world, peer, location, bytes);
-    } catch (const Error& error) {
-      return error.code() == ErrorCode::transport;
-    }
-    return false;
-  };
   const Location first{.window = 0, .offset = 8192};
-  EXPECT_FALSE(refused(first, 1));
-  EXPECT_TRUE(refused(first, std::size_t{1} << 47));
-  EXPECT_TRUE(refused({.window = 0, .offset = std::uint64_t{1} << 47}, 1));
-  if (peer != world.rank()) {
-    EXPECT_TRUE(refused({.window = 60, .offset = 8192}, 1));
-  }
-  EXPECT_TRUE(refused(kNowhere, 1));
+  EXPECT_NO_THROW(peer_address(world, peer, first, 1));
+  constexpr std::size_t kFar = std::size_t{1} << 47;
+  const auto expect_refused = [&](Location location, std::size_t bytes) {
+    expect_error(ErrorCode::transport, [&] { peer_address(world, peer, location, bytes); });
+  };
+  expect_refused(first, kFar);
+  expect_refused({.window = 0, .offset = kFar}, 1);
+  if (peer != world.rank()) expect_refused({.window = 60, .offset = 8192}, 1);
+  expect_refused(kNowhere, 1);
   barrier(world);
 }
 
-class AfterShutdown : public testing::TestWithParam<bool> {
- protected:
-  static InitOptions options() {
-    InitOptions options;
-    options.engine_thread = GetParam();
-    return options;
-  }
-};
+class AfterShutdown : public testing::TestWithParam<bool> {};
 
 INSTANTIATE_TEST_SUITE_P(Engines, AfterShutdown, testing::Bool(), [](const auto& engine) {
   return std::string(engine.param ? "WithThread" : "Stepped");
 });
 
 /// Collectives of one tensor: tests/conformance/misuse.cpp.
-TEST_P(AfterShutdown, WhateverBeginsSomethingThrows) {
-  Context world = init(options());
+TEST_P(AfterShutdown, WhatIsFinishedCanBeTakenQueriesWorkAndWhateverBeginsSomethingThrows) {
+  Context world = init({.engine_thread = GetParam()});
   const ProcessSet set = add_process_set(world, {0});
   std::vector<float> values(static_cast<std::size_t>(world.size()), 1.0F);
   const TensorView tensor = view(values.data(), world.size());
   const std::vector<TensorView> group{tensor, tensor};
-  allreduce(world, tensor);
+  Buffer buffer(world, 100);
+  Handle waited = allreduce_async(world, tensor, {.name = "waited"});
+  ResultHandle gathered = allgather_async(world, tensor, {.name = "gathered"});
+  const Handle dropped = barrier_async(world);
   world.shutdown();
+  world.shutdown();
+  EXPECT_TRUE(world.is_shut_down());
+  EXPECT_TRUE(waited.ready());
+  waited.wait();
+  EXPECT_EQ(values.back(), 1.0F);
+  EXPECT_EQ(gathered.wait().shape(), Shape{world.size() * world.size()});
+  buffer = Buffer();
+  stop_timeline(world);
+  EXPECT_LT(world.rank(), world.size());
+  EXPECT_LT(world.local_rank(), world.local_size());
+  EXPECT_LT(world.cross_rank(), world.cross_size());
+  EXPECT_EQ(ranks_of(world, set), std::vector{0});
+  EXPECT_EQ(size_of(world, set), 1);
+  EXPECT_EQ(rank_in(world, set), world.rank() == 0 ? 0 : -1);
+  EXPECT_GT(world.statistics().operations, 0u);
+  EXPECT_FALSE(world.settings().timeline.size() > 0);
+  EXPECT_EQ(world.device().kind, DeviceKind::cpu);
   const std::map<std::string, std::function<void()>> calls = {
       {"progress", [&] { world.progress(); }},
       {"grouped_allreduce", [&] { grouped_allreduce(world, group); }},
@@ -259,7 +260,7 @@ TEST_P(AfterShutdown, WhateverBeginsSomethingThrows) {
       {"allgather_object", [&] { (void)allgather_object(world, std::string("text")); }},
       {"add_process_set", [&] { add_process_set(world, {0}); }},
       {"remove_process_set", [&] { remove_process_set(world, set); }},
-      {"Buffer", [&] { const Buffer buffer(world, 100); }},
+      {"Buffer", [&] { const Buffer another(world, 100); }},
       {"note_phase", [&] { note_phase(world, "unused"); }},
       {"start_timeline", [&] { start_timeline(world, "unused.%r.json"); }},
   };
@@ -269,73 +270,28 @@ TEST_P(AfterShutdown, WhateverBeginsSomethingThrows) {
   }
 }
 
-TEST_P(AfterShutdown, WhatIsFinishedCanBeTakenAndQueriesWork) {
-  Context world = init(options());
-  const ProcessSet set = add_process_set(world, {0});
-  std::vector<float> values(100, 1.0F);
-  Buffer buffer(world, 100);
-  Handle waited = allreduce_async(world, view(values.data(), 100), {.name = "waited"});
-  ResultHandle gathered = allgather_async(world, view(values.data(), 100), {.name = "gathered"});
-  const Handle dropped = barrier_async(world);
-  world.shutdown();
-  world.shutdown();
-  EXPECT_TRUE(world.is_shut_down());
-  EXPECT_TRUE(waited.ready());
-  waited.wait();
-  EXPECT_EQ(values[99], 1.0F);
-  EXPECT_EQ(gathered.wait().shape(), Shape{100 * world.size()});
-  buffer = Buffer();
-  stop_timeline(world);
-  EXPECT_LT(world.rank(), world.size());
-  EXPECT_LT(world.local_rank(), world.local_size());
-  EXPECT_LT(world.cross_rank(), world.cross_size());
-  EXPECT_EQ(ranks_of(world, set), std::vector{0});
-  EXPECT_EQ(size_of(world, set), 1);
-  EXPECT_EQ(rank_in(world, set), world.rank() == 0 ? 0 : -1);
-  EXPECT_GT(world.statistics().operations, 0u);
-  EXPECT_FALSE(world.settings().timeline.size() > 0);
-  EXPECT_EQ(world.device().kind, DeviceKind::cpu);
-}
-
-/// MPI, as an application has it that starts it itself.
-struct World {
-  World() {
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-  }
-  MpiEnvironment environment;
-  int rank = 0;
-  int size = 0;
-};
-
 /// Collectives of hora, a process set's among them, on these ranks of MPI_COMM_WORLD.
-void expect_works(const Context& context, const std::vector<int>& members, int world_rank) {
+void expect_works(const Context& context, const std::vector<int>& members) {
   ASSERT_EQ(context.size(), static_cast<int>(members.size()));
-  ASSERT_EQ(members[static_cast<std::size_t>(context.rank())], world_rank);
+  ASSERT_EQ(members[static_cast<std::size_t>(context.rank())], mpi_rank());
   const ProcessSet last = add_process_set(context, {context.size() - 1});
   for (int round = 0; round < 3; ++round) {
-    std::int32_t sum = world_rank;
+    std::int32_t sum = mpi_rank();
     allreduce(context, view(&sum, 1), {.name = "sum", .op = ReduceOp::sum});
     EXPECT_EQ(sum, std::accumulate(members.begin(), members.end(), 0));
-    std::int32_t root = world_rank;
+    std::int32_t root = mpi_rank();
     broadcast(context, view(&root, 1), {.name = "root", .root = context.size() - 1});
     EXPECT_EQ(root, members.back());
-    if (rank_in(context, last) < 0) continue;
-    std::int32_t own = world_rank;
-    allreduce(context, view(&own, 1), {.name = "own", .op = ReduceOp::sum, .process_set = last});
-    EXPECT_EQ(own, world_rank);
+    if (rank_in(context, last) >= 0) expect_sum(context, last);
   }
 }
 
 TEST(Communicators, EvenAndOddRanksEachHaveAHoraOfTheirOwn) {
-  const World world;
   MPI_Comm half = MPI_COMM_NULL;
-  MPI_Comm_split(MPI_COMM_WORLD, world.rank % 2, world.rank, &half);
-  std::vector<int> members;
-  for (int r = world.rank % 2; r < world.size; r += 2) members.push_back(r);
+  MPI_Comm_split(MPI_COMM_WORLD, mpi_rank() % 2, mpi_rank(), &half);
   for (int round = 0; round < 2; ++round) {
     const Context context = init(half);
-    expect_works(context, members, world.rank);
+    expect_works(context, every_second(mpi_rank() % 2, mpi_size()));
   }
   int relation = MPI_UNEQUAL;
   MPI_Comm_compare(half, half, &relation);
@@ -344,34 +300,29 @@ TEST(Communicators, EvenAndOddRanksEachHaveAHoraOfTheirOwn) {
 }
 
 TEST(Communicators, AListOfRanksLeavesTheOthersAlone) {
-  const World world;
-  for (int first = 0; first < world.size; ++first) {
-    std::vector<int> members(static_cast<std::size_t>(world.size - first));
+  for (int first = 0; first < mpi_size(); ++first) {
+    std::vector<int> members(static_cast<std::size_t>(mpi_size() - first));
     std::iota(members.begin(), members.end(), first);
-    if (world.rank >= first) {
+    if (mpi_rank() >= first) {
       const Context context = init({.ranks = members});
-      expect_works(context, members, world.rank);
+      expect_works(context, members);
     }
   }
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-void expect_refused(const InitOptions& options, const std::string& text,
-                    std::optional<MPI_Comm> communicator = std::nullopt) {
-  expect_error(ErrorCode::invalid_argument, HasSubstr(text), [&] {
-    const Context context = communicator ? init(*communicator, options) : init(options);
-  });
-}
-
 TEST(Communicators, WhatIsNoneIsRefused) {
-  const World world;
+  const auto expect_refused = [](const InitOptions& options, const std::string& text,
+                                 std::optional<MPI_Comm> communicator = std::nullopt) {
+    expect_init_error(ErrorCode::invalid_argument, HasSubstr(text), options, communicator);
+  };
   expect_refused({}, "MPI_COMM_NULL", MPI_COMM_NULL);
   expect_refused({.ranks = {0}}, "one of them", MPI_COMM_WORLD);
-  expect_refused({.ranks = {0, world.size}}, "must ascend");
+  expect_refused({.ranks = {0, mpi_size()}}, "must ascend");
   expect_refused({.ranks = {0, 0}}, "must ascend");
-  expect_refused({.ranks = {world.rank == 0 ? 1 : 0}}, world.size == 1 ? "ascend" : "not in");
+  expect_refused({.ranks = {mpi_rank() == 0 ? 1 : 0}}, mpi_size() == 1 ? "ascend" : "not in");
   const Context context = init();
-  EXPECT_EQ(context.size(), world.size);
+  EXPECT_EQ(context.size(), mpi_size());
 }
 
 /// Only what is an MPI_Comm is taken for one: MPICH's is an int, Open MPI's a pointer.
@@ -383,28 +334,22 @@ static_assert(Communicates<MPI_Comm>);
 static_assert(!Communicates<short> && !Communicates<std::nullptr_t>);
 static_assert(std::same_as<decltype(init({})), Context>, "no options at all");
 
-using testing::IsEmpty;
-
 volatile sig_atomic_t handled = 0;
 void count(int) {
   handled = handled + 1;
-}
-
-bool is_handled_by_count(int signal) {
-  struct sigaction action {};
-  ::sigaction(signal, nullptr, &action);
-  return action.sa_handler == count;
 }
 
 /// Memory of a guard, which this process is itself.
 class Guarded {
  public:
   FlightRecord record() const { return read_record(memory_.layout(), record_now()).value(); }
-  const RecordedCollective* find(const FlightRecord& record, const std::string& name) const {
-    for (const RecordedCollective& one : record.collectives) {
-      if (one.name == name) return &one;
+  /// Fails where there is none.
+  RecordedCollective find(const std::string& name) const {
+    for (const RecordedCollective& one : record().collectives) {
+      if (one.name == name) return one;
     }
-    return nullptr;
+    ADD_FAILURE() << "nothing is recorded of " << name;
+    return {};
   }
 
  private:
@@ -425,14 +370,13 @@ TEST(FlightRecord, TellsWhatTheRankIsAndDoes) {
   EXPECT_EQ(record.node, world.cross_rank());
   EXPECT_EQ(record.local_rank, world.local_rank());
   EXPECT_EQ(record.hora_version, build_info().version);
-  EXPECT_THAT(record.host, testing::Not(IsEmpty()));
+  EXPECT_THAT(record.host, testing::Not(testing::IsEmpty()));
   EXPECT_EQ(record.pid, ::getpid());
   EXPECT_EQ(record.phase, "epoch 1");
-  const RecordedCollective* const x = guarded.find(record, "x");
-  ASSERT_NE(x, nullptr);
-  EXPECT_EQ(x->bytes, 400u);
-  EXPECT_EQ(x->outcome, RecordOutcome::done);
-  EXPECT_EQ(x->peers, static_cast<std::uint32_t>(world.size()));
+  const RecordedCollective x = guarded.find("x");
+  EXPECT_EQ(x.bytes, 400u);
+  EXPECT_EQ(x.outcome, RecordOutcome::done);
+  EXPECT_EQ(x.peers, static_cast<std::uint32_t>(world.size()));
   world.shutdown();
   record = guarded.record();
   EXPECT_EQ(record.state, RecordState::shut_down);
@@ -443,7 +387,7 @@ TEST(FlightRecord, HasTheReasonWhyHoraDidNotStart) {
   const Guarded guarded;
   {
     const EnvironmentVariable setting("HORA_SPIN", "fast");
-    expect_error(ErrorCode::invalid_setting, [] { const Context world = init(); });
+    expect_init_error(ErrorCode::invalid_setting, testing::_);
   }
   const FlightRecord record = guarded.record();
   EXPECT_EQ(record.state, RecordState::failed);
@@ -451,45 +395,34 @@ TEST(FlightRecord, HasTheReasonWhyHoraDidNotStart) {
   EXPECT_THAT(record.cause->text, HasSubstr("HORA_SPIN=\"fast\""));
 }
 
-TEST(FlightRecord, OfAnotherInitIsLeftAloneByOneThatIsRefused) {
+TEST(FlightRecord, RefusedInitsAndDisagreementsThatAProgramCatchesAreNoFailures) {
   const Guarded guarded;
   const Context world = init();
-  expect_error(ErrorCode::invalid_use, [] { const Context second = init(); });
+  expect_init_error(ErrorCode::invalid_use, testing::_);
   EXPECT_EQ(guarded.record().state, RecordState::initialised);
-}
-
-TEST(FlightRecord, DisagreementsThatAProgramCatchesAreNoFailures) {
-  const Guarded guarded;
-  const Context world = init();
-  if (world.size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  if (world.size() == 1) return;  // one rank agrees with itself
   std::vector<float> values(static_cast<std::size_t>(1 + world.rank()), 1.0F);
   expect_error(ErrorCode::mismatch, [&] { allreduce(world, view(values), {.name = "odd"}); });
-  const FlightRecord record = guarded.record();
-  EXPECT_EQ(record.state, RecordState::initialised);
-  ASSERT_NE(guarded.find(record, "odd"), nullptr);
-  EXPECT_EQ(guarded.find(record, "odd")->outcome, RecordOutcome::failed);
+  EXPECT_EQ(guarded.record().state, RecordState::initialised);
+  EXPECT_EQ(guarded.find("odd").outcome, RecordOutcome::failed);
 }
 
 TEST(FlightRecord, SignalsReachTheProgramsOwnHandlers) {
   const Guarded guarded;
   struct sigaction before {};
   struct sigaction action {};
+  struct sigaction during {};
   action.sa_handler = count;
   ::sigaction(SIGUSR1, &action, &before);
   {
     const Context world = init();
-    EXPECT_FALSE(is_handled_by_count(SIGUSR1));
+    ::sigaction(SIGUSR1, nullptr, &during);
+    EXPECT_NE(during.sa_handler, count);
     ::raise(SIGUSR1);
     EXPECT_EQ(handled, 1);
   }
-  EXPECT_TRUE(is_handled_by_count(SIGUSR1));
-  ::sigaction(SIGUSR1, &before, nullptr);
-}
-
-int mpi_rank() {
-  int rank = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  return rank;
+  ::sigaction(SIGUSR1, &before, &action);
+  EXPECT_EQ(action.sa_handler, count);
 }
 
 /// Rank 0's, known to all; removed when all are done with it.
@@ -521,13 +454,10 @@ TEST(RecordDirectory, ThatOneRankCannotWriteToIsAnErrorOnAll) {
         std::array{std::string("HORA_TIMELINE"), folder.file("no/such/%r.json"),
                    folder.file("no/such/0.json")}}) {
     const EnvironmentVariable setting(variable.c_str(), value);
-    expect_error(ErrorCode::invalid_setting, testing::AllOf(HasSubstr(variable), HasSubstr(text)),
-                 [] { const Context world = init(); });
+    expect_init_error(ErrorCode::invalid_setting, AllOf(HasSubstr(variable), HasSubstr(text)));
   }
   MPI_Barrier(MPI_COMM_WORLD);
 }
-
-using testing::SizeIs;
 
 void average(const Context& world, const std::string& name, int rounds) {
   std::vector<float> values(3000, 1.0F);
@@ -536,55 +466,35 @@ void average(const Context& world, const std::string& name, int rounds) {
   }
 }
 
-TEST(Timeline, TheSettingGivesOneFileARank) {
+/// The ranks of a host share the steady clock: no run begins before every rank's submission.
+TEST(Timeline, TheSettingGivesOneFileARankAndThoseOfAHostFitTogether) {
   const SharedFolder folder;
-  const EnvironmentVariable setting("HORA_TIMELINE", folder.file("t.%r.json"));
-  int size = 0;
+  constexpr std::size_t kRounds = 7;
+  const EnvironmentVariable setting("HORA_TIMELINE", folder.file("t.json"));
   {
     const Context world = init();
-    size = world.size();
-    average(world, "x", 7);
+    average(world, "x", kRounds);
   }
   MPI_Barrier(MPI_COMM_WORLD);
-  // Each rank looks at all files.
-  for (int rank = 0; rank < size; ++rank) {
+  std::vector<double> last_submission(kRounds, 0.0), first_run(kRounds, 1e300);
+  for (int rank = 0; rank < mpi_size(); ++rank) {  // each rank looks at all files
     const Timeline timeline(folder.file("t." + std::to_string(rank) + ".json"));
     EXPECT_EQ(timeline.pid(), rank);
     const auto& facts = timeline.metadata("hora_timeline");
     EXPECT_EQ(facts.at("rank"), rank);
-    EXPECT_EQ(facts.at("size"), size);
+    EXPECT_EQ(facts.at("size"), mpi_size());
     EXPECT_THAT(timeline.metadata("process_name").at("name").get<std::string>(),
                 HasSubstr("rank " + std::to_string(rank)));
-    EXPECT_THAT(timeline.spans("x", "allreduce"), SizeIs(7));
-    EXPECT_THAT(timeline.spans("x", "negotiate"), SizeIs(7));
-  }
-}
-
-/// The ranks of a host share the steady clock: no run begins before every rank's submission.
-TEST(Timeline, FilesOfAHostFitTogether) {
-  const SharedFolder folder;
-  const EnvironmentVariable setting("HORA_TIMELINE", folder.file("t.json"));
-  int size = 0;
-  {
-    const Context world = init();
-    size = world.size();
-    average(world, "x", 5);
-  }
-  MPI_Barrier(MPI_COMM_WORLD);
-  std::vector<double> last_submission(5, 0.0);
-  std::vector<double> first_run(5, 1e300);
-  for (int rank = 0; rank < size; ++rank) {
-    const Timeline timeline(folder.file("t." + std::to_string(rank) + ".json"));
     const auto negotiations = timeline.spans("x", "negotiate");
     const auto runs = timeline.spans("x", "allreduce");
-    ASSERT_THAT(negotiations, SizeIs(5));
-    ASSERT_THAT(runs, SizeIs(5));
-    for (std::size_t i = 0; i < 5; ++i) {
+    ASSERT_THAT(negotiations, SizeIs(kRounds));
+    ASSERT_THAT(runs, SizeIs(kRounds));
+    for (std::size_t i = 0; i < kRounds; ++i) {
       last_submission[i] = std::max(last_submission[i], negotiations[i].begin);
       first_run[i] = std::min(first_run[i], runs[i].begin);
     }
   }
-  for (std::size_t i = 0; i < 5; ++i) {
+  for (std::size_t i = 0; i < kRounds; ++i) {
     EXPECT_LE(last_submission[i], first_run[i] + kTimelineRounding);
   }
 }
@@ -626,6 +536,49 @@ TEST(Timeline, MisuseIsAnErrorAndLeavesTheJobAsItWas) {
               SizeIs(2))
       << "shutdown() completes it";
   expect_error(ErrorCode::shut_down, start(folder.file("c")));
+}
+
+std::vector<float> random_floats(std::uint64_t seed, std::int64_t count) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+/// Whatever was fused, wherever a tensor lies: the same bits (with the direct algorithm).
+TEST(Allreduce, BitsDependNeitherOnFusionNorOnPositionNorOnTheRun) {
+  std::vector<std::vector<float>> first_run;
+  for (int run = 0; run < 2; ++run) {
+    const Context world = init();
+    const auto seed = 77 + static_cast<std::uint64_t>(world.rank()) * 1000;
+    constexpr std::size_t kTensors = 20;
+    const auto count_of = [](std::size_t t) { return static_cast<std::int64_t>(1 + t * t * 61); };
+    std::vector<std::vector<float>> alone, together;
+    for (std::size_t t = 0; t < kTensors; ++t) {
+      alone.push_back(random_floats(seed + t, count_of(t)));
+      together.push_back(alone.back());
+      allreduce(world, view(alone[t].data(), count_of(t)), {.name = "alone" + std::to_string(t)});
+    }
+    for (int round = 0; round < 4; ++round) {
+      std::vector<Handle> handles;
+      for (std::size_t t = 0; t < kTensors; ++t) {
+        together[t] = random_floats(seed + t, count_of(t));
+        handles.push_back(allreduce_async(world, view(together[t].data(), count_of(t)),
+                                          {.name = "together" + std::to_string(t)}));
+      }
+      for (Handle& handle : handles) handle.wait();
+      ASSERT_EQ(together, alone) << "round " << round;
+    }
+    Buffer bucket(world, 1 << 20);
+    auto* inside = reinterpret_cast<float*>(bucket.data()) + 5;
+    const auto values = random_floats(seed + 9, count_of(9));
+    std::copy(values.begin(), values.end(), inside);
+    allreduce(world, view(inside, count_of(9)), {.name = "bucket"});
+    EXPECT_EQ(std::vector<float>(inside, inside + count_of(9)), alone[9]);
+    if (run == 0) first_run = alone;
+    EXPECT_EQ(alone, first_run);
+  }
 }
 
 }  // namespace

@@ -32,12 +32,14 @@ namespace {
 using namespace test;
 
 struct CrossOperation {
-  std::optional<int> broadcast_root;  // else an allreduce, or an exchange
+  std::optional<int> broadcast_root = {};  // else an allreduce, Adasum, or an exchange
   DataType type = DataType::float32;
   double scale = 1.0;
-  std::vector<Bytes> inputs;  // of each member
+  std::vector<Bytes> inputs = {};  // of each member
   /// Parts of an exchange [from][to], in place of inputs.
   std::vector<std::vector<Bytes>> parts = {};
+  bool is_adasum = false;
+  std::vector<Range> tensors = {};  // of Adasum
 
   /// A member's staging in the end; for an exchange what has come, by sender.
   std::vector<Bytes> expected() const {
@@ -60,6 +62,9 @@ struct CrossOperation {
 /// Starts it on one member, whose staging this is.
 Completion start(MessageCrossGroup& group, const CrossOperation& operation, std::size_t index,
                  Bytes& staging, std::uint64_t sequence) {
+  if (operation.is_adasum) {
+    return group.adasum(operation.type, staging, operation.tensors, sequence);
+  }
   if (operation.parts.empty()) {
     return operation.broadcast_root
                ? group.broadcast(staging, *operation.broadcast_root, sequence)
@@ -88,25 +93,17 @@ class CrossMembers {
     }
   }
 
-  const MessageNetwork& network() const { return network_; }
+  MessageNetwork& network() { return network_; }
 
   /// Runs the operations on every member, each member at its own pace and with up to `at_once`
   /// open; returns [operation][member] what is in the staging in the end.
-  std::vector<std::vector<Bytes>> run(const std::vector<CrossOperation>& operations,
-                                      std::size_t at_once, std::uint64_t first_sequence = 0) {
-    results_.clear();
-    for (const CrossOperation& operation : operations) {
-      results_.push_back(operation.inputs);
-      if (operation.parts.empty()) continue;
-      for (const Bytes& received : operation.expected()) {
-        results_.back().emplace_back(received.size());
-      }
-    }
-    for (auto& member : members_) member->started = 0;
+  const std::vector<std::vector<Bytes>>& run(std::vector<CrossOperation> operations,
+                                             std::size_t at_once,
+                                             std::uint64_t first_sequence = 0) {
+    begin(std::move(operations), first_sequence);
     std::size_t idle_steps = 0;
-    while (!complete(operations.size())) {
-      const bool moved = step(operations, at_once, first_sequence);
-      idle_steps = moved ? 0 : idle_steps + 1;
+    while (!complete()) {
+      idle_steps = step(at_once) ? 0 : idle_steps + 1;
       if (idle_steps > 1000 * members_.size() && !network_.deliver_one()) {
         throw std::logic_error("deadlock");
       }
@@ -115,31 +112,30 @@ class CrossMembers {
     return results_;
   }
 
- private:
-  struct Member {
-    Member(PointToPoint& link, const CrossOptions& options) : group(link, options) {}
-    MessageCrossGroup group;
-    std::size_t started = 0;
-    std::deque<Completion> open;
-  };
-
-  bool complete(std::size_t operations) const {
-    return std::all_of(members_.begin(), members_.end(), [&](const auto& member) {
-      return member->started == operations && member->open.empty();
-    });
+  void begin(std::vector<CrossOperation> operations, std::uint64_t first_sequence = 0) {
+    operations_ = std::move(operations);
+    first_sequence_ = first_sequence;
+    results_.clear();
+    for (const CrossOperation& operation : operations_) {
+      results_.push_back(operation.inputs);
+      if (operation.parts.empty()) continue;
+      for (const Bytes& received : operation.expected()) {
+        results_.back().emplace_back(received.size());
+      }
+    }
+    for (auto& member : members_) member->started = 0;
   }
 
   /// One random thing; true where something moved.
-  bool step(const std::vector<CrossOperation>& operations, std::size_t at_once,
-            std::uint64_t first_sequence) {
+  bool step(std::size_t at_once) {
     if (random_() % 3 == 0) return network_.deliver_one();
     const std::size_t index = random_() % members_.size();
     Member& member = *members_[index];
     if (random_() % 2 == 0) {
-      if (member.started == operations.size() || member.open.size() >= at_once) return false;
+      if (member.started == operations_.size() || member.open.size() >= at_once) return false;
       const std::size_t number = member.started++;
-      member.open.push_back(start(member.group, operations[number], index, results_[number][index],
-                                  first_sequence + number));
+      member.open.push_back(start(member.group, operations_[number], index, results_[number][index],
+                                  first_sequence_ + number));
       return true;
     }
     if (member.open.empty()) return false;
@@ -150,15 +146,39 @@ class CrossMembers {
     return true;
   }
 
+  bool is_open(std::size_t index) const { return !members_[index]->open.empty(); }
+  MemoryUse cancel(std::size_t index) {
+    MemoryUse use = MemoryUse::none;
+    for (Completion& completion : members_[index]->open) use = std::max(use, completion.cancel());
+    return use;
+  }
+  const Bytes& staging(std::size_t index) const { return results_[0][index]; }
+
+ private:
+  struct Member {
+    Member(PointToPoint& link, const CrossOptions& options) : group(link, options) {}
+    MessageCrossGroup group;
+    std::size_t started = 0;
+    std::deque<Completion> open;
+  };
+
+  bool complete() const {
+    return std::all_of(members_.begin(), members_.end(), [&](const auto& member) {
+      return member->started == operations_.size() && member->open.empty();
+    });
+  }
+
   std::mt19937_64& random_;
   MessageNetwork network_;
   std::vector<std::unique_ptr<Member>> members_;
+  std::vector<CrossOperation> operations_;
+  std::uint64_t first_sequence_ = 0;
   std::vector<std::vector<Bytes>> results_;
 };
 
 CrossOperation allreduce_of(int members, DataType type, std::size_t bytes, double scale,
                             std::mt19937_64& random) {
-  CrossOperation operation{std::nullopt, type, scale, {}};
+  CrossOperation operation{.type = type, .scale = scale};
   for (int member = 0; member < members; ++member) {
     operation.inputs.push_back(random_values(type, bytes, random));
   }
@@ -231,7 +251,8 @@ TEST_P(CrossGroupTest, ManyAtOnceDoNotMix) {
   for (int round = 0; round < 3; ++round) {
     std::vector<CrossOperation> operations;
     for (int number = 0; number < 30; ++number) {
-      const std::size_t bytes = random() % 40 * 64 + random() % 2 * 8;
+      const std::size_t lines = random() % 20 == 0 ? 4000 : 40;
+      const std::size_t bytes = random() % lines * 64 + random() % 2 * 8;
       operations.push_back(allreduce_of(members(), kAllTypes[random() % std::size(kAllTypes)],
                                         bytes, random() % 2 == 0 ? 1.0 : 0.25, random));
       if (random() % 4 == 0) {
@@ -265,78 +286,17 @@ TEST(CrossGroup, EachAlgorithmSendsMessagesOfItsOwn) {
   }
 }
 
-/// One list of values as a whole, and cut at random places, over algorithms and lengths.
-TEST(CrossGroup, BitsDoNotDependOnFusionNorOnTheAlgorithm) {
-  auto random = generator();
-  for (int members = 1; members <= 9; ++members) {
-    const DataType type = kAllTypes[random() % std::size(kAllTypes)];
-    const CrossOperation whole =
-        allreduce_of(members, type, 200'000 + random() % 999 * 8, 0.3, random);
-    const Bytes expected = whole.expected()[0];
-    for (const auto& [name, options] : kAlgorithms) {
-      std::vector<CrossOperation> pieces;
-      for (std::size_t begin = 0; begin < expected.size();) {
-        const std::size_t bytes =
-            std::min((random() % 2 == 0 ? random() % 80 : random() % 20'000) * 8 + 8,
-                     expected.size() - begin);
-        CrossOperation& piece = pieces.emplace_back(whole);
-        for (Bytes& input : piece.inputs) {
-          const auto first = input.begin() + static_cast<std::ptrdiff_t>(begin);
-          input = Bytes(first, first + static_cast<std::ptrdiff_t>(bytes));
-        }
-        begin += bytes;
-      }
-      CrossMembers group(members, options, random);
-      const auto fused = group.run({whole}, 1);
-      const auto apart = group.run(pieces, 3);
-      for (std::size_t member = 0; member < fused[0].size(); ++member) {
-        EXPECT_TRUE(fused[0][member] == expected)
-            << name << ", " << members << " members, member " << member;
-        Bytes joined;
-        for (const auto& piece : apart) {
-          joined.insert(joined.end(), piece[member].begin(), piece[member].end());
-        }
-        EXPECT_TRUE(joined == expected) << name << ", " << members << " members, member " << member;
-      }
-    }
-  }
-}
-
-TEST(CrossGroup, RefusesWhatCannotBeRight) {
-  auto random = generator();
-  MessageNetwork network(2, random());
-  MessageCrossGroup group(network.member(0));
-  alignas(64) std::byte staging[64] = {};
-  EXPECT_THROW(group.allreduce({}, {staging, 63}, 0), Error);
-}
-
-TEST(CrossGroup, RefusesATagThatIsInUse) {
+TEST(CrossGroup, RefusesALengthThatIsNoneAndATagThatIsInUse) {
   auto random = generator();
   MessageNetwork network(2, random());
   MessageCrossGroup group(network.member(0));
   alignas(64) std::byte first[64] = {};
   alignas(64) std::byte second[64] = {};
+  EXPECT_THROW(group.allreduce({}, {first, 63}, 0), Error);
   const Completion open = group.allreduce({}, first, 5);
   expect_error(ErrorCode::invalid_use, testing::HasSubstr("operation 4101"),
                [&] { group.allreduce({}, second, 5 + CrossResources::kWindow); });
 }
-
-struct WithdrawingMember {
-  WithdrawingMember(PointToPoint& link, Bytes staging) : group(link), memory(std::move(staging)) {}
-
-  void poll() {
-    std::erase_if(open, [](Completion& completion) { return completion.poll(); });
-  }
-  MemoryUse cancel() {
-    MemoryUse use = MemoryUse::none;
-    for (Completion& completion : open) use = std::max(use, completion.cancel());
-    return use;
-  }
-
-  MessageCrossGroup group;
-  Bytes memory;
-  std::vector<Completion> open;
-};
 
 class WithdrawnAmong : public testing::TestWithParam<int> {};
 
@@ -353,35 +313,24 @@ TEST_P(WithdrawnAmong, NothingArrivesAnyMore) {
     if (round % 4 == 0) {
       operation.broadcast_root = static_cast<int>(random() % static_cast<std::uint64_t>(count));
     }
-    const auto stagings = operation.parts.empty() ? operation.inputs : operation.expected();
-    MessageNetwork network(count, random());
-    std::vector<std::unique_ptr<WithdrawingMember>> members;
-    for (std::size_t i = 0; i < stagings.size(); ++i) {
-      WithdrawingMember& own = *members.emplace_back(std::make_unique<WithdrawingMember>(
-          network.member(static_cast<int>(i)),
-          operation.parts.empty() ? stagings[i] : Bytes(stagings[i].size())));
-      if (random() % 4 > 0) own.open.push_back(start(own.group, operation, i, own.memory, 0));
-    }
-    for (std::uint64_t steps = random() % 20; steps > 0; --steps) {
-      random() % 2 == 0 ? static_cast<void>(network.deliver_one())
-                        : members[random() % members.size()]->poll();
-    }
+    CrossMembers group(count, {}, random);
+    group.begin({operation});
+    for (std::uint64_t steps = random() % 40; steps > 0; --steps) group.step(1);
     std::vector<Bytes> left;
-    for (auto& member : members) {
-      const bool is_open = !member->open.empty();
-      MemoryUse use = member->cancel();
-      (use == MemoryUse::writes ? waited : cancelled) += is_open ? 1 : 0;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+      MemoryUse use = group.cancel(i);
+      (use == MemoryUse::writes ? waited : cancelled) += group.is_open(i) ? 1 : 0;
       while (use == MemoryUse::writes) {
-        ASSERT_TRUE(network.deliver_one()) << "waits for a message that has not been sent";
-        use = member->cancel();
+        ASSERT_TRUE(group.network().deliver_one()) << "waits for a message that has not been sent";
+        use = group.cancel(i);
       }
-      left.push_back(member->memory);
+      left.push_back(group.staging(i));
     }
-    while (network.deliver_one()) {
+    while (group.network().deliver_one()) {
     }
-    for (std::size_t i = 0; i < members.size(); ++i) {
-      EXPECT_NE(members[i]->cancel(), MemoryUse::writes);
-      ASSERT_TRUE(members[i]->memory == left[i]) << "member " << i;
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      EXPECT_NE(group.cancel(i), MemoryUse::writes);
+      ASSERT_TRUE(group.staging(i) == left[i]) << "member " << i;
     }
   }
   EXPECT_GT(waited, 10);
@@ -391,163 +340,82 @@ TEST_P(WithdrawnAmong, NothingArrivesAnyMore) {
 INSTANTIATE_TEST_SUITE_P(Members, WithdrawnAmong, testing::Values(2, 3, 4, 7),
                          testing::PrintToStringParamName());
 
-/// Tensors in one staging, each from a multiple of 64 bytes on, as in a unit.
-struct Layout {
-  Layout(DataType element_type, std::vector<std::size_t> element_counts)
-      : type(element_type), counts(std::move(element_counts)) {
-    for (const std::size_t count : counts) {
-      ranges.push_back({bytes, count * size_of(type)});
-      bytes += align_up(ranges.back().bytes);
-    }
-  }
-  Bytes tensor(const Bytes& staging, std::size_t t) const {
-    const auto begin = staging.begin() + static_cast<std::ptrdiff_t>(ranges[t].begin);
-    return {begin, begin + static_cast<std::ptrdiff_t>(ranges[t].bytes)};
-  }
-  /// `tensors`: the values of each.
-  Bytes staging(const std::vector<Numbers>& tensors) const {
-    Bytes result(bytes, std::byte{0x3c});
-    for (std::size_t t = 0; t < tensors.size(); ++t) {
-      const Bytes values = to_bytes(type, tensors[t]);
-      std::copy(values.begin(), values.end(),
-                result.begin() + static_cast<std::ptrdiff_t>(ranges[t].begin));
-    }
-    return result;
-  }
-
-  DataType type;
-  std::vector<std::size_t> counts;
-  std::vector<Range> ranges;
+/// Adasum of tensors in one staging, each from a multiple of 64 bytes on, as in a unit. Random
+/// vectors of members, of a kind whose factors are not near their poles: well inside one quadrant,
+/// or long and of random directions. Tensors of different magnitude.
+CrossOperation adasum_operation(int members, DataType type, const std::vector<std::size_t>& counts,
+                                std::mt19937_64& random) {
+  CrossOperation operation{.type = type, .is_adasum = true};
   std::size_t bytes = 0;
-};
-
-/// Random in (low, high).
-Numbers random_numbers(std::size_t count, double low, double high, std::mt19937_64& random) {
-  std::uniform_real_distribution<double> uniform(low, high);
-  Numbers numbers(count);
-  for (double& number : numbers) number = uniform(random);
-  return numbers;
-}
-
-/// Runs one operation for each layout, all at once; [operation][member] is what is in the staging.
-std::vector<std::vector<Bytes>> run(const std::vector<Layout>& layouts,
-                                    std::vector<std::vector<Bytes>> stagings,
-                                    std::mt19937_64& random,
-                                    std::uint64_t first_sequence = CrossResources::kWindow - 1) {
-  const std::size_t members = stagings.front().size();
-  MessageNetwork network(static_cast<int>(members), random());
-  std::vector<std::unique_ptr<CrossResources>> resources;
-  std::vector<Completion> open;
-  for (std::size_t member = 0; member < members; ++member) {
-    resources.push_back(
-        std::make_unique<CrossResources>(network.member(static_cast<int>(member)), host_space()));
-    for (std::size_t number = 0; number < layouts.size(); ++number) {
-      open.push_back(start_adasum(*resources.back(), layouts[number].type, stagings[number][member],
-                                  layouts[number].ranges, first_sequence + number));
+  for (const std::size_t count : counts) {
+    operation.tensors.push_back({bytes, count * size_of(type)});
+    bytes += align_up(operation.tensors.back().bytes);
+  }
+  for (int member = 0; member < members; ++member) {
+    Bytes& staging = operation.inputs.emplace_back(bytes, std::byte{0x3c});
+    for (std::size_t t = 0; t < counts.size(); ++t) {
+      const double scale = std::exp2(-static_cast<double>(t % 4));
+      std::uniform_real_distribution<double> uniform((counts[t] < 64 ? 0.5 : -1) * scale, scale);
+      Numbers numbers(counts[t]);
+      for (double& number : numbers) number = uniform(random);
+      std::ranges::copy(to_bytes(type, numbers), staging.data() + operation.tensors[t].begin);
     }
   }
-  for (std::size_t idle = 0; !open.empty();) {
-    const auto which = open.begin() + static_cast<std::ptrdiff_t>(random() % open.size());
-    if (random() % 2 == 0 && which->poll()) {
-      open.erase(which);
-    } else if (!network.deliver_one() && ++idle > 100000) {
-      throw std::logic_error("deadlock");
-    }
-  }
-  EXPECT_EQ(network.left_over(), 0U);
-  return stagings;
+  return operation;
 }
 
 class AdasumAllreduceTest : public testing::TestWithParam<int> {
  protected:
-  std::size_t members() const { return static_cast<std::size_t>(GetParam()); }
-  int levels() const {
-    return static_cast<int>(std::bit_width(members() - 1));  // of the tree
-  }
-  /// [member], of these tensors: [tensor][member].
-  std::vector<Bytes> stagings(const Layout& layout,
-                              const std::vector<std::vector<Numbers>>& tensors) const {
-    std::vector<Bytes> result;
-    for (std::size_t member = 0; member < members(); ++member) {
-      std::vector<Numbers> of_member;
-      for (const auto& tensor : tensors) of_member.push_back(tensor[member]);
-      result.push_back(layout.staging(of_member));
-    }
-    return result;
-  }
-  static void expect_equal_everywhere(const std::vector<Bytes>& results) {
-    for (std::size_t member = 1; member < results.size(); ++member) {
-      EXPECT_TRUE(results[member] == results[0]) << "member " << member;
-    }
-  }
-  /// Random vectors of members, of a kind whose factors are not near their poles: well inside one
-  /// quadrant, or long and of random directions. Tensors of different magnitude.
-  std::vector<std::vector<Numbers>> random_tensors(const Layout& layout,
-                                                   std::mt19937_64& random) const {
-    std::vector<std::vector<Numbers>> tensors;
-    for (std::size_t t = 0; t < layout.counts.size(); ++t) {
-      const double scale = std::exp2(-static_cast<double>(t % 4));
-      const double low = layout.counts[t] < 64 ? 0.5 : -1;
-      auto& tensor = tensors.emplace_back();
-      for (std::size_t member = 0; member < members(); ++member) {
-        tensor.push_back(random_numbers(layout.counts[t], low * scale, scale, random));
-      }
-    }
-    return tensors;
-  }
-  /// Each element within what each level rounds: three operations on at most the sum of the
-  /// magnitudes, and once to the type. The tensors' errors go on through the factors.
-  void expect_close(const Layout& layout, const std::vector<Bytes>& inputs,
-                    const Bytes& result) const {
-    for (std::size_t t = 0; t < layout.counts.size(); ++t) {
+  /// The same on all members, and each element within what each level rounds: three operations on
+  /// at most the sum of the magnitudes, and once to the type. The tensors' errors go on through the
+  /// factors.
+  static void expect_close(const CrossOperation& operation, const std::vector<Bytes>& results) {
+    EXPECT_THAT(results, testing::Each(results[0]));
+    const auto levels = static_cast<double>(std::bit_width(results.size() - 1));  // of the tree
+    for (std::size_t t = 0; t < operation.tensors.size(); ++t) {
+      const auto numbers_in = [&](const Bytes& staging) {
+        const std::byte* const begin = staging.data() + operation.tensors[t].begin;
+        return to_numbers(operation.type, {begin, begin + operation.tensors[t].bytes});
+      };
       std::vector<Numbers> vectors;
       double largest = 0;
-      for (const Bytes& input : inputs) {
-        vectors.push_back(to_numbers(layout.type, layout.tensor(input, t)));
+      for (const Bytes& input : operation.inputs) {
+        vectors.push_back(numbers_in(input));
         double of_member = 0;
         for (const double value : vectors.back())
           of_member = std::fmax(of_member, std::fabs(value));
         largest += of_member;
       }
-      const Numbers expected = adasum_of(vectors);
-      const Numbers actual = to_numbers(layout.type, layout.tensor(result, t));
-      const double bound = 4 * levels() * unit_roundoff(layout.type) * largest;
-      for (std::size_t i = 0; i < expected.size(); ++i) {
-        ASSERT_NEAR(actual[i], expected[i], bound)
-            << name_of(layout.type) << ", tensor " << t << ", element " << i;
-      }
+      const double bound = 4 * levels * unit_roundoff(operation.type) * largest;
+      EXPECT_THAT(numbers_in(results[0]),
+                  testing::Pointwise(testing::DoubleNear(bound), adasum_of(vectors)))
+          << name_of(operation.type) << ", tensor " << t;
     }
   }
 };
 
-const std::vector<std::size_t> kCounts = {1, 0, 333, 5, 64, 1000, 0, 17};
-
 TEST_P(AdasumAllreduceTest, IsTheSerialModelsAndTheSameEverywhere) {
   auto random = generator();
+  CrossMembers group(GetParam(), {}, random);
   for (const DataType type : kFloatTypes) {
-    const Layout layout(type, kCounts);
-    const auto inputs = stagings(layout, random_tensors(layout, random));
-    const auto results = run({layout}, {inputs}, random)[0];
-    expect_equal_everywhere(results);
-    expect_close(layout, inputs, results[0]);
+    const auto operation =
+        adasum_operation(GetParam(), type, {1, 0, 333, 5, 64, 1000, 0, 17}, random);
+    expect_close(operation, group.run({operation}, 1, CrossResources::kWindow - 1)[0]);
   }
 }
 
 TEST_P(AdasumAllreduceTest, ManyAtOnceGiveTheBitsOfOneAfterTheOther) {
   auto random = generator();
-  std::vector<Layout> layouts;
-  std::vector<std::vector<Bytes>> inputs;
+  std::vector<CrossOperation> operations;
   for (int number = 0; number < 12; ++number) {
     std::vector<std::size_t> counts;
     for (std::size_t t = random() % 4; t > 0; --t) counts.push_back(random() % 200);
-    layouts.emplace_back(kFloatTypes[random() % 4], counts);
-    inputs.push_back(stagings(layouts.back(), random_tensors(layouts.back(), random)));
+    operations.push_back(adasum_operation(GetParam(), kFloatTypes[random() % 4], counts, random));
   }
-  const auto together = run(layouts, inputs, random);
-  for (std::size_t number = 0; number < layouts.size(); ++number) {
-    SCOPED_TRACE(number);
-    expect_equal_everywhere(together[number]);
-    EXPECT_EQ(run({layouts[number]}, {inputs[number]}, random)[0], together[number]);
+  CrossMembers group(GetParam(), {}, random);
+  const auto together = group.run(operations, operations.size(), CrossResources::kWindow - 1);
+  for (std::size_t number = 0; number < operations.size(); ++number) {
+    EXPECT_EQ(group.run({operations[number]}, 1)[0], together[number]) << number;
   }
 }
 

@@ -43,10 +43,8 @@ TEST(CudaRuntime, CopiesThatHaveNoMeaningAreInvalid) {
   EXPECT_EQ(copy(DataType::int32, DataType::int32, 0.5), cudaErrorInvalidValue);
   const DataType type = DataType::float32;
   EXPECT_EQ(copy(type, type, 1.0, {nullptr, nullptr, 1}), cudaErrorInvalidValue);
-  alignas(8) std::array<char, 16> memory;
-  EXPECT_EQ(copy(type, type, 1.0, {nullptr, &memory[1], 1}), cudaErrorInvalidValue);
+  alignas(8) std::array<char, 16> memory;  // the rest: CopyPlan
   EXPECT_EQ(copy(type, type, 1.0, {&memory[1], &memory[0], 1}), cudaErrorInvalidValue);
-  EXPECT_EQ(copy(type, type, 1.0, {nullptr, &memory[0], -1}), cudaErrorInvalidValue);
 }
 
 TEST(CudaRuntime, ReductionsOfNothingAreNotLaunchedAndWrongOnesAreInvalid) {
@@ -79,8 +77,6 @@ TEST(CudaRuntime, UpdatesOfNothingAreNotLaunchedAndWrongOnesAreInvalid) {
   EXPECT_EQ(cuda_runtime().batched_update({}, nullptr), cudaSuccess);
   EXPECT_EQ(updated({at, at, {at}, 0}), cudaSuccess);
   EXPECT_EQ(updated({at, at, {at}, 0}, DataType::bfloat16), cudaErrorInvalidValue);
-  EXPECT_EQ(updated({at, at, {at}, -1}), cudaErrorInvalidValue);
-  EXPECT_EQ(updated({at, nullptr, {at}, 1}), cudaErrorInvalidValue);
   EXPECT_EQ(updated({at, at, {}, 1}), cudaErrorInvalidValue) << "no momentum buffer";
   EXPECT_EQ(updated({&memory[1], at, {at}, 1}), cudaErrorInvalidValue);
   EXPECT_EQ(updated({&memory[4], at, {at}, 1}, DataType::float64), cudaErrorInvalidValue);

@@ -31,16 +31,23 @@ class EventTest : public testing::Test {
   test::FakeGpu gpu_{world_};
 };
 
-TEST_F(EventTest, IsDoneWhenTheStreamGetsThere) {
+TEST_F(EventTest, IsDoneWhenTheStreamGetsThereWhoseTimeItsStampsTell) {
   const CudaStream stream(gpu_.cuda(), 0);
-  Event event(gpu_.cuda());
+  Event first(gpu_.cuda(), TimeStamp::on);
+  Event second(gpu_.cuda(), TimeStamp::on);
+  first.record(stream.get());
+  gpu_.delay("event_record", std::chrono::milliseconds(20));
   gpu_.hold();
-  event.record(stream.get());
-  EXPECT_FALSE(event.query());
+  second.record(stream.get());
+  EXPECT_FALSE(second.query());
   EXPECT_EQ(gpu_.cuda().get_last_error(), cudaSuccess) << "not ready is not left as an error";
+  EXPECT_THROW(elapsed(first, second), Error) << "not done yet";
   gpu_.resume();
-  event.synchronize();
-  EXPECT_TRUE(event.query());
+  second.synchronize();
+  EXPECT_TRUE(second.query());
+  EXPECT_GE(elapsed(first, second), std::chrono::milliseconds(19));
+  EXPECT_EQ(elapsed(second, first), -elapsed(first, second));
+  EXPECT_EQ(elapsed(first, first).count(), 0);
 }
 
 TEST_F(EventTest, MemoryIsReadyWhenTheStreamsOfInputAndOutputAre) {
@@ -62,20 +69,6 @@ TEST_F(EventTest, MemoryIsReadyWhenTheStreamsOfInputAndOutputAre) {
     after.synchronize();
     EXPECT_TRUE(written.query());
   }
-}
-
-TEST_F(EventTest, TimeBetweenTwoStamps) {
-  const CudaStream stream(gpu_.cuda(), 0);
-  Event first(gpu_.cuda(), TimeStamp::on);
-  Event second(gpu_.cuda(), TimeStamp::on);
-  first.record(stream.get());
-  gpu_.delay("event_record", std::chrono::milliseconds(20));
-  second.record(stream.get());
-  EXPECT_THROW(elapsed(first, second), Error) << "not done yet";
-  second.synchronize();
-  EXPECT_GE(elapsed(first, second), std::chrono::milliseconds(19));
-  EXPECT_EQ(elapsed(second, first), -elapsed(first, second));
-  EXPECT_EQ(elapsed(first, first).count(), 0);
 }
 
 /// An owner that `make` makes by the call `create`, and that goes by the call `destroy`.
@@ -118,11 +111,10 @@ TEST(Owners, GiveBackOnceWhateverFails) {
 TEST_F(EventTest, LackOfMemoryNamesTheBytes) {
   gpu_.fail("malloc", 1, cudaErrorMemoryAllocation);
   gpu_.fail("host_alloc", 1, cudaErrorMemoryAllocation);
-  const auto expect = [](auto make, const char* text) {
-    test::expect_error(ErrorCode::out_of_memory, testing::HasSubstr(text), [&] { make(); });
-  };
-  expect([&] { DeviceMemory(gpu_.cuda(), 12345); }, "cudaMalloc of 12345 bytes");
-  expect([&] { PinnedMemory(gpu_.cuda(), 54321); }, "cudaHostAlloc of 54321 bytes");
+  test::expect_error(ErrorCode::out_of_memory, testing::HasSubstr("cudaMalloc of 12345 bytes"),
+                     [&] { DeviceMemory(gpu_.cuda(), 12345); });
+  test::expect_error(ErrorCode::out_of_memory, testing::HasSubstr("cudaHostAlloc of 54321 bytes"),
+                     [&] { PinnedMemory(gpu_.cuda(), 54321); });
 }
 
 class StreamHeapTest : public testing::Test {
@@ -148,7 +140,8 @@ TEST_F(StreamHeapTest, CopiesWhatIsLongerThanItsBlock) {
   EXPECT_THAT(gpu_.violations(), testing::IsEmpty());
 }
 
-TEST_F(StreamHeapTest, MemoryGoesInTheOrderOfTheStream) {
+// By the table hora has no other pool.
+TEST_F(StreamHeapTest, MemoryGoesInTheOrderOfTheStreamToOnePoolThatKeepsAll) {
   std::byte* const of_user = heap_.allocate(100, users_.get());
   std::byte* const own = heap_.allocate(100, std::nullopt);
   gpu_.hold();
@@ -159,13 +152,6 @@ TEST_F(StreamHeapTest, MemoryGoesInTheOrderOfTheStream) {
   gpu_.cuda().stream_synchronize(users_.get());
   gpu_.cuda().stream_synchronize(own_.get());
   EXPECT_EQ(gpu_.live().device, 0);
-}
-
-// By the table hora has no other pool.
-TEST_F(StreamHeapTest, MemoryIsOfOnePoolOfItsOwnThatKeepsAll) {
-  std::byte* const data = heap_.allocate(100, users_.get());
-  heap_.release(data, users_.get());
-  heap_.release(heap_.allocate(200, std::nullopt), std::nullopt);
   EXPECT_THAT(gpu_.kept_by_pools(),
               testing::ElementsAre(std::numeric_limits<std::uint64_t>::max()));
   EXPECT_EQ(gpu_.count("mem_pool_create"), 1);

@@ -4,15 +4,12 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <ostream>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include "core/plan/plan.h"
@@ -249,14 +246,17 @@ class MemoryNodeSumOf : public testing::TestWithParam<MemoryLayout> {
   int ranks() const { return nodes().count * nodes().ranks; }
   UnitProgress progress(int rank) { return {cells_.data(), rank}; }
 
-  void forget_progress() {
-    for (UnitProgressCell& cell : cells_) cell.position.store(0, std::memory_order_relaxed);
-  }
-  /// By one pass over all ranks.
-  void sum_at_once(const BoundUnit& unit) {
+  /// Tensors, and `sums`: what they become by one pass over all ranks.
+  SummedTensors tensors_with_sums(DataType type, const std::vector<std::int64_t>& elements,
+                                  ReduceOp op, double scale = 1.0) {
+    const std::uint64_t seed = random_();
+    SummedTensors expected(type, elements, ranks(), seed);
+    const BoundUnit unit = expected.unit(op, scale);
     for (int rank = 0; rank < ranks(); ++rank) {
       EXPECT_TRUE(MemoryGroup(rank, ranks()).run(unit).poll());
     }
+    sums_ = expected.memory();
+    return {type, elements, ranks(), seed};
   }
   /// All ranks take turns, at random; `unit_of(rank)` is what a rank sees.
   template <class UnitOf>
@@ -276,6 +276,7 @@ class MemoryNodeSumOf : public testing::TestWithParam<MemoryLayout> {
 
   std::mt19937_64 random_ = test::generator();
   std::vector<UnitProgressCell> cells_ = std::vector<UnitProgressCell>(64);
+  std::vector<Bytes> sums_;
 };
 
 /// Whole tensors of a few elements, too: shorter than a rank's slice.
@@ -289,16 +290,13 @@ TEST_P(MemoryNodeSumOf, HasTheBitsOfOnePassOverAllRanks) {
          {ReduceOp::sum, ReduceOp::average, ReduceOp::min, ReduceOp::max, ReduceOp::product}) {
       // Only a part of the others than sums, drawn by the seed: under a sanitizer each takes long.
       if (type != DataType::float32 && op != ReduceOp::sum && random_() % 3 != 0) continue;
-      const std::uint64_t seed = random_();
       const double scale = op == ReduceOp::average ? 1.0 / ranks() : 1.0;
       const auto& elements = kSumElements[op == ReduceOp::sum ? 0 : random_() % 5];
-      SummedTensors expected(type, elements, ranks(), seed);
-      SummedTensors tensors(type, elements, ranks(), seed);
-      sum_at_once(expected.unit(op, scale));
+      SummedTensors tensors = tensors_with_sums(type, elements, op, scale);
       const BoundUnit unit = tensors.unit(op, scale);
-      forget_progress();
+      for (UnitProgressCell& cell : cells_) cell.position.store(0, std::memory_order_relaxed);
       sum_in_turns([&](int) -> const BoundUnit& { return unit; });
-      ASSERT_EQ(tensors.memory(), expected.memory()) << name_of(type) << " " << name_of(op);
+      ASSERT_EQ(tensors.memory(), sums_) << name_of(type) << " " << name_of(op);
     }
   }
 }
@@ -322,10 +320,7 @@ class NoAccess {
 TEST_P(MemoryNodeSumOf, ARankTouchesOfOtherMemoryNodesWhatItsLikeHasThere) {
   constexpr std::int64_t kCount = 400000;
   const NoAccess beyond(kCount * sizeof(float));
-  const std::uint64_t seed = random_();
-  SummedTensors expected(DataType::float32, {kCount}, ranks(), seed);
-  SummedTensors tensors(DataType::float32, {kCount}, ranks(), seed);
-  sum_at_once(expected.unit(ReduceOp::sum, 1.0));
+  SummedTensors tensors = tensors_with_sums(DataType::float32, {kCount}, ReduceOp::sum);
   std::vector<BoundUnit> seen;
   for (int rank = 0; rank < ranks(); ++rank) {
     BoundUnit& unit = seen.emplace_back(tensors.unit(ReduceOp::sum, 1.0));
@@ -336,15 +331,12 @@ TEST_P(MemoryNodeSumOf, ARankTouchesOfOtherMemoryNodesWhatItsLikeHasThere) {
     }
   }
   sum_in_turns([&](int rank) -> const BoundUnit& { return seen[static_cast<std::size_t>(rank)]; });
-  EXPECT_EQ(tensors.memory(), expected.memory());
+  EXPECT_EQ(tensors.memory(), sums_);
 }
 
 // A rank that is done may be in its next units before others have read what it has announced.
 TEST_P(MemoryNodeSumOf, RanksOfLaterUnitsHaveAnnouncedAllOfThisOne) {
-  const std::uint64_t seed = random_();
-  SummedTensors expected(DataType::float32, {400000}, ranks(), seed);
-  SummedTensors tensors(DataType::float32, {400000}, ranks(), seed);
-  sum_at_once(expected.unit(ReduceOp::sum, 1.0));
+  SummedTensors tensors = tensors_with_sums(DataType::float32, {400000}, ReduceOp::sum);
   const BoundUnit unit = tensors.unit(ReduceOp::sum, 1.0);
   std::vector<std::unique_ptr<MemoryNodeSum>> sums;
   for (int rank = 0; rank < ranks(); ++rank) {
@@ -356,7 +348,7 @@ TEST_P(MemoryNodeSumOf, RanksOfLaterUnitsHaveAnnouncedAllOfThisOne) {
   for (int rank = 0; rank < ranks() - nodes().ranks; ++rank) {
     EXPECT_TRUE(sums[static_cast<std::size_t>(rank)]->poll());
   }
-  EXPECT_EQ(tensors.memory(), expected.memory());
+  EXPECT_EQ(tensors.memory(), sums_);
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, MemoryNodeSumOf,

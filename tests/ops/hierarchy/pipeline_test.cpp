@@ -14,7 +14,6 @@
 #include <numeric>
 #include <random>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "ops/hierarchy/memory_group.h"
@@ -23,8 +22,12 @@
 #include "tests/support/seed.h"
 #include "tests/support/threads/heap_memory.h"
 
-namespace hora::internal::test {
+namespace hora::internal {
+namespace {
 
+using test::HeapMemory;
+using test::HeapNode;
+using test::SharedControlBlock;
 using Random = std::mt19937_64;
 
 /// Done after some polls; calls `done` then.
@@ -63,7 +66,6 @@ struct Trace {
   Random& random;
   std::uint64_t slowest;
   std::vector<Range> scattered, gathered;  ///< slices, in the order of their start
-  std::string steps;                       ///< both, in the order of their start: r and g
   std::vector<std::uint64_t> sequences;    ///< of the cross group
   std::vector<std::size_t> crossed_bytes;
   std::set<const std::byte*> staging_in_use;
@@ -77,7 +79,7 @@ struct Trace {
 struct FakeLocal final : LocalGroup {
   explicit FakeLocal(Trace& t) : trace(t) {}
 
-  bool is_collective() const override { return collective; }
+  bool is_collective() const override { return false; }  // that order: gpu_engine_test
   std::byte* staging(const ChunkPart& part) override { return memory.staging(part); }
   Completion run(const BoundUnit&) override { return {}; }
   Completion reduce_scatter(const ChunkPart& part) override {
@@ -88,7 +90,6 @@ struct FakeLocal final : LocalGroup {
     trace.most_in_use = std::max(trace.most_in_use, trace.staging_in_use.size());
     const std::uint64_t number = trace.scattered.size();
     trace.scattered.push_back(part.slice);
-    trace.steps.push_back('r');
     trace.scatters_open.insert(number);
     return trace.slow([this, number] { trace.scatters_open.erase(number); });
   }
@@ -97,7 +98,6 @@ struct FakeLocal final : LocalGroup {
     EXPECT_FALSE(trace.crossing.contains(staged)) << "before the network is done with it";
     trace.staging_in_use.insert(staged);  // a broadcast's slot has no input here
     trace.gathered.push_back(part.slice);
-    trace.steps.push_back('g');
     return trace.slow([this, staged] {
       trace.staging_in_use.erase(staged);
       ++trace.gathers_complete;
@@ -105,7 +105,6 @@ struct FakeLocal final : LocalGroup {
   }
 
   MemoryGroup memory{0, 1};
-  bool collective = false;
   Trace& trace;
 };
 
@@ -149,8 +148,8 @@ struct FakeCross final : CrossGroup {
   Trace& trace;
 };
 
-inline BoundUnit unit_of(std::size_t bytes, std::size_t chunk_bytes,
-                         OperationKind kind = OperationKind::allreduce) {
+BoundUnit unit_of(std::size_t bytes, std::size_t chunk_bytes,
+                  OperationKind kind = OperationKind::allreduce) {
   BoundUnit bound;
   bound.unit.kind = kind;
   bound.unit.type = DataType::float64;
@@ -161,6 +160,8 @@ inline BoundUnit unit_of(std::size_t bytes, std::size_t chunk_bytes,
   return bound;
 }
 
+constexpr std::size_t kMostAdvances = 100000;
+
 struct OneRank {
   OneRank(const PipelineOptions& options, Random& random, std::uint64_t slowest)
       : control_block({.local_size = 1, .id_capacity = 8, .single_node = false}),
@@ -168,6 +169,23 @@ struct OneRank {
         local(trace),
         cross(trace),
         pipeline(options, control_block[0], memory, local, options.nodes > 1 ? &cross : nullptr) {}
+
+  /// Starts the units at random times, and goes on until they are complete; `look` after each step.
+  template <class Look>
+  void run(std::deque<BoundUnit> units, const Look& look) {
+    const std::size_t count = units.size();
+    for (std::size_t advances = 0; pipeline.completed() < count; ++advances) {
+      if (!units.empty() && trace.random() % 3 == 0) {
+        pipeline.start(std::move(units.front()));
+        units.pop_front();
+      }
+      pipeline.advance();
+      look();
+      ASSERT_LT(advances, kMostAdvances) << "no end";
+    }
+    EXPECT_FALSE(pipeline.polls());
+    EXPECT_FALSE(pipeline.advance());
+  }
 
   SharedControlBlock control_block;
   HeapNode node{1};
@@ -177,20 +195,6 @@ struct OneRank {
   FakeCross cross;
   Pipeline pipeline;
 };
-
-inline constexpr std::size_t kMostAdvances = 100000;
-
-}  // namespace hora::internal::test
-
-namespace hora::internal {
-namespace {
-
-using test::FakeCross;
-using test::FakeLocal;
-using test::kMostAdvances;
-using test::OneRank;
-using test::Trace;
-using test::unit_of;
 
 TEST(Pipeline, StartsEveryStageInOrderAndNeverExceedsItsSlots) {
   auto random = test::generator();
@@ -214,23 +218,12 @@ TEST(Pipeline, StartsEveryStageInOrderAndNeverExceedsItsSlots) {
       }
       chunks_until_unit.push_back(slices.size());
     }
-    const std::size_t unit_count = units.size();
-    std::size_t advances = 0;
-    while (rank.pipeline.completed() < unit_count) {
-      if (!units.empty() && random() % 3 == 0) {
-        rank.pipeline.start(std::move(units.front()));
-        units.pop_front();
-      }
-      rank.pipeline.advance();
+    rank.run(std::move(units), [&] {
       const std::uint64_t completed = rank.pipeline.completed();
-      if (completed > 0) {
-        ASSERT_GE(rank.trace.gathers_complete, chunks_until_unit[completed - 1])
-            << "complete before its last chunk was spread";
-      }
-      ASSERT_LT(++advances, kMostAdvances) << "no end";
-    }
-    EXPECT_FALSE(rank.pipeline.polls());
-    EXPECT_FALSE(rank.pipeline.advance());
+      if (completed == 0) return;
+      ASSERT_GE(rank.trace.gathers_complete, chunks_until_unit[completed - 1])
+          << "complete before its last chunk was spread";
+    });
     EXPECT_EQ(rank.trace.scattered, slices);
     EXPECT_EQ(rank.trace.gathered, slices);
     EXPECT_LE(rank.trace.most_in_use, options.slots);
@@ -249,28 +242,25 @@ TEST(Pipeline, StartsEveryStageInOrderAndNeverExceedsItsSlots) {
 TEST(Pipeline, StagesOverlap) {
   auto random = test::generator();
   OneRank rank({.node = 0, .nodes = 2, .local_rank = 0, .slices = 1, .slots = 4}, random, 20);
-  rank.pipeline.start(unit_of(64 * 40, 64));
   std::size_t overlapping = 0;
-  for (std::size_t i = 0; i < kMostAdvances && rank.pipeline.completed() == 0; ++i) {
-    rank.pipeline.advance();
+  rank.run({unit_of(64 * 40, 64)}, [&] {
     if (!rank.trace.scatters_open.empty() && !rank.trace.crossing.empty()) ++overlapping;
-  }
-  EXPECT_EQ(rank.pipeline.completed(), 1u);
+  });
   EXPECT_EQ(rank.trace.most_in_use, 4u);
   EXPECT_GT(overlapping, 0u);
 }
 
 TEST(Pipeline, ARankWithoutASliceIsDoneAtOnceAndWaitsForItsPeers) {
   auto random = test::generator();
-  test::SharedControlBlock control_block({.local_size = 2, .id_capacity = 8, .single_node = false});
+  SharedControlBlock control_block({.local_size = 2, .id_capacity = 8, .single_node = false});
   Trace trace(random, 3);
   FakeLocal local(trace);
   FakeCross cross(trace);
   const PipelineOptions options{.node = 0, .nodes = 2, .local_rank = 0, .slices = 1};
   PipelineOptions other = options;
   other.local_rank = 1;
-  test::HeapNode node(2);
-  test::HeapMemory memory(node, 0);
+  HeapNode node(2);
+  HeapMemory memory(node, 0);
   Pipeline with_slice(options, control_block[0], memory, local, &cross);
   Pipeline without(other, control_block[1], memory, local, nullptr);
   for (Pipeline* pipeline : {&with_slice, &without}) pipeline->start(unit_of(640, 64));
@@ -283,47 +273,6 @@ TEST(Pipeline, ARankWithoutASliceIsDoneAtOnceAndWaitsForItsPeers) {
   }
   EXPECT_EQ(without.completed(), 1u);
   EXPECT_EQ(without.awaited(), 0u);
-}
-
-TEST(Pipeline, CollectiveStepsStartInOneOrderOnEveryRankOfTheNode) {
-  auto random = test::generator();
-  for (int round = 0; round < 200; ++round) {
-    constexpr int kRanks = 3;
-    constexpr int kSlices = 2;  // the last rank owns none, and takes part nevertheless
-    test::SharedControlBlock control_block(
-        {.local_size = kRanks, .id_capacity = 8, .single_node = false});
-    std::deque<Trace> traces;
-    std::deque<FakeLocal> locals;
-    std::deque<FakeCross> crosses;
-    test::HeapNode node(kRanks);
-    test::HeapMemory memory(node, 0);
-    std::deque<Pipeline> pipelines;
-    const std::size_t slots = 1 + random() % 4;
-    for (int r = 0; r < kRanks; ++r) {
-      Trace& trace = traces.emplace_back(random, random() % 9);
-      FakeLocal& local = locals.emplace_back(trace);
-      local.collective = true;
-      FakeCross& cross = crosses.emplace_back(trace);
-      const PipelineOptions options{
-          .node = 0, .nodes = 2, .local_rank = r, .slices = kSlices, .slots = slots};
-      pipelines.emplace_back(options, control_block[r], memory, local,
-                             r < kSlices ? &cross : nullptr);
-    }
-    const std::size_t chunks = 1 + random() % 12;
-    std::vector<std::size_t> started(kRanks, 0);
-    std::size_t advances = 0;
-    while (pipelines[0].completed() < 2) {
-      const auto r = static_cast<std::size_t>(random() % kRanks);
-      if (started[r] < 2 && random() % 4 == 0) {
-        pipelines[r].start(unit_of(64 * kSlices * chunks, 64 * kSlices));
-        ++started[r];
-      }
-      pipelines[r].advance();
-      ASSERT_LT(++advances, kMostAdvances) << "no end";
-    }
-    EXPECT_EQ(traces[0].steps.size(), 4 * chunks);
-    for (const Trace& trace : traces) EXPECT_EQ(trace.steps, traces[0].steps);
-  }
 }
 
 // An allreduce arrives in staging, and what is not lent is hora's.
@@ -346,16 +295,25 @@ TEST(Pipeline, WithdrawsWhatArrivesInCallersMemory) {
   }
 }
 
-TEST(Pipeline, RefusesAnExchangeOfTensorsOnADevice) {
+TEST(Pipeline, RefusesExchangesOnADeviceAndThoseThatRepeatWhatThisRankDoesNotKnow) {
   auto random = test::generator();
-  OneRank rank({}, random, 0);
-  BoundUnit unit = unit_of(0, 64, OperationKind::alltoall);
-  unit.unit.device = DeviceKind::cuda;
-  unit.work = {nullptr};
+  PipelineOptions options{.node = 0, .nodes = 2, .local_rank = 0, .slices = 1};
+  options.topology.ranks_of_node = {{0}, {1}};
+  OneRank rank(options, random, 0);
+  BoundUnit on_device = unit_of(0, 64, OperationKind::alltoall);
+  on_device.unit.device = DeviceKind::cuda;
+  on_device.work = {nullptr};
   test::expect_error(ErrorCode::invalid_argument,
                      testing::HasSubstr("alltoall of a tensor on cuda"),
-                     [&] { rank.pipeline.start(std::move(unit)); });
+                     [&] { rank.pipeline.start(std::move(on_device)); });
   EXPECT_FALSE(rank.pipeline.polls());
+  BoundUnit repeated = unit_of(0, 64, OperationKind::allgather);
+  const std::vector<std::int64_t> rows{5};
+  repeated.exchange.rows = {rows};
+  repeated.exchange.last = std::make_shared<LastExtents>();
+  repeated.exchange.repeats = true;
+  rank.pipeline.start(std::move(repeated));
+  EXPECT_THROW(rank.pipeline.advance(), Error);
 }
 
 struct HeapResult final : ExchangeResult {
@@ -376,20 +334,6 @@ BoundUnit reduce_scatter_of(std::vector<double>& values, const std::vector<std::
   return unit;
 }
 
-TEST(Pipeline, AnExchangeCannotRepeatWhatThisRankDoesNotKnow) {
-  auto random = test::generator();
-  PipelineOptions options{.node = 0, .nodes = 2, .local_rank = 0, .slices = 1};
-  options.topology.ranks_of_node = {{0}, {1}};
-  OneRank rank(options, random, 0);
-  const std::vector<std::int64_t> rows{5};
-  BoundUnit unit = unit_of(0, 64, OperationKind::allgather);
-  unit.exchange.rows = {rows};
-  unit.exchange.last = std::make_shared<LastExtents>();
-  unit.exchange.repeats = true;
-  rank.pipeline.start(std::move(unit));
-  EXPECT_THROW(rank.pipeline.advance(), Error);
-}
-
 // Its cross operations follow the earlier chunks', and later chunks' follow them, without a gap.
 TEST(Pipeline, AnExchangeHasThePipelineToItself) {
   auto random = test::generator();
@@ -405,25 +349,16 @@ TEST(Pipeline, AnExchangeHasThePipelineToItself) {
     units.push_back(reduce_scatter_of(values, rows, std::make_shared<HeapResult>()));
     units.push_back(reduce_scatter_of(values, rows, std::make_shared<HeapResult>()));
     units.push_back(unit_of(64 * 3, 64));
-    std::size_t advances = 0;
-    while (rank.pipeline.completed() < 4) {
-      if (!units.empty() && random() % 3 == 0) {
-        rank.pipeline.start(std::move(units.front()));
-        units.pop_front();
-      }
-      rank.pipeline.advance();
-      if (!rank.trace.exchanging.empty()) {
-        EXPECT_TRUE(rank.trace.crossing.empty());
-        EXPECT_EQ(rank.trace.scattered.size(), 5u) << "later chunks wait";
-        EXPECT_EQ(rank.trace.gathers_complete, 5u) << "earlier chunks are complete";
-      }
-      ASSERT_LT(++advances, kMostAdvances) << "no end";
-    }
+    rank.run(std::move(units), [&] {
+      if (rank.trace.exchanging.empty()) return;
+      EXPECT_TRUE(rank.trace.crossing.empty());
+      EXPECT_EQ(rank.trace.scattered.size(), 5u) << "later chunks wait";
+      EXPECT_EQ(rank.trace.gathers_complete, 5u) << "earlier chunks are complete";
+    });
     // 32 rows of 8 bytes to each node are four rounds.
     std::vector<std::uint64_t> expected(5 + 4 + 4 + 3);
     std::iota(expected.begin(), expected.end(), std::uint64_t{0});
     EXPECT_EQ(rank.trace.sequences, expected);
-    EXPECT_FALSE(rank.pipeline.polls());
   }
 }
 

@@ -3,6 +3,8 @@
 #include <mpi.h>
 
 #include <cstdio>
+#include <functional>
+#include <map>
 #include <string_view>
 
 #include "ops/mpi/communicator.h"
@@ -10,79 +12,58 @@
 
 namespace {
 
-int done() {
-  std::puts("done");
-  return 0;
-}
+using hora::internal::Communicator;
+using hora::internal::MpiBootstrap;
+using hora::internal::MpiEnvironment;
 
-int start_and_stop() {
+void start_and_stop() {
   for (int round = 0; round < 3; ++round) {
-    hora::internal::MpiEnvironment environment;
-    hora::internal::MpiBootstrap(hora::internal::Communicator::world()).barrier();
+    MpiEnvironment environment;
+    MpiBootstrap(Communicator::world()).barrier();
     environment.release();
   }
-  return done();
 }
 
-int joins_the_application(int required) {
+/// Also after MPI_Finalize.
+void joins_the_application(int required, bool finalized = false) {
   int provided = 0;
   MPI_Init_thread(nullptr, nullptr, required, &provided);
+  if (finalized) MPI_Finalize();
   try {
-    hora::internal::MpiEnvironment environment;
+    const MpiEnvironment environment;
     std::printf("multiple=%d\n", environment.thread_multiple() ? 1 : 0);
   } catch (const hora::Error& error) {
     std::printf("%s\n", error.what());
   }
-  MPI_Finalize();
-  return done();
-}
-
-int after_finalize() {
-  MPI_Init(nullptr, nullptr);
-  MPI_Finalize();
-  try {
-    hora::internal::MpiEnvironment environment;
-  } catch (const hora::Error& error) {
-    std::printf("%s\n", error.what());
-  }
-  return done();
+  if (!finalized) MPI_Finalize();
 }
 
 // Rank 0 ends the job, the others wait for it.
-int aborts() {
-  const hora::internal::MpiEnvironment environment;
-  hora::internal::MpiBootstrap world(hora::internal::Communicator::world());
+void aborts() {
+  const MpiEnvironment environment;
+  MpiBootstrap world(Communicator::world());
   if (world.rank() == 0) hora::internal::abort_job(7);
   world.barrier();
-  return done();
-}
-
-int library() {
-  std::printf("%s\n", hora::internal::running_mpi().c_str());
-  return 0;
-}
-
-int starts() {
-  try {
-    hora::internal::MpiEnvironment environment;
-  } catch (const hora::Error& error) {
-    std::printf("%s\n", error.what());
-    return 3;
-  }
-  return done();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string_view mode = argc > 1 ? argv[1] : "";
-  if (mode == "start-and-stop") return start_and_stop();
-  if (mode == "application-multiple") return joins_the_application(MPI_THREAD_MULTIPLE);
-  if (mode == "application-funneled") return joins_the_application(MPI_THREAD_FUNNELED);
-  if (mode == "after-finalize") return after_finalize();
-  if (mode == "abort") return aborts();
-  if (mode == "start") return starts();
-  if (mode == "library") return library();
-  std::fprintf(stderr, "unknown mode\n");
-  return 2;
+  const std::map<std::string_view, std::function<void()>> modes = {
+      {"start-and-stop", start_and_stop},
+      {"application-multiple", [] { joins_the_application(MPI_THREAD_MULTIPLE); }},
+      {"application-funneled", [] { joins_the_application(MPI_THREAD_FUNNELED); }},
+      {"after-finalize", [] { joins_the_application(MPI_THREAD_SINGLE, true); }},
+      {"abort", aborts},
+      {"start", [] { const MpiEnvironment environment; }},
+      {"library", [] { std::puts(hora::internal::running_mpi().c_str()); }},
+  };
+  try {
+    modes.at(argc > 1 ? argv[1] : "")();
+  } catch (const hora::Error& error) {
+    std::puts(error.what());
+    return 3;
+  }
+  std::puts("done");
+  return 0;
 }

@@ -7,7 +7,6 @@
 #include <hora/error.h>
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -24,31 +23,25 @@
 
 namespace hora::internal {
 namespace {
-TEST(NcclCheckTest, NamesCallReasonAndNumber) {
-  test::Ranks ranks(1);
-  const NcclFunctions& nccl = ranks.gpu(0).nccl();
-  test::expect_error(ErrorCode::transport, "ncclAllReduce failed: remote process exited (error 6)",
-                     [&] { nccl_check(nccl, ncclRemoteError, "ncclAllReduce"); });
-  EXPECT_THROW(nccl_check(nccl, ncclRemoteError, "ncclAllReduce"), PeerFailure);
-}
-
-TEST(NcclCheckTest, AddsTheLastErrorOfTheCommunicator) {
-  test::Ranks ranks(1);
-  const NcclCommunicator communicator = ranks.communicator(0);
-  ranks.gpu(0).async_error(communicator.get(), ncclSystemError);
-  try {
-    nccl_check(ranks.gpu(0).nccl(), ncclSystemError, "ncclAllReduce", communicator.get());
-    FAIL() << "nothing was thrown";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(),
-                testing::HasSubstr("NCCL's last error: an error that the test has scripted"));
-  }
-}
-
 using test::far_away;
 using test::in_milliseconds;
 using test::LiveHandles;
 using test::Ranks;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+TEST(NcclCheckTest, NamesCallReasonNumberAndTheLastErrorOfTheCommunicator) {
+  Ranks ranks(1);
+  const NcclFunctions& nccl = ranks.gpu(0).nccl();
+  test::expect_error(ErrorCode::transport, "ncclAllReduce failed: remote process exited (error 6)",
+                     [&] { nccl_check(nccl, ncclRemoteError, "ncclAllReduce"); });
+  EXPECT_THROW(nccl_check(nccl, ncclRemoteError, "ncclAllReduce"), PeerFailure);
+  const NcclCommunicator communicator = ranks.communicator(0);
+  ranks.gpu(0).async_error(communicator.get(), ncclSystemError);
+  test::expect_error(
+      ErrorCode::transport, HasSubstr("NCCL's last error: an error that the test has scripted"),
+      [&] { nccl_check(nccl, ncclSystemError, "ncclAllReduce", communicator.get()); });
+}
 
 static_assert(!std::is_copy_constructible_v<NcclCommunicator>);
 static_assert(std::is_nothrow_move_constructible_v<NcclCommunicator>);
@@ -68,7 +61,7 @@ TEST(NcclCommunicatorTest, IsReadyWhenAllHaveCome) {
       EXPECT_EQ(ranks.gpu(rank).live(), LiveHandles{});
       EXPECT_EQ(ranks.gpu(rank).nccl_count("comm_abort"), 0);
     });
-    EXPECT_THAT(ranks.world.errors(), testing::IsEmpty());
+    EXPECT_THAT(ranks.world.errors(), IsEmpty());
   }
 }
 
@@ -114,7 +107,7 @@ TEST(NcclCommunicatorTest, MovesAndAbortsOnce) {
     EXPECT_THROW(third.ready(), Error);
   }
   EXPECT_EQ(ranks.gpu(0).nccl_count("comm_abort"), 1);
-  EXPECT_THAT(ranks.world.errors(), testing::IsEmpty());
+  EXPECT_THAT(ranks.world.errors(), IsEmpty());
 }
 
 // Each call fails once, at once or in the background: it is thrown by a member that needs it.
@@ -197,7 +190,7 @@ using enum DataType;
 TEST(ToNccl, RefusesWhatNcclLacks) {
   for (const DataType type : test::kAllTypes) {
     if (std::ranges::count(test::kNcclTypes, type) == 1) continue;
-    test::expect_error(ErrorCode::invalid_argument, testing::HasSubstr(std::string(name_of(type))),
+    test::expect_error(ErrorCode::invalid_argument, HasSubstr(std::string(name_of(type))),
                        [&] { (void)to_nccl(type); });
     EXPECT_EQ(travelling_type(type), ncclFloat16) << "travels as what is as long";
   }
@@ -228,7 +221,7 @@ class RegisteredMemoryTest : public testing::Test {
   void TearDown() override {
     communicator_.abort();
     EXPECT_EQ(gpu_.live(), LiveHandles{});
-    EXPECT_THAT(gpu_.violations(), testing::IsEmpty());
+    EXPECT_THAT(gpu_.violations(), IsEmpty());
   }
   RegisteredMemory make(std::size_t bytes) { return {gpu_.nccl(), communicator_, bytes}; }
 
@@ -237,30 +230,23 @@ class RegisteredMemoryTest : public testing::Test {
   NcclCommunicator communicator_ = ranks_.communicator(0);
 };
 
-TEST_F(RegisteredMemoryTest, IsAllocatedAndRegistered) {
-  RegisteredMemory first = make(1000);
-  EXPECT_EQ(first.bytes(), 1000U);
-  EXPECT_EQ(gpu_.live(), (LiveHandles{.device = 1, .communicators = 1, .registrations = 1}));
-  RegisteredMemory second = std::move(first);
-  EXPECT_EQ(first.data(), nullptr);
-  RegisteredMemory third = make(10);
-  third = std::move(second);
-  EXPECT_EQ(gpu_.live(), (LiveHandles{.device = 1, .communicators = 1, .registrations = 1}));
-}
-
-TEST_F(RegisteredMemoryTest, WorksWithoutTheRegistration) {
-  gpu_.nccl_fail("comm_register", 1, ncclInvalidUsage);
-  const RegisteredMemory memory = make(1000);
-  EXPECT_NE(memory.data(), nullptr);
-  EXPECT_EQ(gpu_.live().registrations, 0);
-}
-
-TEST_F(RegisteredMemoryTest, KnowsACommunicatorThatHasMoved) {
+TEST_F(RegisteredMemoryTest, IsRegisteredWithACommunicatorThatMayMove) {
+  constexpr LiveHandles kOne{.device = 1, .communicators = 1, .registrations = 1};
   {
-    const RegisteredMemory memory = make(1000);
+    RegisteredMemory first = make(1000);
+    EXPECT_EQ(first.bytes(), 1000U);
+    EXPECT_EQ(gpu_.live(), kOne);
+    RegisteredMemory second = std::move(first);
+    EXPECT_EQ(first.data(), nullptr);
+    RegisteredMemory third = make(10);
+    third = std::move(second);
+    EXPECT_EQ(gpu_.live(), kOne);
     communicator_ = NcclCommunicator(std::move(communicator_));
   }
-  EXPECT_EQ(gpu_.nccl_count("comm_deregister"), 1);
+  EXPECT_EQ(gpu_.nccl_count("comm_deregister"), 2);
+  gpu_.nccl_fail("comm_register", 1, ncclInvalidUsage);
+  const RegisteredMemory memory = make(1000);
+  EXPECT_NE(memory.data(), nullptr) << "works without the registration";
   EXPECT_EQ(gpu_.live().registrations, 0);
 }
 

@@ -11,11 +11,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include "core/api/results.h"
@@ -248,79 +246,54 @@ TEST_P(GpuWindowFault, IsNamedAndEndsEveryRank) {
 constexpr std::size_t kCount = 300;
 constexpr int kBuffers = 4;
 
-/// One rank's view of a program that all of them draw alike.
-class Program {
- public:
-  Program(WindowRank& rank, std::uint64_t salt) : rank_(rank), random_(test::generator(salt)) {
-    for (int i = 0; i < kBuffers; ++i) {
-      buffers_.push_back(rank.buffer(kCount));
-      plain_.push_back(std::make_unique<test::DeviceTensor>(
-          rank.gpu(), DataType::float32, std::vector<std::byte>(kCount * sizeof(float))));
-      plain_.back()->read();
-    }
+/// One rank's part of a program that all of them draw alike.
+void run_program(const WindowRank& rank, std::uint64_t salt, int steps) {
+  auto random = test::generator(salt);
+  const auto ranks = static_cast<std::uint64_t>(rank.world().size());
+  const auto own = static_cast<std::uint64_t>(rank.rank());
+  std::vector<WindowBuffer> buffers;
+  std::vector<std::unique_ptr<test::DeviceTensor>> plain;
+  for (int i = 0; i < kBuffers; ++i) {
+    buffers.push_back(rank.buffer(kCount));
+    plain.push_back(std::make_unique<test::DeviceTensor>(
+        rank.gpu(), DataType::float32, std::vector<std::byte>(kCount * sizeof(float))));
+    plain.back()->read();
   }
-
-  void run(int steps) {
-    for (int step = 0; step < steps; ++step) {
-      if (random_() % 8 == 0) replace();
-      begin();
-      finish();
-    }
-  }
-
- private:
   struct Expected {
     std::shared_ptr<Operation> submission;
-    float* values;
-    std::size_t count;
-    float sum;
+    std::span<float> values;
+    std::uint64_t sum;
   };
-
-  /// On one rank, some or all of them: the others do so later.
-  void replace() {
-    const std::uint64_t which = random_() % kBuffers;
-    const std::uint64_t who = random_() % (static_cast<std::uint64_t>(rank_.world().size()) + 2);
-    const bool all = who >= static_cast<std::uint64_t>(rank_.world().size());
-    if (all || who == static_cast<std::uint64_t>(rank_.rank())) {
-      buffers_[which] = rank_.buffer(kCount);
+  for (int step = 0; step < steps; ++step) {
+    if (random() % 8 == 0) {
+      // On one rank, some or all of them: the others do so later.
+      const std::uint64_t which = random() % kBuffers;
+      const std::uint64_t who = random() % (ranks + 2);
+      if (who >= ranks || who == own) buffers[which] = rank.buffer(kCount);
     }
-  }
-
-  void begin() {
-    const std::uint64_t at_once = 1 + random_() % kBuffers;
+    std::vector<Expected> all;
+    const std::uint64_t at_once = 1 + random() % kBuffers;
     for (std::uint64_t i = 0; i < at_once; ++i) {
-      const bool part = random_() % 5 == 0;
-      const std::uint64_t odd = random_() % 20;  // that rank, if there is one, uses other memory
-      const std::uint64_t value = random_() % 50;
-      const std::size_t offset = part ? random_() % 100 : 0;
-      const std::size_t count = part ? 1 + random_() % 100 : kCount;
-      const bool is_odd = odd == static_cast<std::uint64_t>(rank_.rank());
-      float* const begin = is_odd ? reinterpret_cast<float*>(plain_[i]->data()) : buffers_[i].get();
-      float* const values = begin + offset;
-      const auto ranks = static_cast<float>(rank_.world().size());
-      std::fill_n(values, count, static_cast<float>(value) + static_cast<float>(rank_.rank()));
+      const bool part = random() % 5 == 0;
+      const std::uint64_t odd = random() % 20;  // that rank, if there is one, uses other memory
+      const std::uint64_t value = random() % 50;
+      const std::size_t offset = part ? random() % 100 : 0;
+      const std::size_t count = part ? 1 + random() % 100 : kCount;
+      float* const begin =
+          odd == own ? reinterpret_cast<float*>(plain[i]->data()) : buffers[i].get();
+      const std::span<float> values(begin + offset, count);
+      std::ranges::fill(values, static_cast<float>(value + own));
       const std::string name = "x" + std::to_string(i) + "_" + std::to_string(count);
-      expected_.push_back({rank_.submit(name, values, count), values, count,
-                           ranks * static_cast<float>(value) + ranks * (ranks - 1) / 2});
+      all.push_back({rank.submit(name, values.data(), count), values,
+                     ranks * value + ranks * (ranks - 1) / 2});
+    }
+    for (const Expected& each : all) rank.engine().wait(*each.submission);
+    rank.synchronize();
+    for (const Expected& each : all) {
+      EXPECT_THAT(each.values, testing::Each(static_cast<float>(each.sum))) << "rank " << own;
     }
   }
-
-  void finish() {
-    for (const Expected& each : expected_) rank_.engine().wait(*each.submission);
-    rank_.synchronize();
-    for (const Expected& each : expected_) {
-      EXPECT_THAT(std::vector(each.values, each.values + each.count), testing::Each(each.sum))
-          << "rank " << rank_.rank();
-    }
-    expected_.clear();
-  }
-
-  WindowRank& rank_;
-  std::mt19937_64 random_;
-  std::vector<WindowBuffer> buffers_;
-  std::vector<std::unique_ptr<test::DeviceTensor>> plain_;
-  std::vector<Expected> expected_;
-};
+}
 
 TEST(GpuWindowPrograms, GiveTheSumsOfAllRanks) {
   auto random = test::generator();
@@ -331,8 +304,8 @@ TEST(GpuWindowPrograms, GiveTheSumsOfAllRanks) {
     GpuWorld world(options);
     int windows = 0;
     world.on_all_ranks([&](int number) {
-      WindowRank rank(world, number);
-      Program(rank, salt).run(30);
+      const WindowRank rank(world, number);
+      run_program(rank, salt, 30);
       if (number == 0) windows = rank.gpu().nccl_count("comm_window_register");
     });
     EXPECT_GT(windows, 0);

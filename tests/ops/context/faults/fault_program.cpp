@@ -14,11 +14,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -28,44 +28,64 @@ namespace {
 using namespace std::chrono_literals;
 
 /// One line at once, so that lines of several ranks do not mix.
-void say(const hora::Context& world, const std::string& text) {
-  std::printf("%s\n", ("rank " + std::to_string(world.rank()) + ": " + text).c_str());
+void say(const std::string& text) {
+  std::printf("%s\n", text.c_str());
   std::fflush(stdout);
+}
+void say(const hora::Context& world, const std::string& text) {
+  say("rank " + std::to_string(world.rank()) + ": " + text);
+}
+std::string code_of(const hora::Error& error) {
+  return std::string(name_of(error.code()));
+}
+std::string text_of(const hora::Error& error) {
+  return code_of(error) + ": " + error.what();
 }
 
 hora::Handle submit(const hora::Context& world, std::vector<float>& values,
                     const std::string& name) {
-  return hora::allreduce_async(
-      world, hora::view(values.data(), static_cast<std::int64_t>(values.size())), {.name = name});
+  return hora::allreduce_async(world, hora::view(values), {.name = name});
+}
+
+/// So many averages under one name, each waited for.
+void average(const hora::Context& world, const std::string& name = "g", int rounds = 1,
+             std::chrono::milliseconds timeout = 0ms) {
+  std::vector<float> values(100, 1.0F);
+  for (int i = 0; i < rounds; ++i) {
+    hora::allreduce(world, hora::view(values), {.name = name, .timeout = timeout});
+  }
+}
+
+/// Runs it; an error is printed, and has an exit code of its own.
+int said(const std::function<void()>& run, std::chrono::milliseconds for_others = 0ms) {
+  try {
+    run();
+    return 0;
+  } catch (const hora::Error& error) {
+    say(text_of(error));
+    std::this_thread::sleep_for(for_others);  // to say theirs
+    return 3;
+  }
 }
 
 /// These ranks submit "late" later by `delay`; before that, `known` times together.
-int late(int argc, char** argv) {
+int late(int known, std::chrono::milliseconds delay, const std::vector<int>& ranks) {
   const hora::Context world = hora::init();
-  const int known = std::stoi(argv[2]);
-  const std::chrono::milliseconds delay(std::stoi(argv[3]));
-  std::vector<float> values(100, 1.0F);
-  for (int i = 0; i < known; ++i) submit(world, values, "late").wait();
-  for (int i = 4; i < argc; ++i) {
-    if (std::stoi(argv[i]) == world.rank()) std::this_thread::sleep_for(delay);
-  }
-  submit(world, values, "late").wait();
+  average(world, "late", known);
+  if (std::ranges::count(ranks, world.rank()) > 0) std::this_thread::sleep_for(delay);
+  average(world, "late");
   say(world, "done");
   return 0;
 }
 
-/// The last rank submits seven tensors late by `milliseconds`.
-int late_to_many(int milliseconds) {
+/// The last rank submits seven tensors late.
+int late_to_many(std::chrono::milliseconds delay) {
   const hora::Context world = hora::init();
-  constexpr int kTensors = 7;
-  std::vector<std::vector<float>> values(kTensors, std::vector<float>(100, 1.0F));
-  if (world.rank() + 1 == world.size()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
-  }
+  std::vector<std::vector<float>> values(7, std::vector<float>(100, 1.0F));
+  if (world.rank() + 1 == world.size()) std::this_thread::sleep_for(delay);
   std::vector<hora::Handle> handles;
-  for (int i = 0; i < kTensors; ++i) {
-    handles.push_back(
-        submit(world, values[static_cast<std::size_t>(i)], "late" + std::to_string(i)));
+  for (auto& each : values) {
+    handles.push_back(submit(world, each, "late" + std::to_string(handles.size())));
   }
   for (hora::Handle& handle : handles) handle.wait();
   say(world, "done");
@@ -80,34 +100,24 @@ int never_completes(const std::string& fate) {
   if (world.rank() == 0) handle = submit(world, values, "own");
   MPI_Barrier(MPI_COMM_WORLD);  // no rank shuts down before it is submitted
   if (fate == "dropped") handle = {};
-  if (fate == "failed") {
-    while (handle.valid() && !handle.ready()) std::this_thread::sleep_for(1ms);
-  }
-  if (fate == "waited") {
-    try {
-      if (handle.valid()) handle.wait();
-    } catch (const hora::Error& error) {
-      say(world, error.what());
-    }
-  }
+  while (fate == "failed" && handle.valid() && !handle.ready()) std::this_thread::sleep_for(1ms);
+  if (fate == "waited" && handle.valid()) said([&] { handle.wait(); });
   world.shutdown();
   say(world, "end of main");
   return 0;
 }
 
 /// Rank 0 submits "x" to set 1, of all ranks, the others to the world; later each to the other set.
-int crossed(int milliseconds) {
+int crossed(std::chrono::milliseconds delay) {
   const hora::Context world = hora::init();
-  std::vector<int> all;
-  for (int r = 0; r < world.size(); ++r) all.push_back(r);
-  const hora::ProcessSet set = hora::add_process_set(world, all);
+  const hora::ProcessSet set = hora::add_process_set(world, hora::ranks_of(world, hora::kWorld));
   std::vector<float> first(100, 1.0F), second(100, 1.0F);
   const auto submit_to = [&](std::vector<float>& values, bool of_set) {
-    return hora::allreduce_async(world, hora::view(values.data(), 100),
+    return hora::allreduce_async(world, hora::view(values),
                                  {.name = "x", .process_set = of_set ? set : hora::kWorld});
   };
   hora::Handle one = submit_to(first, world.rank() == 0);
-  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  std::this_thread::sleep_for(delay);
   hora::Handle other = submit_to(second, world.rank() != 0);
   one.wait();
   other.wait();
@@ -154,16 +164,10 @@ int uncaught(int thrower) {
 }
 
 int init_only(const hora::InitOptions& options = {}) {
-  try {
+  return said([&] {
     const hora::Context world = hora::init(options);
     say(world, "started");
-    return 0;
-  } catch (const hora::Error& error) {
-    const std::string code(name_of(error.code()));
-    std::printf("%s\n", (code + ": " + error.what()).c_str());
-    std::fflush(stdout);
-    return 3;
-  }
+  });
 }
 
 /// MPI, started by the application, and this process's rank in it.
@@ -174,50 +178,34 @@ int start_mpi() {
   return rank;
 }
 
-/// Rank 1 calls init late, by `milliseconds`.
-int init_late(int milliseconds) {
-  if (start_mpi() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
-  const int code = init_only();
+/// Rank 1 calls init late by `delay`, or not at all where there is none.
+int init_late(std::chrono::milliseconds delay) {
+  const bool is_odd = start_mpi() == 1;
+  if (is_odd) std::this_thread::sleep_for(delay);
+  const int code = is_odd && delay == 0ms ? 0 : init_only();
   MPI_Finalize();
   return code;
 }
 
-/// Rank 1 returns before init.
-int init_left() {
-  const int code = start_mpi() == 1 ? 0 : init_only();
-  MPI_Finalize();
-  return code;
+std::vector<int> numbers_of(const std::string& list) {
+  std::vector<int> numbers;
+  std::istringstream words(list);
+  for (std::string word; std::getline(words, word, ',');) numbers.push_back(std::stoi(word));
+  return numbers;
 }
 
 /// Each rank with the list of ranks that is given for it, such as "0,1"; then all.
 int init_lists(char** lists) {
-  const int rank = start_mpi();
-  std::vector<int> ranks;
-  std::istringstream list(lists[rank]);
-  for (std::string word; std::getline(list, word, ',');) ranks.push_back(std::stoi(word));
-  const int code = init_only({.ranks = ranks});
+  const int code = init_only({.ranks = numbers_of(lists[start_mpi()])});
   init_only();
   MPI_Finalize();
   return code;
 }
 
-/// Rank 1 calls MPI_Finalize while hora runs.
-int finalizes() {
-  const int rank = start_mpi();
-  const hora::Context world = hora::init();
-  std::vector<float> values(100, 1.0F);
-  submit(world, values, "g").wait();
-  if (rank == 1) MPI_Finalize();
-  submit(world, values, "g").wait();
-  say(world, "no error");
-  return 0;
-}
-
 /// Rank 0 leaves; the others wait for what it has not submitted, known or new.
 int shutdown_early(int known) {
   hora::Context world = hora::init();
-  std::vector<float> values(100, 1.0F);
-  for (int i = 0; i < known; ++i) submit(world, values, "g").wait();
+  average(world, "g", known);
   const auto begin = std::chrono::steady_clock::now();
   if (world.rank() == 0) {
     std::this_thread::sleep_for(200ms);
@@ -226,53 +214,43 @@ int shutdown_early(int known) {
     return 0;
   }
   try {
-    submit(world, values, "g").wait();
+    average(world);
     say(world, "no error");
   } catch (const hora::Error& error) {
-    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(
-        std::chrono::steady_clock::now() - begin);
-    const bool in_time = waited < 200ms + 1s;
-    say(world, std::string(name_of(error.code())) + (in_time ? " in time: " : " too late: ") +
-                   error.what());
+    const bool in_time = std::chrono::steady_clock::now() - begin < 200ms + 1s;
+    say(world, code_of(error) + (in_time ? " in time: " : " too late: ") + error.what());
   }
   world.shutdown();
   return 0;
 }
 
-/// The last rank leaves by exit(code), or is killed.
-int ends(const std::function<void()>& end) {
+/// This rank (of the last: -1) ends by a call, which may return, between two averages.
+int ends(int rank, const std::function<void()>& end) {
   const hora::Context world = hora::init();
-  std::vector<float> values(100, 1.0F);
-  submit(world, values, "g").wait();
-  if (world.rank() == world.size() - 1) end();
-  submit(world, values, "g").wait();
+  average(world);
+  if (world.rank() == (rank + world.size()) % world.size()) end();
+  average(world);
   say(world, "no error");
   return 0;
 }
 
 /// Rank 1 stops submitting; the others wait for it, up to this long where it is not 0.
 int stops_submitting(std::chrono::milliseconds timeout) {
-  try {
+  return said([&] {
     const hora::Context world = hora::init();
-    std::vector<float> values(100, 1.0F);
-    submit(world, values, "g").wait();
+    average(world);
     if (world.rank() == 1) std::this_thread::sleep_for(1min);
-    hora::allreduce(world, hora::view(values), {.name = "g", .timeout = timeout});
+    average(world, "g", 1, timeout);
     say(world, "no error");
-    return 0;
-  } catch (const hora::Error& error) {
-    std::printf("%s\n", (std::string(name_of(error.code())) + ": " + error.what()).c_str());
-    return 3;
-  }
+  });
 }
 
 /// Rank 1 stops submitting; rank 0 returns after its timeout, which it has caught.
 int returns_early() {
   const hora::Context world = hora::init();
-  std::vector<float> values(100, 1.0F);
   if (world.rank() == 1) std::this_thread::sleep_for(1min);
   try {
-    hora::allreduce(world, hora::view(values), {.name = "g", .timeout = 500ms});
+    average(world, "g", 1, 500ms);
   } catch (const hora::Error&) {
   }
   return 0;
@@ -280,10 +258,10 @@ int returns_early() {
 
 /// This rank stops itself before it submits what the others wait for, or after.
 int stopped(int rank, bool after) {
-  try {
+  const auto run = [&] {
     const hora::Context world = hora::init();
     std::vector<float> values(100, 1.0F);
-    for (int i = 0; i < 3; ++i) submit(world, values, "g").wait();
+    average(world, "g", 3);
     const bool stops = world.rank() == rank;
     if (stops && !after) std::raise(SIGSTOP);
     if (!stops && after) std::this_thread::sleep_for(500ms);
@@ -291,22 +269,8 @@ int stopped(int rank, bool after) {
     if (stops && after) std::raise(SIGSTOP);
     handle.wait();
     say(world, "no error");
-    return 0;
-  } catch (const hora::Error& error) {
-    std::printf("%s\n", (std::string(name_of(error.code())) + ": " + error.what()).c_str());
-    std::fflush(stdout);
-    std::this_thread::sleep_for(500ms);  // for the others to say theirs
-    return 3;
-  }
-}
-
-std::string code_of(const std::function<void()>& call) {
-  try {
-    call();
-    return "no error";
-  } catch (const hora::Error& error) {
-    return std::string(name_of(error.code()));
-  }
+  };
+  return said(run, 500ms);
 }
 
 /// The last rank forks while a collective is under way that its peers complete later. The child
@@ -317,37 +281,46 @@ int forks() {
   {
     std::optional<hora::Context> world(hora::init());
     const bool forks = world->rank() == world->size() - 1;
-    submit(*world, values, "g").wait();
+    average(*world);
     hora::Buffer buffer(*world, 1000);
     hora::Handle handle;
     hora::ResultHandle gathered;
-    if (forks) {
+    const auto begin = [&] {
       handle = submit(*world, values, "h");
-      gathered = hora::allgather_async(*world, hora::view(unused.data(), 100));
+      gathered = hora::allgather_async(*world, hora::view(unused));
+    };
+    if (forks) {
+      begin();
       child = ::fork();
     }
     if (child != 0) {
-      std::optional<int> status;
-      if (forks) ::waitpid(child, &status.emplace(), 0);
+      int status = 0;
+      if (forks) ::waitpid(child, &status, 0);
       hora::barrier(*world);
-      if (!forks) {
-        handle = submit(*world, values, "h");
-        gathered = hora::allgather_async(*world, hora::view(unused.data(), 100));
-      }
+      if (!forks) begin();
       handle.wait();
       gathered.wait();
       hora::barrier(*world);
-      if (status) {
+      if (forks) {
         say(*world, "the child's exit code is " +
-                        std::to_string(WIFEXITED(*status) ? WEXITSTATUS(*status) : -1));
+                        std::to_string(WIFEXITED(status) ? WEXITSTATUS(status) : -1));
       }
       say(*world, "went on");
       return 0;
     }
-    say(*world, "submit in the child: " + code_of([&] { submit(*world, unused, "c"); }));
-    say(*world, "wait in the child: " + code_of([&] { handle.wait(); }));
-    say(*world, "buffer in the child: " + code_of([&] { hora::Buffer(*world, 10); }));
-    say(*world, "shutdown in the child: " + code_of([&] { world->shutdown(); }));
+    const auto try_it = [&](const std::string& what, const std::function<void()>& call) {
+      std::string code = "no error";
+      try {
+        call();
+      } catch (const hora::Error& error) {
+        code = code_of(error);
+      }
+      say(*world, what + " in the child: " + code);
+    };
+    try_it("submit", [&] { submit(*world, unused, "c"); });
+    try_it("wait", [&] { handle.wait(); });
+    try_it("buffer", [&] { hora::Buffer(*world, 10); });
+    try_it("shutdown", [&] { world->shutdown(); });
   }
   return 7;
 }
@@ -414,8 +387,7 @@ int catch_inside() {
     }
   }
   world.shutdown();
-  std::printf("rank %d: %s\n", world.rank(), right ? "went on" : "wrong values");
-  std::fflush(stdout);
+  say(world, right ? "went on" : "wrong values");
   return 0;
 }
 
@@ -468,7 +440,7 @@ int cut_broadcast() {
     return 0;
   } catch (const hora::Error& error) {
     is_over.store(true);
-    say(world, std::string(name_of(error.code())) + ": " + error.what());
+    say(world, text_of(error));
     if (world.rank() == 1) {
       say(world,
           is_left_alone(values, root) ? "the memory is left alone" : "the memory is written to");
@@ -481,31 +453,37 @@ int cut_broadcast() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string_view mode = argc > 1 ? argv[1] : "";
-  const int number = argc > 2 ? std::atoi(argv[2]) : 0;
-  if (mode == "late" && argc > 3) return late(argc, argv);
-  if (mode == "late-to-many") return late_to_many(number);
-  if (mode == "never-completes" && argc > 2) return never_completes(argv[2]);
-  if (mode == "crossed") return crossed(number);
-  if (mode == "throw-caught") return caught_in_main(number, Catch::prints);
-  if (mode == "throw-silent") return caught_in_main(number, Catch::is_silent);
-  if (mode == "throw-goes-on") return caught_in_main(number, Catch::goes_on);
-  if (mode == "throw-uncaught") return uncaught(number);
-  if (mode == "throw-inside") return catch_inside();
-  if (mode == "init") return init_only();
-  if (mode == "init-late") return init_late(number);
-  if (mode == "init-left") return init_left();
-  if (mode == "init-lists" && argc > 3) return init_lists(argv + 2);
-  if (mode == "finalize") return finalizes();
-  if (mode == "shutdown-early") return shutdown_early(number);
-  if (mode == "stops-submitting") return stops_submitting(std::chrono::milliseconds(number));
-  if (mode == "returns-early") return returns_early();
-  if (mode == "stopped-before") return stopped(number, false);
-  if (mode == "stopped-after") return stopped(number, true);
-  if (mode == "cut-broadcast") return cut_broadcast();
-  if (mode == "exit") return ends([&] { std::exit(number); });
-  if (mode == "fork") return forks();
-  if (mode == "killed") return ends([] { std::raise(SIGKILL); });
-  std::fprintf(stderr, "unknown mode\n");
-  return 2;
+  const std::string mode = argc > 1 ? argv[1] : "";
+  const std::string argument = argc > 2 ? argv[2] : "";
+  const int number = std::atoi(argument.c_str());
+  const std::chrono::milliseconds time(number);
+  const std::map<std::string, std::function<int()>> faults = {
+      {"late", [&] { return late(number, std::stoi(argv[3]) * 1ms, numbers_of(argv[4])); }},
+      {"late-to-many", [&] { return late_to_many(time); }},
+      {"never-completes", [&] { return never_completes(argument); }},
+      {"crossed", [&] { return crossed(time); }},
+      {"throw-caught", [&] { return caught_in_main(number, Catch::prints); }},
+      {"throw-silent", [&] { return caught_in_main(number, Catch::is_silent); }},
+      {"throw-goes-on", [&] { return caught_in_main(number, Catch::goes_on); }},
+      {"throw-uncaught", [&] { return uncaught(number); }},
+      {"throw-inside", catch_inside},
+      {"init", [] { return init_only(); }},
+      {"init-late", [&] { return init_late(time); }},
+      {"init-lists", [&] { return init_lists(argv + 2); }},
+      {"finalize",
+       [] {
+         start_mpi();
+         return ends(1, MPI_Finalize);
+       }},
+      {"shutdown-early", [&] { return shutdown_early(number); }},
+      {"stops-submitting", [&] { return stops_submitting(time); }},
+      {"returns-early", returns_early},
+      {"stopped-before", [&] { return stopped(number, false); }},
+      {"stopped-after", [&] { return stopped(number, true); }},
+      {"cut-broadcast", cut_broadcast},
+      {"exit", [&] { return ends(-1, [&] { std::exit(number); }); }},
+      {"fork", forks},
+      {"killed", [] { return ends(-1, [] { std::raise(SIGKILL); }); }},
+  };
+  return faults.at(mode)();
 }

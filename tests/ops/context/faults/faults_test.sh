@@ -77,12 +77,11 @@ within() {
   ((seconds <= $2)) || failed "$1: took longer than $2 s"
 }
 
-# overdue NAME RANKS RANKS_PER_NODE KNOWN TEXT LATE_RANKS...: the warning must say TEXT
+# overdue NAME RANKS RANKS_PER_NODE KNOWN TEXT LATE_RANKS: the warning must say TEXT
 overdue() {
-  local name=$1 ranks=$2 per_node=$3 known=$4 text=$5
-  shift 5
+  local name=$1 ranks=$2 per_node=$3 known=$4 text=$5 late=$6
   run env HORA_STALL_WARNING=300ms HORA_RANKS_PER_NODE="$per_node" \
-    "${mpi[@]}" "$ranks" "$program" late "$known" 2500 "$@"
+    "${mpi[@]}" "$ranks" "$program" late "$known" 2500 "$late"
   expect "$name" zero "tensor \"late\" is waited for by $text"
 }
 
@@ -93,13 +92,13 @@ case $group in
       overdue "one node" 4 0 "$known" \
         "ranks 0, 2, 3 and has not been submitted by ranks 1." 1
       overdue "two nodes, all of the root's" 4 2 "$known" \
-        "ranks 2, 3 and has not been submitted by ranks 0, 1" 0 1
+        "ranks 2, 3 and has not been submitted by ranks 0, 1" 0,1
     else
       overdue "two nodes, a rank of the other node" 4 2 "$known" \
         "ranks 0-2 and has not been submitted by ranks 3." 3
     fi
     overdue "one rank a node" 4 1 "$known" \
-      "ranks 0, 2 and has not been submitted by ranks 1, 3" 1 3
+      "ranks 0, 2 and has not been submitted by ranks 1, 3" 1,3
     ;;
   overdue_many)
     name="seven tensors"
@@ -199,7 +198,7 @@ exception of type std::runtime_error: the application's own error" <<< "$output"
       "rank 1: started"
 
     name="a rank has returned before init"
-    run env HORA_STALL_WARNING=300ms HORA_INIT_TIMEOUT=1s "${mpi[@]}" 3 "$program" init-left
+    run env HORA_STALL_WARNING=300ms HORA_INIT_TIMEOUT=1s "${mpi[@]}" 3 "$program" init-late
     expect "$name" nonzero "waits in hora::init for ranks 1 of MPI_COMM_WORLD, which" \
       "transport: hora::init: ranks 1 of MPI_COMM_WORLD have not called it within 1000 ms"
     never "$name" started

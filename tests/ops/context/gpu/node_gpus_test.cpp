@@ -3,7 +3,6 @@
 #include <hora/error.h>
 
 #include <map>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -23,6 +22,7 @@ using testing::Not;
 
 TEST(DeviceStagingChoice, FollowsTheSettingAndMpi) {
   using enum CudaSupport;
+  using enum CudaAwareMpi;
   constexpr auto kMost = static_cast<int>(DeviceReduction::kMaximumInputs);
   const struct {
     CudaAwareMpi setting;
@@ -31,21 +31,16 @@ TEST(DeviceStagingChoice, FollowsTheSettingAndMpi) {
     bool taken, doubtful;
     const char* reason;
   } kCases[] = {
-      {CudaAwareMpi::automatic, {yes, yes, yes}, 2, true, false, "straight into MPI"},
-      {CudaAwareMpi::automatic, {yes, no, unknown}, 2, false, false, "memory: MPI on rank 1 says"},
-      {CudaAwareMpi::automatic, {yes, unknown}, 2, false, false, "rank 1 cannot be asked"},
-      {CudaAwareMpi::on, {yes, yes}, 2, true, false, ""},
-      {CudaAwareMpi::on,
-       {yes, no},
-       2,
-       true,
-       true,
-       "MPI on rank 1 says that it takes no GPU memory"},
-      {CudaAwareMpi::off, {yes, yes}, 2, false, false, "HORA_CUDA_AWARE_MPI=off"},
-      {CudaAwareMpi::automatic, {yes}, kMost, true, false, ""},
-      {CudaAwareMpi::on, {yes}, kMost, true, false, ""},
-      {CudaAwareMpi::automatic, {yes}, kMost + 1, false, false, ""},
-      {CudaAwareMpi::on, {yes}, kMost + 1, false, false, ""},
+      {automatic, {yes, yes, yes}, 2, true, false, "straight into MPI"},
+      {automatic, {yes, no, unknown}, 2, false, false, "memory: MPI on rank 1 says"},
+      {automatic, {yes, unknown}, 2, false, false, "rank 1 cannot be asked"},
+      {on, {yes, yes}, 2, true, false, ""},
+      {on, {yes, no}, 2, true, true, "MPI on rank 1 says that it takes no GPU memory"},
+      {off, {yes, yes}, 2, false, false, "HORA_CUDA_AWARE_MPI=off"},
+      {automatic, {yes}, kMost, true, false, ""},
+      {on, {yes}, kMost, true, false, ""},
+      {automatic, {yes}, kMost + 1, false, false, ""},
+      {on, {yes}, kMost + 1, false, false, ""},
   };
   for (const auto& tested : kCases) {
     const auto choice = choose_device_staging(tested.setting, tested.by_rank, tested.nodes);
@@ -129,7 +124,7 @@ GpuIdentity gpu(const std::string& bus_id, const std::string& uuid,
       .host = "alpha", .nccl_host = nccl_host, .bus_id = bus_id, .uuid = uuid, .shares = shares};
 }
 
-TEST(GpuIdentity, TellsDevicesApart) {
+TEST(GpuIdentity, TellsDevicesApartAlsoOnOtherRanks) {
   test::FakeNcclWorld world;
   const test::FakeGpu first(world);
   const test::FakeGpu second(world);
@@ -140,9 +135,6 @@ TEST(GpuIdentity, TellsDevicesApart) {
   EXPECT_NE(one.uuid, other.uuid);
   EXPECT_EQ(one.host, other.host);
   EXPECT_FALSE(one.host.empty());
-}
-
-TEST(GpuIdentity, SurvivesTheWayToOtherRanks) {
   for (const auto& identity : {gpu("0000:17:00.0", "u", "host1"), gpu("1", "u", "", true)}) {
     EXPECT_EQ(gpu_from_lines(to_lines(identity)), identity);
   }
@@ -186,8 +178,7 @@ class GpuAgreement : public testing::TestWithParam<int> {
 };
 
 TEST_P(GpuAgreement, RanksOfANodeOnOneGpuAreRefusedEverywhere) {
-  Topology node;
-  Topology nodes_of_one;
+  Topology node, nodes_of_one;
   node.ranks_of_node.emplace_back();
   for (int rank = 0; rank < GetParam(); ++rank) {
     node.ranks_of_node[0].push_back(rank);
@@ -204,28 +195,24 @@ TEST_P(GpuAgreement, RanksOfANodeOnOneGpuAreRefusedEverywhere) {
   });
 }
 
-TEST_P(GpuAgreement, AllRanksDecideAlikeWhereDataLies) {
+TEST_P(GpuAgreement, AllRanksDecideAlikeWhereDataLiesAndByWhichNetwork) {
   run([&](Bootstrap& world) {
+    using enum GpuNetwork;
+    const bool is_odd = world.rank() == world.size() - 1;
     Settings settings;
     settings.cuda_aware_mpi = CudaAwareMpi::on;
     EXPECT_TRUE(agree_on_device_staging(world, CudaSupport::no, settings, 2));
     EXPECT_FALSE(agree_on_device_staging(world, CudaSupport::yes, settings, 1))
         << "nothing travels between nodes";
     settings.cuda_aware_mpi = CudaAwareMpi::automatic;
-    const auto own = world.rank() == world.size() - 1 ? CudaSupport::no : CudaSupport::yes;
-    EXPECT_FALSE(agree_on_device_staging(world, own, settings, 2)) << "one says no";
-  });
-}
-
-TEST_P(GpuAgreement, AllRanksDecideAlikeByWhichNetwork) {
-  run([&](Bootstrap& world) {
-    using enum GpuNetwork;
+    const auto support = is_odd ? CudaSupport::no : CudaSupport::yes;
+    EXPECT_FALSE(agree_on_device_staging(world, support, settings, 2)) << "one says no";
     std::vector<GpuIdentity> gpus;
     for (int rank = 0; rank < GetParam(); ++rank) gpus.push_back(gpu("1", std::to_string(rank)));
     EXPECT_TRUE(agree_on_gpu_network(world, kSockets, nccl, 2, gpus));
     EXPECT_FALSE(agree_on_gpu_network(world, kFast, nccl, 1, gpus)) << "nothing is between nodes";
     EXPECT_TRUE(agree_on_gpu_network(world, kFast, automatic, 2, gpus));
-    const NcclNetwork& own = world.rank() == world.size() - 1 ? kSockets : kFast;
+    const NcclNetwork& own = is_odd ? kSockets : kFast;
     EXPECT_FALSE(agree_on_gpu_network(world, own, automatic, 2, gpus)) << "one has sockets";
     gpus.back().uuid = gpus.front().uuid;
     EXPECT_FALSE(agree_on_gpu_network(world, kFast, automatic, 2, gpus));
