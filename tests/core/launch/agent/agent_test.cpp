@@ -59,10 +59,8 @@ TEST(Prepare, FindsProgramsAndTheFolderOrSaysWhyNot) {
 
 TEST(Prepare, SaysWhatTheHostHas) {
   Prepare request = request_for("sh");
-  request.ranks = 2;
-  request.world_size = 4;
-  request.binding = "none";
-  request.threads = "5";
+  test::set(request, &Prepare::ranks, 2U, &Prepare::world_size, 4U, &Prepare::binding, "none",
+            &Prepare::threads, "5");
   const Prepared prepared = prepare(request);
   EXPECT_THAT(prepared.cores, AllOf(HasSubstr("2 ranks on "), HasSubstr(", not bound"),
                                     HasSubstr(", OMP_NUM_THREADS=5")));

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <list>
+#include <tuple>
 
 #include "core/launch/text.h"
 #include "tests/core/launch/network/hosts_under_test.h"
@@ -26,32 +27,32 @@ using test::interface;
 using Hosts = std::vector<HostNetwork>;
 
 TEST(Address, IsReadAndPrinted) {
-  for (const char* text : {"10.77.0.1", "0.0.0.0", "255.255.255.255"}) {
-    const auto address = parse_address(text);
-    ASSERT_TRUE(address) << text;
-    EXPECT_EQ(to_string(*address), text);
+  std::string text;
+  for (const std::string_view each :
+       split("10.77.0.1|0.0.0.0|255.255.255.255|127.0.0.2|10.0.0.127||"
+             "10.77.0|10.77.0.256|host|::1|10.0.0.1:5",
+             '|')) {
+    const auto address = parse_address(std::string(each));
+    text += fmt::format("{}: {}{}{}\n", each, address ? to_string(*address) : "none",
+                        address && address->is_loopback() ? ", loopback" : "",
+                        address && address->is_unspecified() ? ", unspecified" : "");
   }
-  for (const std::string& text :
-       {std::string(), std::string("10.77.0"), std::string("10.77.0.256"), std::string("host"),
-        std::string("::1"), std::string("10.0.0.1:5"), std::string("10.0.0.1\0", 9)}) {
-    EXPECT_FALSE(parse_address(text)) << text;
-  }
-  EXPECT_TRUE(parse_address("127.0.0.2")->is_loopback());
-  EXPECT_FALSE(parse_address("10.0.0.127")->is_loopback());
-  EXPECT_TRUE(parse_address("0.0.0.0")->is_unspecified());
-  EXPECT_EQ(to_string(Endpoint{*parse_address("10.0.0.1"), 5}), "10.0.0.1:5");
+  test::expect_texts("addresses", text + to_string(Endpoint{*parse_address("10.0.0.1"), 5}));
+  EXPECT_FALSE(parse_address(std::string("10.0.0.1\0", 9)));
 }
 
 TEST(Subnet, ContainsWhatSharesItsFirstBits) {
-  const auto contains = [](const char* base, int prefix, const char* address) {
-    return subnet_of(*parse_address(base), prefix).contains(*parse_address(address));
-  };
-  EXPECT_EQ(to_string(subnet_of(*parse_address("10.77.3.9"), 22)), "10.77.0.0/22");
-  EXPECT_TRUE(contains("10.77.3.9", 22, "10.77.3.255"));
-  EXPECT_FALSE(contains("10.77.3.9", 22, "10.77.4.0"));
-  EXPECT_TRUE(contains("0.0.0.0", 0, "10.77.4.0"));
-  EXPECT_TRUE(contains("10.0.0.1", 32, "10.0.0.1"));
-  EXPECT_FALSE(contains("10.0.0.1", 32, "10.0.0.0"));
+  std::string text;
+  for (const auto& [base, prefix, address] : {std::tuple("10.77.3.9", 22, "10.77.3.255"),
+                                              {"10.77.3.9", 22, "10.77.4.0"},
+                                              {"0.0.0.0", 0, "10.77.4.0"},
+                                              {"10.0.0.1", 32, "10.0.0.1"},
+                                              {"10.0.0.1", 32, "10.0.0.0"}}) {
+    const Subnet subnet = subnet_of(*parse_address(base), prefix);
+    text += fmt::format("{} with {}: {}\n", to_string(subnet), address,
+                        subnet.contains(*parse_address(address)));
+  }
+  test::expect_texts("subnets", text);
 }
 
 TEST(HostAddresses, OfThisHostHaveLoopback) {
@@ -172,9 +173,9 @@ TEST(NetworkChoice, IsTheFastestThatJoinsAllHosts) {
             "all"}}) {
     const Hosts hosts = hosts_with(each.interfaces);
     text += each.name;
-    text += "\n" +
-            text_of(choose_network(
-                hosts, each.local == "all" ? each.reached : test::reachable(hosts, {each.local})));
+    text +=
+        "\n" + text_of(choose_network(
+                   hosts, each.local == "all" ? each.reached : test::reachable(hosts, each.local)));
   }
   Hosts machine{host("127.0.0.2", {eth0("10.77.0.1/24")}),
                 host("127.0.0.3", {eth0("10.77.0.1/24")})};

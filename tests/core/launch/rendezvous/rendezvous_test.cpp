@@ -114,12 +114,6 @@ std::uint16_t free_port() {
   return test_socket().port;
 }
 
-/// A descriptor that becomes readable when the other end is closed.
-struct Stop {
-  Pipe pipe = make_pipe();
-  void now() { pipe.write.reset(); }
-};
-
 /// Options of node `rank`, on the host "host<rank>", with limits for tests.
 RendezvousOptions node_options(const std::string& place, std::optional<int> rank, int nodes) {
   RendezvousOptions options;
@@ -317,14 +311,14 @@ TEST(Rendezvous, Node0NeedNotHaveTheNameThatOthersUse) {
 
 TEST(Rendezvous, TheEndOfNode0IsNoticedAtOnce) {
   const std::string place = loopback_place();
-  Stop stop;
+  Pipe stop = make_pipe();
   RendezvousOptions options = node_options(place, 0, 3);
-  options.stop_descriptor = stop.pipe.read.get();
+  options.stop_descriptor = stop.read.get();
   MeetingNode node0(options);
   MeetingNode node1(node_options(place, 1, 3));
   ASSERT_TRUE(node1.comes_to_say("waits for node 2 of 3"));
   const auto start = Clock::now();
-  stop.now();
+  stop.write.reset();
   EXPECT_THAT(node0.error(), HasSubstr("shut_down: node 0 was stopped"));
   EXPECT_THAT(node1.error(), HasSubstr("node 0 was stopped"));
   EXPECT_LT(Clock::now() - start, 2s);
@@ -357,18 +351,18 @@ TEST(Rendezvous, ANode0ThatIsLostIsNamed) {
 
 TEST(Rendezvous, ANodeThatIsStoppedMayComeAgain) {
   const std::string place = loopback_place();
-  Stop early, late;
+  Pipe early = make_pipe(), late = make_pipe();
   RendezvousOptions options = node_options(place, 1, 3);
-  options.stop_descriptor = early.pipe.read.get();
+  options.stop_descriptor = early.read.get();
   MeetingNode alone(options);
   ASSERT_TRUE(alone.comes_to_say("Connection refused"));
-  early.now();
+  early.write.reset();
   EXPECT_THAT(alone.error(), HasSubstr("was stopped while it waited for node 0"));
   MeetingNode node0(node_options(place, 0, 3));
-  options.stop_descriptor = late.pipe.read.get();
+  options.stop_descriptor = late.read.get();
   MeetingNode leaving(options);
   ASSERT_TRUE(leaving.comes_to_say("waits for node 2 of 3"));
-  late.now();
+  late.write.reset();
   leaving.error();
   EXPECT_TRUE(
       node0.comes_to_say("host host1 (127.0.0.1) has left; node 0 waits for nodes 1, 2 of 3"))
