@@ -217,8 +217,9 @@ TEST(Messages, EveryKindComesBackAsItWas) {
   const auto start = test::made<Start>(&Start::arguments, test::Line{"a", "", "b c"});
   ArrivalsSeen arrivals;
   arrivals.rows.emplace_back(7, 4.0F, 9.0F, 2, 1);
-  for (const Message& message : std::vector<Message>{ended, start, Heartbeat{}, Hello{}, EndAll{},
-                                                     Prepared{}, RankSeen{}, arrivals}) {
+  for (const Message& message :
+       std::vector<Message>{ended, start, Heartbeat{}, Hello{}, EndAll{}, Prepared{}, RankSeen{},
+                            NetworkTold{}, arrivals}) {
     const auto decoded = decode(encode(message));
     ASSERT_TRUE(decoded) << decoded.error();
     EXPECT_EQ(decoded->index(), message.index());

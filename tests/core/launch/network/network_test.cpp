@@ -104,12 +104,8 @@ std::string text_of(const tl::expected<NetworkChoice, std::string>& choice) {
 }
 
 TEST(NetworkChoice, IsTheFastestThatJoinsAllHosts) {
-  const auto eth0 = [](const char* address, int speed = 0) {
-    return interface("eth0", address, speed);
-  };
-  const auto eth1 = [](const char* address, int speed = 0) {
-    return interface("eth1", address, speed);
-  };
+  const auto eth0 = [](const char* at, int speed = 0) { return interface("eth0", at, speed); };
+  const auto eth1 = [](const char* at, int speed = 0) { return interface("eth1", at, speed); };
   const auto wg0 = [](const char* address) { return interface("wg0", address, 0, false); };
   const auto ib0 = [](const char* address) { return down(interface("ib0", address, 100'000)); };
   struct Case {

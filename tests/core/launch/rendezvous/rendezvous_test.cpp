@@ -60,11 +60,7 @@ class MeetingNode {
   MeetingNode& operator=(const MeetingNode&) = delete;
 
   /// Where it has failed.
-  std::string error() {
-    const auto outcome = outcome_.get();
-    EXPECT_FALSE(outcome) << "met, where an error was expected";
-    return outcome ? "" : outcome.error();
-  }
+  std::string error() { return test::error_of(outcome_.get()); }
   NodesMet met() {
     auto outcome = outcome_.get();
     EXPECT_TRUE(outcome) << outcome.error();
@@ -116,17 +112,12 @@ std::uint16_t free_port() {
 
 /// Options of node `rank`, on the host "host<rank>", with limits for tests.
 RendezvousOptions node_options(const std::string& place, std::optional<int> rank, int nodes) {
-  RendezvousOptions options;
-  const auto parsed = parse_rendezvous(place);
-  EXPECT_TRUE(parsed) << place;
-  options.place = *parsed;
-  options.node_rank = rank;
-  options.nodes = nodes;
-  options.ranks = 2;
-  options.host = rank ? "host" + std::to_string(*rank) : "unranked";
-  options.timeout = std::chrono::seconds(20);
-  options.report_every = std::chrono::milliseconds(100);
-  return options;
+  using Options = RendezvousOptions;
+  return test::made<Options>(&Options::place, parse_rendezvous(place).value(), &Options::node_rank,
+                             rank, &Options::nodes, nodes, &Options::ranks, 2, &Options::host,
+                             rank ? "host" + std::to_string(*rank) : "unranked", &Options::timeout,
+                             std::chrono::milliseconds(20000), &Options::report_every,
+                             std::chrono::milliseconds(100));
 }
 
 std::string loopback_place() {
@@ -216,8 +207,8 @@ std::string lasting(std::string text) {
 RendezvousOptions limited_options(const std::string& place, std::optional<int> rank, int nodes,
                                   std::chrono::milliseconds limit = 300ms) {
   RendezvousOptions options = node_options(place, rank, nodes);
-  options.timeout = limit;
-  options.handshake_limit = 100ms;
+  test::set(options, &RendezvousOptions::timeout, limit, &RendezvousOptions::handshake_limit,
+            100ms);
   return options;
 }
 
