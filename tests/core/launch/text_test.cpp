@@ -1,44 +1,39 @@
 #include "core/launch/text.h"
 
-#include <gmock/gmock.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <thread>
 
-#include "tests/core/launch/options/parsed.h"
+#include "tests/core/launch/texts.h"
 
 namespace hora::launch {
 namespace {
 
 using internal::test::TemporaryFolder;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
 
 TEST(Text, IntegersAreWholeAndWithinBounds) {
-  EXPECT_EQ(parse_integer("7", 0, 9), 7);
-  EXPECT_EQ(parse_integer("0", 0, 9), 0);
-  for (const char* wrong :
-       {"", " 7", "7 ", "+7", "-1", "10", "7.0", "0x7", "seven", "99999999999999999999"}) {
-    const auto number = parse_integer(wrong, 0, 9);
-    ASSERT_FALSE(number) << wrong;
-    EXPECT_EQ(number.error(), "expected a whole number from 0 to 9");
+  std::string text;
+  for (const char* each : {"7", "0", "9", "", " 7", "7 ", "+7", "-1", "10", "7.0", "0x7", "seven",
+                           "99999999999999999999"}) {
+    const auto number = parse_integer(each, 0, 9);
+    text += number ? fmt::format("{}\n", *number) : number.error() + "\n";
   }
+  test::expect_texts("integers", text);
 }
 
 TEST(Text, WordsAreSplitAsAShellDoes) {
-  EXPECT_THAT(*split_words("--mca btl  self,tcp"), ElementsAre("--mca", "btl", "self,tcp"));
-  EXPECT_THAT(*split_words("'a b' \"c d\" e\\ f g'h'\"i\""),
-              ElementsAre("a b", "c d", "e f", "ghi"));
-  EXPECT_THAT(*split_words("'' \"\""), ElementsAre("", ""));
-  EXPECT_THAT(*split_words("\"a\\\"b\\\\c\\d\" 'e\\'"), ElementsAre("a\"b\\c\\d", "e\\"));
-  EXPECT_THAT(*split_words(" "), IsEmpty());
-  EXPECT_THAT(*split_words("$HOME `id` * ~ ; | && $(id)"),
-              ElementsAre("$HOME", "`id`", "*", "~", ";", "|", "&&", "$(id)"));
-  EXPECT_EQ(split_words("a 'b").error(), "the quote ' is not closed");
-  EXPECT_EQ(split_words("\"a\\\"").error(), "the quote \" is not closed");
+  std::string text;
+  for (const char* each :
+       {"--mca btl  self,tcp", "'a b' \"c d\" e\\ f g'h'\"i\"", "'' \"\"",
+        "\"a\\\"b\\\\c\\d\" 'e\\'", " ", "$HOME `id` * ~ ; | && $(id)", "a 'b", "\"a\\\""}) {
+    const auto words = split_words(each);
+    text += words ? fmt::format("{} <{}>\n", words->size(), fmt::join(*words, "> <"))
+                  : words.error() + "\n";
+  }
+  test::expect_texts("words of a shell", text);
 }
 
 TEST(ReadInputFile, ReadsAllOfItUpToALimit) {
@@ -48,10 +43,11 @@ TEST(ReadInputFile, ReadsAllOfItUpToALimit) {
   EXPECT_EQ(read_input_file(test::written(folder, "empty", "")), "");
   const std::string path = test::written(folder, "f", std::string(11, 'a'));
   EXPECT_TRUE(read_input_file(path, 11));
-  EXPECT_THAT(read_input_file(path, 10).error(), HasSubstr("larger than 10 bytes"));
-  EXPECT_THAT(read_input_file("/dev/zero").error(), HasSubstr("larger than"));
-  EXPECT_THAT(read_input_file("/nowhere").error(), HasSubstr("No such file"));
-  EXPECT_THAT(read_input_file("/").error(), HasSubstr("cannot be read"));
+  std::string errors = test::error_of(read_input_file(path, 10)) + "\n";
+  for (const char* each : {"/dev/zero", "/nowhere", "/"}) {
+    errors += test::error_of(read_input_file(each)) + "\n";
+  }
+  test::expect_texts("files that cannot be read", errors);
 }
 
 TEST(ReadInputFile, WaitsForAPipesWriterNotForAFifoWithoutOne) {

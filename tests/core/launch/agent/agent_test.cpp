@@ -1,5 +1,6 @@
 #include "core/launch/agent/agent.h"
 
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -9,19 +10,15 @@
 
 #include <filesystem>
 #include <fstream>
-#include <map>
 
 #include "core/launch/control/system.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/core/launch/texts.h"
 
 namespace hora::launch {
 namespace {
 
 using testing::AllOf;
-using testing::ElementsAre;
-using testing::Field;
 using testing::HasSubstr;
-using testing::IsEmpty;
 
 TEST(KillDescendants, EndsThoseThatAreStoppedAndTheirChildren) {
   ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
@@ -30,7 +27,8 @@ TEST(KillDescendants, EndsThoseThatAreStoppedAndTheirChildren) {
   const auto child = start_child(
       {.arguments = {"sh", "-c", "sleep 100 & kill -STOP $$"}, .output = pipe.write.get()});
   ASSERT_TRUE(child);
-  EXPECT_THAT(descendants_of(::getpid()), testing::Contains(Field(&ProcessStat::pid, *child)));
+  EXPECT_THAT(descendants_of(::getpid()),
+              testing::Contains(testing::Field(&ProcessStat::pid, *child)));
   pipe.write.reset();
   kill_descendants(std::chrono::seconds(20));
   char byte = 0;
@@ -39,44 +37,30 @@ TEST(KillDescendants, EndsThoseThatAreStoppedAndTheirChildren) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
-Prepare request_for(const std::string& program) {
+Prepare request_for(const std::string& program, const std::string& folder = "/") {
   Prepare request;
-  request.folder = "/";
+  request.folder = folder;
   request.program = program;
   request.path = "/usr/local/bin:/usr/bin:/bin";
   return request;
 }
 
 TEST(Prepare, FindsProgramsAndTheFolderOrSaysWhyNot) {
-  for (const char* program : {"sh", "/bin/sh", "bin/sh"}) {
-    EXPECT_THAT(prepare(request_for(program)).problems, IsEmpty());
+  std::string text;
+  for (const Prepare& request :
+       {request_for("sh"), request_for("/bin/sh"), request_for("bin/sh"),
+        request_for("/none/train"), request_for("./etc/passwd"), request_for("/etc"),
+        request_for("no_such_program"), request_for("sh", "/there/is/none"),
+        request_for("sh", "/etc/passwd")}) {
+    text += fmt::format("{}: {}\n", request.program, fmt::join(prepare(request).problems, "\n"));
   }
-  for (const auto& [program, texts] : std::map<std::string, std::vector<std::string>>{
-           {"/none/train",
-            {"the program \"/none/train\" cannot be run: No such file or directory; copy it "
-             "there"}},
-           {"./etc/passwd", {"\"/etc/passwd\"", "(chmod +x)"}},
-           {"/etc", {"it is a folder"}},
-           {"no_such_program", {"/usr/local/bin:/usr/bin", "\"./no_such_program\""}}}) {
-    const auto problems = prepare(request_for(program)).problems;
-    ASSERT_EQ(problems.size(), 1U) << program;
-    for (const std::string& text : texts) EXPECT_THAT(problems[0], HasSubstr(text));
-    EXPECT_EQ(problems[0].find("copy it there") != std::string::npos, program == "/none/train");
-  }
-  Prepare request = request_for("sh");
-  request.folder = "/there/is/none";
-  EXPECT_THAT(prepare(request).problems,
-              ElementsAre(HasSubstr("the folder /there/is/none: No such file")));
-  request.folder = "/etc/passwd";
-  EXPECT_THAT(prepare(request).problems, ElementsAre(HasSubstr("it is no folder")));
+  test::expect_texts("programs and folders that an agent misses", text);
 }
 
 TEST(Prepare, SaysWhatTheHostHas) {
   Prepare request = request_for("sh");
-  request.ranks = 2;
-  request.world_size = 4;
-  request.binding = "none";
-  request.threads = "5";
+  test::set(request, &Prepare::ranks, 2U, &Prepare::world_size, 4U, &Prepare::binding, "none",
+            &Prepare::threads, "5");
   const Prepared prepared = prepare(request);
   EXPECT_THAT(prepared.cores, AllOf(HasSubstr("2 ranks on "), HasSubstr(", not bound"),
                                     HasSubstr(", OMP_NUM_THREADS=5")));

@@ -1,37 +1,42 @@
+// Commands, the cores of ranks, and the command lines of each MPI.
 #include "core/launch/command/command.h"
 
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
+#include <functional>
 #include <map>
+#include <set>
+#include <tuple>
 
+#include "core/launch/command/cores.h"
+#include "core/launch/command/mpi.h"
 #include "core/launch/control/system.h"
-#include "tests/support/read_file.h"
+#include "core/launch/text.h"
+#include "tests/core/launch/texts.h"
 #include "tests/support/seed.h"
-#include "tests/support/temporary_folder.h"
 
 namespace hora::launch {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
-TEST(DryRun, QuotesWhatAShellWouldRead) {
-  EXPECT_EQ(as_shell_word("/usr/bin/a-b_c:1,2"), "/usr/bin/a-b_c:1,2");
-  EXPECT_EQ(as_shell_word(""), "''");
-  EXPECT_EQ(as_shell_word("a b"), "'a b'");
-  EXPECT_EQ(as_shell_word("it's"), "'it'\\''s'");
-  EXPECT_EQ(as_shell_word("^slurm"), "'^slurm'");
+std::string lines(const std::vector<std::string>& texts) {
+  return fmt::format("{}\n", fmt::join(texts, "\n"));
 }
 
-TEST(DryRun, PutsVariablesFirst) {
-  EXPECT_EQ(as_shell_line({{"mpirun", "-np", "2", "a b"}, {{"A", "1"}, {"B", "x y"}}}),
-            "A=1 B='x y' mpirun -np 2 'a b'");
-  EXPECT_EQ(as_shell_line({{"A=1", "b=2"}, {}}), "'A=1' b=2");
+TEST(Words, AreWrittenForShellsAndForMpirunAndPathsFromTheFolder) {
+  test::expect_texts(
+      "words for shells and mpirun",
+      lines({as_shell_word("/usr/bin/a-b_c:1,2"), as_shell_word(""), as_shell_word("a b"),
+             as_shell_word("it's"), as_shell_word("^slurm"),
+             as_shell_line({{"mpirun", "-np", "2", "a b"}, {{"A", "1"}, {"B", "x y"}}}),
+             as_shell_line({{"A=1", "b=2"}, {}}), encode_words({"./train", "--epochs", "3"}),
+             encode_words({"--odd", "a b", "", ":", "x,y", "%", "\xff"}),
+             program_from("/home/me", "./train"), program_from("/home/me", "bin/train"),
+             program_from("/home/me", "/opt/train"), program_from("/home/me", "python3")}));
 }
 
 TEST(DryRun, IsReadBackByAShell) {
@@ -69,12 +74,6 @@ TEST(ShellCommand, BecomesTheProgramBehindSettings) {
   }
 }
 
-TEST(EncodedWords, CanBeReadByPeople) {
-  EXPECT_EQ(encode_words({"./train", "--epochs", "3"}), "./train,--epochs,3");
-  EXPECT_EQ(encode_words({"--odd", "a b", "", ":", "x,y", "%", "\xff"}),
-            "%2D-odd,a%20b,,%3A,x%2Cy,%25,%FF");
-}
-
 TEST(EncodedWords, SurviveTheRoundTrip) {
   auto random = internal::test::generator();
   const auto draw = [&](int most) { return std::uniform_int_distribution<int>(0, most)(random); };
@@ -95,65 +94,39 @@ TEST(EncodedWords, SurviveTheRoundTrip) {
 }
 
 TEST(EncodedWords, RefuseOtherTexts) {
-  for (const char* const text : {"a b", "%", "%4", "%4g", "a:", "%aa"}) {
-    const auto words = decode_words(text);
-    ASSERT_FALSE(words) << text;
-    EXPECT_THAT(words.error(), HasSubstr("not encoded: byte "));
+  std::string text;
+  for (const char* const each : {"a b", "%", "%4", "%4g", "a:", "%aa"}) {
+    text += test::error_of(decode_words(each)) + "\n";
   }
+  test::expect_texts("words that are not encoded", text);
 }
 
-class InspectProgram : public testing::Test {
- protected:
-  std::string file(const std::string& name, const std::string& text, bool executable = true) {
-    std::ofstream(folder_.file(name), std::ios::binary) << text;
-    if (executable) {
-      std::filesystem::permissions(folder_.file(name), std::filesystem::perms::owner_all);
-    }
-    return folder_.file(name);
-  }
-  static std::string refusal(const std::string& program) {
-    const auto inspected = inspect_program(program, "/bin");
-    EXPECT_FALSE(inspected) << program;
-    return inspected ? "" : inspected.error();
-  }
-  internal::test::TemporaryFolder folder_;
-};
-
-TEST(ProgramFrom, IsAPathFromTheFolder) {
-  EXPECT_EQ(program_from("/home/me", "./train"), "/home/me/train");
-  EXPECT_EQ(program_from("/home/me", "bin/train"), "/home/me/bin/train");
-  EXPECT_EQ(program_from("/home/me", "/opt/train"), "/opt/train");
-  EXPECT_EQ(program_from("/home/me", "python3"), "python3");
-}
-
-TEST_F(InspectProgram, FindsProgramsAndScripts) {
+TEST(InspectProgram, FindsItOrSaysWhyItCannotRun) {
+  const internal::test::TemporaryFolder folder;
+  const std::string train = test::script(folder, "train", "");
   EXPECT_EQ(inspect_program("/proc/self/exe", ""), "/proc/self/exe");
-  const std::string path = file("train", "#!/usr/bin/python3\n");
-  EXPECT_EQ(inspect_program("train", "/bin:" + folder_.path().string()), path);
-}
-
-TEST_F(InspectProgram, SaysWhyItCannotRun) {
-  EXPECT_THAT(refusal("/no/such"), HasSubstr("\"/no/such\" cannot be run: No such file"));
-  EXPECT_THAT(refusal("nosuch"),
-              testing::AllOf(HasSubstr("PATH (/bin)"), HasSubstr("write \"./nosuch\"")));
-  EXPECT_THAT(refusal(folder_.path()), HasSubstr("it is a folder"));
-  EXPECT_THAT(refusal(file("plain", "#!/bin/sh\n", false)), HasSubstr("chmod +x"));
-  EXPECT_THAT(refusal("/dev/null"), HasSubstr("no regular file"));
+  EXPECT_EQ(inspect_program("train", "/bin:" + folder.path().string()), train);
+  std::string text;
+  for (const std::string& program :
+       {std::string("/no/such"), std::string("nosuch"), folder.path().string(),
+        test::written(folder, "plain", "#!/bin/sh\n"), std::string("/dev/null")}) {
+    text += test::error_of(inspect_program(program, "/bin")) + "\n";
+  }
+  test::expect_texts("programs that cannot run", test::with(text, folder.path(), "FOLDER"));
 }
 
 TEST(Forwarded, AreSettingsAndSearchPaths) {
-  for (const char* const name :
-       {"HORA_LOG_LEVEL", "NCCL_DEBUG", "UCX_TLS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PATH",
-        "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_VISIBLE_DEVICES", "OMPI_MCA_btl", "PRTE_MCA_plm"}) {
-    EXPECT_TRUE(is_forwarded(name)) << name;
+  std::string text;
+  for (const std::string_view name : split_at_spaces(
+           "HORA_LOG_LEVEL NCCL_DEBUG UCX_TLS OMP_NUM_THREADS MKL_NUM_THREADS PATH LD_LIBRARY_PATH "
+           "PYTHONPATH CUDA_VISIBLE_DEVICES OMPI_MCA_btl PRTE_MCA_plm HORARUN_TOKEN HORARUN_ "
+           "SSH_AUTH_SOCK SLURM_JOB_ID DISPLAY HOME TMPDIR OMPI_COMM_WORLD_RANK PMIX_RANK PMI_RANK "
+           "OMPI_MCA_orte_hnp_uri OMPI_MCA_ess_base_vpid LD_PRELOAD AWS_SECRET_ACCESS_KEY path "
+           "PATHS HORA")) {
+    text += fmt::format("{}: {}\n", name, is_forwarded(name));
   }
-  for (const char* const name :
-       {"HORARUN_TOKEN", "HORARUN_", "SSH_AUTH_SOCK", "SLURM_JOB_ID", "DISPLAY", "HOME", "TMPDIR",
-        "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "OMPI_MCA_orte_hnp_uri",
-        "OMPI_MCA_ess_base_vpid", "LD_PRELOAD", "AWS_SECRET_ACCESS_KEY", "path", "PATHS", "HORA",
-        ""}) {
-    EXPECT_FALSE(is_forwarded(name)) << name;
-  }
+  test::expect_texts("variables that are forwarded", text);
+  EXPECT_FALSE(is_forwarded(""));
 }
 
 TEST(Forwarded, AreThoseOfTheListAndTheUsers) {
@@ -176,36 +149,31 @@ EnvironmentLookup lookup_in(const Environment& variables) {
   };
 }
 
-tl::expected<RankPlace, std::string> place(const Environment& variables) {
-  return rank_of_environment(lookup_in(variables));
-}
-
-const Environment kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "2"},
-                              {"OMPI_COMM_WORLD_SIZE", "6"},
-                              {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
-                              {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}};
-TEST(RankOfEnvironment, OfEachLauncher) {
-  EXPECT_EQ(place(kOpenMpi), (RankPlace{2, 6, 1, 3}));
-  EXPECT_EQ(place({{"PMI_RANK", "0"},
-                   {"PMI_SIZE", "4"},
-                   {"MPI_LOCALRANKID", "0"},
-                   {"MPI_LOCALNRANKS", "2"}}),
-            (RankPlace{0, 4, 0, 2}));
-}
-
-TEST(RankOfEnvironment, SaysWhatIsMissingOrWrong) {
-  EXPECT_THAT(place({}).error(), HasSubstr("no mpirun has started"));
-  for (const auto& [name, value] : kOpenMpi) {
-    if (name == "OMPI_COMM_WORLD_RANK") continue;
-    Environment less = kOpenMpi;
-    less.erase(name);
-    EXPECT_THAT(place(less).error(), HasSubstr("but " + name + " is \"\""));
+TEST(RankOfEnvironment, IsThatOfEachLauncherOrSaysWhatIsMissingOrWrong) {
+  const Environment open_mpi = {{"OMPI_COMM_WORLD_RANK", "2"},
+                                {"OMPI_COMM_WORLD_SIZE", "6"},
+                                {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}};
+  std::vector<Environment> environments{
+      open_mpi,
+      {{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}},
+      {}};
+  for (const auto& [name, value] : open_mpi) {
+    environments.push_back(open_mpi);
+    environments.back().erase(name);
   }
-  for (const char* const text : {"", "-1", "x", "1x", "99999999999999999999", " 1"}) {
-    Environment wrong = kOpenMpi;
-    wrong["OMPI_COMM_WORLD_LOCAL_RANK"] = text;
-    EXPECT_THAT(place(wrong).error(), HasSubstr("no number of a rank")) << text;
+  for (const char* const wrong : {"", "-1", "x", "1x", "99999999999999999999", " 1"}) {
+    environments.push_back(open_mpi);
+    environments.back()["OMPI_COMM_WORLD_LOCAL_RANK"] = wrong;
   }
+  std::string text;
+  for (const Environment& each : environments) {
+    const auto place = rank_of_environment(lookup_in(each));
+    text += !place ? place.error() + "\n"
+                   : fmt::format("{} of {}, {} of {}\n", place->rank, place->size,
+                                 place->local_rank, place->local_size);
+  }
+  test::expect_texts("ranks of environments", text);
 }
 
 TEST(SlurmCounts, AreExpanded) {
@@ -217,38 +185,34 @@ TEST(SlurmCounts, AreExpanded) {
   }
 }
 
-/// Hosts of an allocation whose scontrol gives each comma of the list a line; or the error.
-std::string slurm(Environment variables) {
-  const internal::test::TemporaryFolder folder;
-  std::ofstream(folder.file("scontrol")) << "#!/bin/sh\nprintf '%s' \"$3\" | /usr/bin/tr , '\\n'\n";
-  std::filesystem::permissions(folder.file("scontrol"), std::filesystem::perms::owner_all);
-  variables.try_emplace("PATH", folder.path());
-  const auto hosts = slurm_hosts(lookup_in(variables));
-  if (!hosts) return hosts.error();
-  std::string text;
-  for (const HostSlots& host : *hosts) text += fmt::format("{}:{} ", host.name, host.slots);
-  return text;
-}
-
+/// In an allocation whose scontrol gives each comma of the list a line.
 TEST(SlurmHosts, HaveTasksWhereAskedForElseCores) {
-  Environment variables{{"SLURM_JOB_NODELIST", "a1,a2"},
+  const internal::test::TemporaryFolder folder;
+  test::script(folder, "scontrol", "printf '%s' \"$3\" | /usr/bin/tr , '\\n'");
+  std::string text;
+  for (Environment variables :
+       std::vector<Environment>{{},
+                                {{"SLURM_JOB_NODELIST", "a"}, {"SLURM_JOB_CPUS_PER_NODE", "1(x2)"}},
+                                {{"SLURM_JOB_NODELIST", "a"}},
+                                {{"SLURM_JOB_NODELIST", "-oProxy"}},
+                                {{"SLURM_CPUS_PER_TASK", "1"}},
+                                {{"SLURM_CPUS_PER_TASK", "3"}},
+                                {{"SLURM_CPUS_PER_TASK", "3"}, {"SLURM_NTASKS", "2"}},
+                                {{"PATH", "/none"}}}) {
+    if (!variables.empty() && !variables.contains("SLURM_JOB_NODELIST")) {
+      variables.insert({{"SLURM_JOB_NODELIST", "a1,a2"},
                         {"SLURM_TASKS_PER_NODE", "1(x2)"},
-                        {"SLURM_JOB_CPUS_PER_NODE", "8,4"}};
-  EXPECT_EQ(slurm(variables), "a1:8 a2:4 ");
-  variables["SLURM_CPUS_PER_TASK"] = "3";
-  EXPECT_EQ(slurm(variables), "a1:2 a2:1 ");
-  variables["SLURM_NTASKS"] = "2";
-  EXPECT_EQ(slurm(variables), "a1:1 a2:1 ");
-  EXPECT_EQ(slurm({}), "");
-  variables["PATH"] = "/none";
-  EXPECT_THAT(slurm(variables), HasSubstr("scontrol, which says its hosts, is not on PATH"));
-}
-
-TEST(SlurmHosts, SayWhatContradicts) {
-  EXPECT_THAT(slurm({{"SLURM_JOB_NODELIST", "a"}, {"SLURM_JOB_CPUS_PER_NODE", "1(x2)"}}),
-              HasSubstr("names 1 hosts, but SLURM_JOB_CPUS_PER_NODE has numbers for 2 hosts"));
-  EXPECT_THAT(slurm({{"SLURM_JOB_NODELIST", "a"}}), HasSubstr("SLURM_JOB_CPUS_PER_NODE: "));
-  EXPECT_THAT(slurm({{"SLURM_JOB_NODELIST", "-oProxy"}}), HasSubstr("SLURM_JOB_NODELIST=\"-oP"));
+                        {"SLURM_JOB_CPUS_PER_NODE", "8,4"}});
+    }
+    variables.try_emplace("PATH", folder.path());
+    const auto hosts = slurm_hosts(lookup_in(variables));
+    if (!hosts) text += hosts.error();
+    for (const HostSlots& host : hosts.value_or(std::vector<HostSlots>())) {
+      text += fmt::format("{}:{} ", host.name, host.slots);
+    }
+    text += "\n";
+  }
+  test::expect_texts("hosts of Slurm", text);
 }
 
 TEST(SrunPrefix, StartsOneProcessOnOneHost) {
@@ -256,6 +220,301 @@ TEST(SrunPrefix, StartsOneProcessOnOneHost) {
   EXPECT_EQ(prefix.front(), "/usr/bin/srun");
   EXPECT_THAT(prefix, testing::IsSupersetOf(
                           {"--nodes=1", "--ntasks=1", "--nodelist=a1", "--overlap", "--mpi=none"}));
+}
+
+/// Numbered as Linux does it: first one hyperthread of each core, then the second ones.
+GrantedCores machine(int numas, int cores_each, int hyperthreads = 1) {
+  GrantedCores granted;
+  const int cores = numas * cores_each;
+  for (int cpu = 0; cpu < cores * hyperthreads; ++cpu) {
+    granted.cpus.push_back({cpu, cpu % cores, cpu % cores / cores_each});
+  }
+  return granted;
+}
+
+/// With a limit of the cgroup's.
+GrantedCores limited(GrantedCores granted, double limit) {
+  granted.limit = limit;
+  granted.limited_by = "the cgroup's quota";
+  return granted;
+}
+
+/// The cores in words, and each rank's share.
+std::string shares(const GrantedCores& granted, int ranks, Binding binding = Binding::automatic) {
+  std::string text = describe_cores(granted, ranks, binding, ranks, "") + "\n ";
+  for (int rank = 0; rank < ranks; ++rank) {
+    const CoreShare one = share_of_cores(granted, rank, ranks, binding, ranks);
+    text += fmt::format(" {} for {}{};", one.cpus, one.threads, one.is_shared ? ", shared" : "");
+  }
+  return text;
+}
+
+TEST(ShareOfCores, IsAnEqualPieceWithItsHyperthreads) {
+  using enum Binding;
+  GrantedCores masked;
+  masked.cpus = {{5, 1, 0}, {13, 5, 1}, {1, 1, 0}, {12, 4, 1}};
+  const GrantedCores eight = machine(1, 8);
+  test::expect_texts(
+      "shares of cores",
+      lines({shares(machine(1, 1), 1), shares(machine(1, 2), 2), shares(machine(1, 4, 2), 2),
+             shares(machine(2, 2), 2), shares(machine(1, 4), 1), shares(eight, 3),
+             // More ranks than cores.
+             shares(machine(1, 2), 3), shares(machine(1, 2, 2), 4), shares(machine(1, 2), 3, cores),
+             shares(limited(eight, 4.5), 2), shares(limited(eight, 0.5), 1),
+             shares(limited(eight, 0.5), 2), shares(limited(eight, 8), 2),
+             shares(machine(2, 4), 4, none), shares(machine(2, 4), 4, numa), shares({}, 2),
+             shares(masked, 2),
+             // One core is the engine's where that is an eighth at most, but where it has
+             // hyperthreads, or what is left over.
+             shares(machine(1, 16), 1), shares(machine(1, 16), 2), shares(machine(1, 14), 2),
+             shares(machine(1, 16, 2), 2), shares(machine(1, 17), 2),
+             describe_cores(eight, 2, automatic, 2, "3")}));
+  EXPECT_EQ(share_of_cores(eight, 0, 1, automatic, 2).threads, 7);
+}
+
+/// On random machines: pieces are disjoint, hold every core, and no rank has more threads than
+/// cores.
+TEST(ShareOfCores, GivesEachCoreToOneRankAndEachThreadACore) {
+  auto random = internal::test::generator();
+  const auto draw = [&](int least, int most) {
+    return std::uniform_int_distribution<int>(least, most)(random);
+  };
+  for (int round = 0; round < 500; ++round) {
+    GrantedCores granted = machine(draw(1, 4), draw(1, 16), draw(1, 2));
+    std::ranges::shuffle(granted.cpus, random);
+    granted.cpus.resize(static_cast<std::size_t>(draw(1, static_cast<int>(granted.cpus.size()))));
+    std::map<int, int> core_of;
+    std::set<int> cores;
+    for (const LogicalCpu& cpu : granted.cpus) {
+      core_of[cpu.cpu] = cpu.core;
+      cores.insert(cpu.core);
+    }
+    const int ranks = draw(1, static_cast<int>(cores.size()));
+    std::set<int> given;
+    std::size_t cpus = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const CoreShare piece = share_of_cores(granted, rank, ranks, Binding::automatic, ranks);
+      std::set<int> own;
+      for (const int cpu : piece.cpus) own.insert(core_of.at(cpu));
+      EXPECT_LE(piece.threads, static_cast<int>(own.size()));
+      EXPECT_GE(piece.threads, 1);
+      EXPECT_LE(own.size(), cores.size() / static_cast<std::size_t>(ranks) + 1);
+      for (const int core : own) EXPECT_TRUE(given.insert(core).second);
+      cpus += piece.cpus.size();
+    }
+    EXPECT_EQ(given, cores);
+    EXPECT_EQ(cpus, granted.cpus.size());
+  }
+}
+
+TEST(Binding, HasNames) {
+  for (const Binding binding : {Binding::automatic, Binding::none, Binding::cores, Binding::numa}) {
+    EXPECT_EQ(parse_binding(name_of(binding)), binding);
+  }
+  EXPECT_EQ(parse_binding("socket"), std::nullopt);
+}
+
+TEST(RankVariables, SayThreadsAndWhetherWaitingRanksYield) {
+  EXPECT_THAT(rank_variables({{}, 3}), ElementsAre(Variable{"OMP_NUM_THREADS", "3"}));
+  EXPECT_THAT(
+      rank_variables({{}, 1, true}),
+      ElementsAre(Variable{"OMP_NUM_THREADS", "1"}, Variable{"OMPI_MCA_mpi_yield_when_idle", "1"}));
+}
+
+TEST(GrantedCores, OfThisMachine) {
+  const GrantedCores granted = granted_cores();
+  EXPECT_FALSE(granted.cpus.empty());
+  const CoreShare all = share_of_cores(granted, 0, 1, Binding::cores, 1);
+  EXPECT_EQ(all.cpus.size(), granted.cpus.size());
+  EXPECT_GE(all.threads, 1);
+}
+
+using Files = std::map<std::string, std::string>;
+
+FileReader reader_of(const Files& files) {
+  return [&files](const std::string& path) -> std::optional<std::string> {
+    const auto found = files.find(path);
+    return found == files.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+double limit_of(const Files& files) {
+  return cgroup_cpu_limit(reader_of(files));
+}
+
+TEST(CgroupLimit, IsTheLeastUpToTheRootAndNoneOfOddFiles) {
+  Files files = {{"/proc/self/cgroup", "0::/a/b/c\n"},
+                 {"/sys/fs/cgroup/a/b/c/cpu.max", "max 100000\n"},
+                 {"/sys/fs/cgroup/a/b/cpu.max", "250000 100000\n"},
+                 {"/sys/fs/cgroup/a/cpu.max", "400000 100000\n"}};
+  EXPECT_EQ(limit_of(files), 2.5);
+  files["/sys/fs/cgroup/cpu.max"] = "50000 100000\n";
+  EXPECT_EQ(limit_of(files), 0.5);
+  EXPECT_EQ(limit_of({}), 0);
+  for (const char* const text : {"", "\n", ":::", "0::", "x", "0::a", "0::////"}) {
+    EXPECT_EQ(limit_of({{"/proc/self/cgroup", text}, {"/sys/fs/cgroup/cpu.max", "1"}}), 0) << text;
+  }
+  for (const auto& [text, limit] : {std::pair("1 2", 0.5), std::pair("1 0", 0.0)}) {
+    EXPECT_EQ(limit_of({{"/proc/self/cgroup", "0::/"}, {"/sys/fs/cgroup/cpu.max", text}}), limit);
+  }
+}
+
+TEST(AvailableMemory, IsTheLeastUpToTheRoot) {
+  const auto memory_of = [](const Files& files) { return available_memory(reader_of(files)); };
+  EXPECT_EQ(memory_of({}), 0U);
+  EXPECT_EQ(memory_of({{"/proc/meminfo", "MemTotal: 1 kB\n"}}), 0U);
+  Files files = {
+      {"/proc/meminfo", "MemTotal: 2000 kB\nMemFree: 100 kB\nMemAvailable:    1000 kB\n"}};
+  EXPECT_EQ(memory_of(files), 1024000U) << "the host's, without a cgroup";
+  files.insert({{"/proc/self/cgroup", "0::/a/b\n"},
+                {"/sys/fs/cgroup/a/b/memory.max", "max\n"},
+                {"/sys/fs/cgroup/a/b/memory.current", "70000\n"},
+                {"/sys/fs/cgroup/a/memory.max", "100000\n"},
+                {"/sys/fs/cgroup/a/memory.current", "90000\n"}});
+  EXPECT_EQ(memory_of(files), 10000U);
+  files["/sys/fs/cgroup/a/memory.stat"] = "anon 5\ninactive_file 20000\n";
+  EXPECT_EQ(memory_of(files), 30000U) << "page cache gives way";
+  files["/sys/fs/cgroup/a/memory.current"] = "200000";
+  EXPECT_EQ(memory_of(files), 1U) << "used up, but known";
+  EXPECT_GT(available_memory(read_small_file), 0U) << "this machine's";
+}
+
+TEST(OomKills, AreThoseOfTheCgroupItself) {
+  const auto kills = [](const Files& files) { return oom_kills(reader_of(files)); };
+  Files files = {{"/proc/self/cgroup", "0::/a/b\n"},
+                 {"/sys/fs/cgroup/memory.events", "oom_kill 4"}};
+  EXPECT_EQ(kills(files), 4U) << "a container sees its own as the root";
+  files.insert({{"/sys/fs/cgroup/a/b/memory.events", "low 0\noom 3\noom_kill 2\n"},
+                {"/sys/fs/cgroup/a/memory.events", "oom_kill 9\n"}});
+  EXPECT_EQ(kills(files), 2U);
+  EXPECT_EQ(kills({}), 0U);
+}
+
+MpiCommandInput input_for(MpiFlavour flavour) {
+  MpiCommandInput input;
+  input.mpi = {flavour, "1", "/usr/bin/mpirun", ""};
+  input.hosts = {{"a", 2, true}, {"b", 3, false}};
+  input.remote_shell = {"/usr/bin/horarun", "--remote-shell"};
+  input.rank_command = {"/usr/bin/horarun", "--guard", "./train"};
+  return input;
+}
+
+/// An input like that of input_for() but for one thing.
+MpiCommandInput changed(MpiFlavour flavour, const std::function<void(MpiCommandInput&)>& change) {
+  MpiCommandInput input = input_for(flavour);
+  change(input);
+  return input;
+}
+
+TEST(MpiCommand, IsThatOfEachMpi) {
+  using enum MpiFlavour;
+  std::string text;
+  for (const MpiCommandInput& input :
+       {changed(open_mpi_4,
+                [](auto& input) {
+                  input.mpi.daemon = "/usr/bin/orted";
+                  input.network.subnets = {"10.0.0.0/24", "10.1.0.0/16"};
+                  input.network.interfaces = {"eth0"};
+                  input.extra_arguments = {"--mca", "btl", "self,tcp"};
+                  input.allow_run_as_root = true;
+                }),
+        // Its own host is not the first.
+        changed(open_mpi_4, [](auto& input) { std::swap(input.hosts[0], input.hosts[1]); }),
+        changed(open_mpi_5,
+                [](auto& input) {
+                  input.network.subnets = {"10.0.0.0/24"};
+                  input.network.interfaces = {"eth0", "eth1"};
+                }),
+        // Its daemons are told no loopback.
+        changed(open_mpi_5,
+                [](auto& input) {
+                  input.network.interfaces = {"lo"};
+                  input.network.local_address = "127.0.0.1";
+                }),
+        // Ranks of one host have no sockets.
+        changed(open_mpi_4, [](auto& input) { input.hosts.pop_back(); }),
+        changed(open_mpi_5, [](auto& input) { input.hosts.pop_back(); }),
+        changed(hydra, [](auto& input) { input.network.local_address = "10.0.0.1"; }),
+        input_for(hydra),
+        // The user's own arguments.
+        changed(open_mpi_5,
+                [](auto& input) {
+                  input.extra_arguments = {"--map-by",  "node", "-bind-to", "core",
+                                           "--prtemca", "ras",  "slurm"};
+                }),
+        // Their options cannot carry this.
+        changed(open_mpi_4,
+                [](auto& input) { input.remote_shell.front() = "/my tools/horarun"; })}) {
+    const auto command = mpi_command(input);
+    text += (command ? as_shell_line(*command) : command.error()) + "\n";
+  }
+  test::expect_texts("commands of MPI", text);
+}
+
+TEST(MpiCommand, RefusesWhatWouldPassItsAgents) {
+  for (const MpiFlavour flavour :
+       {MpiFlavour::open_mpi_4, MpiFlavour::open_mpi_5, MpiFlavour::hydra}) {
+    for (const char* const argument : {"--host", "-H", "-hosts", "--hostfile", "-np", "-n",
+                                       "plm_rsh_agent", "plm_rsh_args", "plm", "-launcher"}) {
+      MpiCommandInput input = input_for(flavour);
+      input.extra_arguments = {argument, "x"};
+      EXPECT_THAT(test::error_of(mpi_command(input)), testing::HasSubstr("is horarun's own"))
+          << argument;
+    }
+  }
+}
+
+TEST(NetworkVariables, NameTheHostsInterfaces) {
+  std::string text;
+  for (const auto& [interfaces, has_rdma] :
+       {std::pair(test::Line(), false), {{"eth0", "eth1"}, false}, {{"eth0"}, true}}) {
+    for (const Variable& each : network_variables(interfaces, has_rdma)) {
+      text += each.name + "=" + each.value + " ";
+    }
+    text += "\n";
+  }
+  test::expect_texts("variables of networks", text);
+}
+
+TEST(MpiVersion, IsReadFromMpirunsOwnWords) {
+  std::string text;
+  for (const char* const output :
+       {"mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/\n",
+        "mpiexec (OpenRTE) 4.1.4\n", "mpirun (Open MPI) 3.1.0\n", "mpirun (Open MPI) 5.0.11\n",
+        "mpirun (Open MPI) 10.0.0rc1\n",
+        "HYDRA build details:\n    Version:       4.0.2\n    CC:      gcc -g\n", "", "\n\n",
+        "Intel(R) MPI Library for Linux* OS, Version 2021.9\nCopyright 2003",
+        "mpirun (Open MPI) 1.10.2", "mpirun (Open MPI) x", "HYDRA build details:\n Version:\n",
+        "\x1b[31mred"}) {
+    const auto mpi = parse_mpi_version("/opt/mpirun", output);
+    text += mpi ? fmt::format("{} {}\n", static_cast<int>(mpi->flavour), mpi->version)
+                : mpi.error() + "\n";
+  }
+  test::expect_texts("versions of MPI", text);
+}
+
+TEST(FindMpi, TakesTheExplicitOneThenTheBuildsThenThatOnPath) {
+  const internal::test::TemporaryFolder folder;
+  test::script(folder, "mpirun", "echo 'mpirun (Open MPI) 4.1.4'");
+  test::script(folder, "orted", "");
+  const std::string built = test::script(folder, "built", "echo 'mpirun (Open MPI) 5.0.1'");
+  const std::string other =
+      test::script(folder, "other", "echo 'HYDRA build details:'; echo Version: 4.1");
+  const std::string broken = test::script(folder, "broken", "echo broken >&2; exit 1");
+  const std::string path = "relative:/nonexistent::" + folder.path().string();
+  std::string text;
+  for (const auto& [named, of_build, folders] : {std::tuple(other, built, path),
+                                                 {"other", built, path},
+                                                 {"", built, path},
+                                                 {"", "/no/mpirun", path},
+                                                 {"", "/no/mpirun", "/none"},
+                                                 {"/no/such", built, "/none"},
+                                                 {broken, "", ""}}) {
+    const auto mpi = find_mpi(named, of_build, folders);
+    text += mpi ? fmt::format("{} {} {}", mpi->mpirun, mpi->version, mpi->daemon) : mpi.error();
+    text += "\n";
+  }
+  test::expect_texts("which MPI is found", test::with(text, folder.path(), "FOLDER"));
 }
 
 }  // namespace

@@ -11,8 +11,8 @@
 
 #include "core/launch/command/command.h"
 #include "core/launch/command/mpi.h"
+#include "tests/core/launch/texts.h"
 #include "tests/support/read_file.h"
-#include "tests/support/temporary_folder.h"
 
 namespace hora::launch {
 namespace {
@@ -54,14 +54,11 @@ class Mpirun : public testing::Test {
            "echo \"$rank ${OF_DAEMON:-local} ${OF_MPIRUN:-none} $$\" > DIR/rank.$rank\n");
   }
 
-  void script(const std::string& name, std::string text) {
-    for (std::size_t at = 0; (at = text.find("DIR/", at)) != std::string::npos;) {
-      text.replace(at, 3, folder_.path().string());
-    }
+  void script(const std::string& name, const std::string& text) {
     // Open MPI 5's daemon may miss a rank that ends at once.
     const bool stay = name == "rank" && input_.mpi.flavour == MpiFlavour::open_mpi_5;
-    std::ofstream(folder_.file(name)) << "#!/bin/sh\n" << text << (stay ? "sleep 1\n" : "");
-    std::filesystem::permissions(folder_.file(name), std::filesystem::perms::owner_all);
+    test::script(folder_, name,
+                 test::with(text, "DIR/", folder_.path().string() + "/") + (stay ? "sleep 1" : ""));
   }
 
   /// mpirun's exit status, -1 where a signal ended it. After 60 s it is killed.

@@ -6,28 +6,27 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <span>
 #include <utility>
 
 #include "core/launch/control/system.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/core/launch/texts.h"
 
 namespace hora::launch {
 namespace {
 
 namespace fs = std::filesystem;
 using internal::test::TemporaryFolder;
-using testing::AllOf;
 using testing::HasSubstr;
-using testing::Not;
+using namespace std::chrono_literals;
 
 /// Two ends of a connection in one process.
 class ChannelTest : public testing::Test {
@@ -97,6 +96,10 @@ class ChannelTest : public testing::Test {
   End here_, there_;
 };
 
+RankOutput output_of(int rank, std::size_t bytes) {
+  return {{}, rank, false, std::vector<std::uint8_t>(bytes, static_cast<std::uint8_t>(rank))};
+}
+
 /// Seals of one end of a connection.
 SealPair seals(unsigned char send, unsigned char receive) {
   return {Seal(KeyBytes{send}), Seal(KeyBytes{receive})};
@@ -116,14 +119,10 @@ TEST_F(ChannelTest, CarriesMessagesBothWays) {
   }
 }
 
-class UnknownSideTest : public ChannelTest {
- protected:
-  SecretKey key_ = *token_from_text("a token of this test"),
-            other_ = *token_from_text("a token of another job");
-};
-
-TEST_F(UnknownSideTest, ProvesItsTokenBeforeAnythingElse) {
-  connect_by(key_, key_);
+TEST_F(ChannelTest, AnUnknownSideProvesItsTokenBeforeAnythingElse) {
+  const SecretKey key = *token_from_text("a token of this test"),
+                  other = *token_from_text("a token of another job");
+  connect_by(key, key);
   EXPECT_FALSE(here_.channel->authenticated());
   turn_until_received(1, 1);
   EXPECT_TRUE(here_.channel->authenticated() && there_.channel->authenticated());
@@ -138,12 +137,11 @@ TEST_F(UnknownSideTest, ProvesItsTokenBeforeAnythingElse) {
   turn_until_received(2, 3);
   EXPECT_TRUE(std::holds_alternative<EndAll>(there_.received.at(1)));
   EXPECT_TRUE(std::holds_alternative<Hello>(there_.received.at(2)));
-}
 
-TEST_F(UnknownSideTest, AnotherTokenIsRefusedOnBothSides) {
-  connect_by(key_, other_);
-  turn_until([this] { return !here_.reason.empty() && !there_.reason.empty(); });
+  connect_by(key, other);
+  here_.received.clear(), there_.received.clear();
   for (const End* end : {&here_, &there_}) {
+    turn_until([end] { return !end->reason.empty(); });
     EXPECT_THAT(end->reason, HasSubstr("another token"));
     EXPECT_TRUE(end->channel->refused() && !end->channel->authenticated());
     EXPECT_TRUE(end->received.empty());
@@ -163,10 +161,7 @@ TEST_F(ChannelTest, AMessageWithoutTheRightSealEndsIt) {
 TEST_F(ChannelTest, WhatTheOtherSideDoesNotTakeIsQueuedAndComesInOrder) {
   constexpr std::size_t kMessages = 200;
   for (std::size_t i = 0; i < kMessages; ++i) {
-    RankOutput message;
-    message.rank = static_cast<int>(i);
-    message.bytes.assign(10000, 1);
-    here_.channel->send(message);
+    here_.channel->send(output_of(static_cast<int>(i), 10000));
   }
   EXPECT_GT(here_.channel->queued(), 0U);
   turn_until_received(0, kMessages);
@@ -176,20 +171,18 @@ TEST_F(ChannelTest, WhatTheOtherSideDoesNotTakeIsQueuedAndComesInOrder) {
   }
 }
 
-TEST_F(ChannelTest, TheEndComesOnceAfterAllMessages) {
+TEST_F(ChannelTest, TheEndComesOnceAfterAllMessagesOrAtWhatIsNone) {
   here_.channel->send(Heartbeat{});
   here_.channel.reset();
   EXPECT_EQ(reason_there(), "it has closed the connection");
   EXPECT_EQ(there_.received.size(), 1U);
   there_.channel->send(Heartbeat{});  // into nothing
-}
-
-TEST_F(ChannelTest, WhatIsNoMessageEndsTheConnection) {
   auto [peer, socket] = sockets();
   make(there_, connection_of(std::move(socket)));
+  there_.reason.clear();
   ASSERT_EQ(::write(peer.get(), "\xff\xff\xff\x7f", 4), 4);
   EXPECT_THAT(reason_there(), HasSubstr("something else than messages"));
-  EXPECT_TRUE(there_.received.empty());
+  EXPECT_EQ(there_.received.size(), 1U);
 }
 
 /// Opens the pipe of this address.
@@ -215,26 +208,18 @@ TEST(ReportPipe, IsOpenedByItsAddress) {
     EXPECT_THAT(open_at(text).error(), HasSubstr("below horarun alone")) << text;
   }
   EXPECT_FALSE(open_report_pipe());
-  RankOutput message;
-  message.bytes.assign(5000, 1);
-  EXPECT_THROW(send_report(pipe.write, message), std::length_error);
-}
-
-Message output_of(int rank, std::size_t bytes) {
-  return RankOutput{
-      {}, rank, false, std::vector<std::uint8_t>(bytes, static_cast<std::uint8_t>(rank))};
+  EXPECT_THROW(send_report(pipe.write, output_of(1, 5000)), std::length_error);
 }
 
 TEST(Messages, EveryKindComesBackAsItWas) {
-  RankEnded ended;
-  ended.pid = 4711;
-  ended.cause = "first";
-  Start start;
-  start.arguments = {"a", "", "b c"};
+  const auto ended =
+      test::made<RankEnded>(&RankEnded::pid, 4711, &RankEnded::cause, std::string("first"));
+  const auto start = test::made<Start>(&Start::arguments, test::Line{"a", "", "b c"});
   ArrivalsSeen arrivals;
   arrivals.rows.emplace_back(7, 4.0F, 9.0F, 2, 1);
-  for (const Message& message : std::vector<Message>{ended, start, Heartbeat{}, Hello{}, EndAll{},
-                                                     Prepared{}, RankSeen{}, arrivals}) {
+  for (const Message& message :
+       std::vector<Message>{ended, start, Heartbeat{}, Hello{}, EndAll{}, Prepared{}, RankSeen{},
+                            NetworkTold{}, arrivals}) {
     const auto decoded = decode(encode(message));
     ASSERT_TRUE(decoded) << decoded.error();
     EXPECT_EQ(decoded->index(), message.index());
@@ -275,66 +260,43 @@ TEST(FrameReader, ReadsToTheEndOfAMessageOrSaysWhatIsWrong) {
 
 TEST(Frames, ThoseOfGuardsFitIntoAPipeAtOnce) {
   EXPECT_LE(frame_of(encode(output_of(1, kMostOutputBytes))).size(), 4096U);
-  RankEnded ended;
-  ended.cause.assign(500, 'c');
-  ended.phase.assign(128, 'p');
-  ended.last_words.assign(1000, 'w');
-  ended.failure.assign(500, 'f');
+  const auto ended = test::made<RankEnded>(
+      &RankEnded::cause, std::string(500, 'c'), &RankEnded::phase, std::string(128, 'p'),
+      &RankEnded::last_words, std::string(1000, 'w'), &RankEnded::failure, std::string(500, 'f'));
   EXPECT_LE(frame_of(encode(ended)).size(), 4096U);
 }
 
 constexpr char kText[] = "0123456789abcdef";
 
-std::string write_token(const TemporaryFolder& folder, const std::string& text,
-                        fs::perms more = fs::perms::none) {
-  const std::string path = folder.file("token");
-  std::ofstream(path) << text;
-  fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write | more);
-  return path;
-}
-
-TEST(Token, IsItsTextWithoutWhiteSpaceAround) {
-  const SecretKey token = *token_from_text(kText);
-  EXPECT_EQ(*token, **token_from_text(std::string(" ") + kText + "\r\n"));
-  EXPECT_NE(*token, **token_from_text("0123456789abcdeF"));
-  for (const std::string& wrong : {std::string(), std::string("secret"), std::string("  \n"),
-                                   std::string(kLongestToken + 1, 's')}) {
-    EXPECT_THAT(
-        token_from_text(wrong).error(),
-        AllOf(HasSubstr("16 to 4096 bytes"), Not(HasSubstr("secret")), HasSubstr("openssl rand")));
-  }
-}
-
-TEST(Token, ComesFromAPrivateFileOrTheVariable) {
+TEST(Token, ComesFromATextAPrivateFileOrTheVariable) {
   const TemporaryFolder folder;
-  const std::string path = write_token(folder, std::string(kText) + "\n");
+  const auto file = [&](const std::string& name, const std::string& text, int mode) {
+    const std::string path = test::written(folder, name, text);
+    fs::permissions(path, static_cast<fs::perms>(mode));
+    return path;
+  };
+  const std::string path = file("token", std::string(kText) + "\n", 0600);
   fs::create_symlink(path, folder.file("link"));
-  for (const auto& token : {token_from_file(path), token_from_file(folder.file("link")),
+  for (const auto& token : {token_from_text(std::string(" ") + kText + "\r\n"),
+                            token_from_file(path), token_from_file(folder.file("link")),
                             load_token(path, "another token of bytes"), load_token({}, kText)}) {
     ASSERT_TRUE(token) << token.error();
     EXPECT_EQ(**token, **token_from_text(kText));
   }
-  EXPECT_THAT(load_token({}, nullptr).error(),
-              AllOf(HasSubstr("HORARUN_TOKEN"), HasSubstr("openssl rand -hex 32")));
-  EXPECT_THAT(load_token({}, "short").error(),
-              AllOf(HasSubstr("HORARUN_TOKEN"), Not(HasSubstr("short\""))));
-}
-
-TEST(Token, AFileThatOthersMayReadOrThatIsNoneIsRefusedAtOnce) {
-  const TemporaryFolder folder;
-  for (const auto open : {fs::perms::group_read, fs::perms::others_read, fs::perms::others_write}) {
-    EXPECT_THAT(
-        token_from_file(write_token(folder, kText, open)).error(),
-        AllOf(HasSubstr("chmod 600"), HasSubstr(folder.file("token")), Not(HasSubstr(kText))));
-  }
+  EXPECT_NE(**token_from_text(kText), **token_from_text("0123456789abcdeF"));
   ASSERT_EQ(::mkfifo(folder.file("fifo").c_str(), 0600), 0);
-  for (const auto& [path, why] :
-       {std::pair(folder.file("fifo"), "no regular file"),
-        std::pair(folder.path().string(), "no regular file"),
-        std::pair(folder.file("missing"), "No such file"),
-        std::pair(write_token(folder, std::string(100'000, 'x')), "16 to 4096 bytes")}) {
-    EXPECT_THAT(token_from_file(path).error(), HasSubstr(why));
+  std::string text;
+  for (const auto& wrong :
+       {token_from_text(""), token_from_text("secret"), token_from_text("  \n"),
+        token_from_text(std::string(kLongestToken + 1, 's')), load_token({}, nullptr),
+        load_token({}, "short"), token_from_file(file("group", kText, 0640)),
+        token_from_file(file("others", kText, 0604)), token_from_file(file("write", kText, 0602)),
+        token_from_file(folder.file("fifo")), token_from_file(folder.path()),
+        token_from_file(folder.file("missing")),
+        token_from_file(file("long", std::string(100'000, 'x'), 0600))}) {
+    text += test::error_of(wrong) + "\n";
   }
+  test::expect_texts("tokens that are refused", test::with(text, folder.path(), "FOLDER"));
 }
 
 Bytes bytes(std::string_view text) {
@@ -385,6 +347,111 @@ TEST(Greeting, JoinsTwoSidesOfOneTokenAndOneConnection) {
   Greeting changed = client;
   changed.back() ^= std::byte{1};
   EXPECT_FALSE(reaches(at_client(), seals_of(key, false, server, changed)));
+}
+
+std::string read_all(const UniqueFd& descriptor) {
+  std::string text;
+  char bytes[256];
+  ssize_t count = 0;
+  while ((count = ::read(descriptor.get(), bytes, sizeof bytes)) > 0) {
+    text.append(bytes, static_cast<std::size_t>(count));
+  }
+  return text;
+}
+
+/// Returns what a program prints, and its status.
+std::pair<std::string, int> output_of(ChildOptions options) {
+  Pipe pipe = make_pipe();
+  options.output = pipe.write.get();
+  const auto child = start_child(options);
+  EXPECT_TRUE(child) << child.error();
+  if (!child) return {};
+  pipe.write.reset();
+  const std::string text = read_all(pipe.read);
+  int status = 0;
+  EXPECT_EQ(::waitpid(*child, &status, 0), *child);
+  return {text, status};
+}
+
+TEST(StartChild, GivesArgumentsFolderAndEnvironment) {
+  ASSERT_EQ(::setenv("HORARUN_TEST", "before", 1), 0);
+  const auto [text, status] = output_of(
+      {.arguments = {"sh", "-c", "pwd; env | grep ^HORARUN_TEST=; echo $1; exit 3", "sh", "a b"},
+       .environment = {"HORARUN_TEST=of the test"},
+       .folder = "/"});
+  ::unsetenv("HORARUN_TEST");
+  EXPECT_EQ(text, "/\nHORARUN_TEST=of the test\na b\n");
+  EXPECT_EQ(WEXITSTATUS(status), 3);
+}
+
+TEST(StartChild, WhatCannotBeStartedIsNamed) {
+  std::string text;
+  for (const ChildOptions& options : {ChildOptions{.arguments = {"/there/is/none"}},
+                                      {.arguments = {"true"}, .folder = "/there/is/none"},
+                                      {.arguments = {"/etc/passwd"}}}) {
+    text += test::error_of(start_child(options)) + "\n";
+  }
+  test::expect_texts("programs that cannot be started", text);
+}
+
+TEST(StartChild, StandardDescriptorsMayBeExchanged) {
+  Pipe input = make_pipe();
+  ASSERT_EQ(::write(input.write.get(), "text", 4), 4);
+  input.write.reset();
+  Pipe output = make_pipe();
+  const auto child =
+      start_child({.arguments = {"cat"}, .input = input.read.get(), .output = output.write.get()});
+  ASSERT_TRUE(child);
+  output.write.reset();
+  EXPECT_EQ(read_all(output.read), "text");
+  ::waitpid(*child, nullptr, 0);
+}
+
+TEST(StartChild, SignalsAreAsByDefault) {
+  ::signal(SIGUSR1, SIG_IGN);
+  const auto [text, status] = output_of({.arguments = {"sh", "-c", "kill -USR1 $$; echo alive"}});
+  ::signal(SIGUSR1, SIG_DFL);
+  EXPECT_EQ(text, "");
+  EXPECT_EQ(WTERMSIG(status), SIGUSR1);
+}
+
+tl::expected<CapturedOutput, std::string> shell(const std::string& text,
+                                                std::chrono::milliseconds limit = 20s) {
+  return captured_output({"/bin/sh", "-c", text}, limit);
+}
+
+TEST(CapturedOutput, IsBothStreamsAndTheStatus) {
+  const auto output = shell("echo a; echo b >&2; exit 3");
+  ASSERT_TRUE(output) << output.error();
+  EXPECT_EQ(output->text, "a\nb\n");
+  EXPECT_EQ(output->status, 3);
+  EXPECT_EQ(shell("kill -9 $$")->status, 137);
+  EXPECT_EQ(shell("cat")->text, "");
+  EXPECT_EQ(shell("head -c 1000000 /dev/zero")->text.size(), kMostCaptured);
+  EXPECT_EQ(captured_output({"/no/such/program"}, 1s).error(),
+            "/no/such/program: No such file or directory");
+}
+
+TEST(CapturedOutput, EndsAProgramThatTakesTooLongWithItsChildren) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto output = shell("sleep 60 & sleep 60", 100ms);
+  ASSERT_FALSE(output);
+  EXPECT_THAT(output.error(), HasSubstr("it has not ended after 100 ms"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
+}
+
+TEST(EventLoop, AStopBeforeItRunsHoldsOnce) {
+  EventLoop loop;
+  int turns = 0;
+  loop.each(std::chrono::milliseconds(1), [&] {
+    ++turns;
+    loop.stop();
+  });
+  loop.stop();
+  loop.run();
+  EXPECT_EQ(turns, 0);
+  loop.run();
+  EXPECT_EQ(turns, 1);
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -45,12 +44,11 @@ inline HostAddress docker0() {
   return interface("docker0", "172.17.0.1/16", 10'000, false);
 }
 
-/// All pairs of candidates, except those of the interfaces `local`, which reach none.
-inline Reachability reachable(const std::vector<HostNetwork>& hosts,
-                              const std::vector<std::string>& local) {
+/// All pairs of candidates, except those of the interface `local`, which reaches none.
+inline Reachability reachable(const std::vector<HostNetwork>& hosts, const std::string& local) {
   Reachability result;
   const auto reaches = [&](const HostAddress& each) {
-    return each.is_candidate() && std::ranges::find(local, each.interface) == local.end();
+    return each.is_candidate() && each.interface != local;
   };
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     for (const std::size_t j : probe_partners(i, hosts.size())) {

@@ -1,17 +1,19 @@
 #include "core/launch/network/network.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
 #include <list>
-#include <map>
+#include <tuple>
 
 #include "core/launch/text.h"
 #include "tests/core/launch/network/hosts_under_test.h"
 #include "tests/core/launch/network/trial_of_agents.h"
+#include "tests/core/launch/texts.h"
 #include "tests/support/seed.h"
 
 namespace hora::launch {
@@ -21,39 +23,36 @@ using test::docker0;
 using test::down;
 using test::host;
 using test::interface;
-using test::reachable;
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
 
 using Hosts = std::vector<HostNetwork>;
 
 TEST(Address, IsReadAndPrinted) {
-  for (const char* text : {"10.77.0.1", "0.0.0.0", "255.255.255.255"}) {
-    const auto address = parse_address(text);
-    ASSERT_TRUE(address) << text;
-    EXPECT_EQ(to_string(*address), text);
+  std::string text;
+  for (const std::string_view each :
+       split("10.77.0.1|0.0.0.0|255.255.255.255|127.0.0.2|10.0.0.127||"
+             "10.77.0|10.77.0.256|host|::1|10.0.0.1:5",
+             '|')) {
+    const auto address = parse_address(std::string(each));
+    text += fmt::format("{}: {}{}{}\n", each, address ? to_string(*address) : "none",
+                        address && address->is_loopback() ? ", loopback" : "",
+                        address && address->is_unspecified() ? ", unspecified" : "");
   }
-  for (const char* text : {"", "10.77.0", "10.77.0.256", "host", "::1", "10.0.0.1:5"}) {
-    EXPECT_FALSE(parse_address(text)) << text;
-  }
+  test::expect_texts("addresses", text + to_string(Endpoint{*parse_address("10.0.0.1"), 5}));
   EXPECT_FALSE(parse_address(std::string("10.0.0.1\0", 9)));
-  EXPECT_TRUE(parse_address("127.0.0.2")->is_loopback());
-  EXPECT_FALSE(parse_address("10.0.0.127")->is_loopback());
-  EXPECT_TRUE(parse_address("0.0.0.0")->is_unspecified());
-  EXPECT_EQ(to_string(Endpoint{*parse_address("10.0.0.1"), 5}), "10.0.0.1:5");
 }
 
 TEST(Subnet, ContainsWhatSharesItsFirstBits) {
-  const auto contains = [](const char* base, int prefix, const char* address) {
-    return subnet_of(*parse_address(base), prefix).contains(*parse_address(address));
-  };
-  EXPECT_EQ(to_string(subnet_of(*parse_address("10.77.3.9"), 22)), "10.77.0.0/22");
-  EXPECT_TRUE(contains("10.77.3.9", 22, "10.77.3.255"));
-  EXPECT_FALSE(contains("10.77.3.9", 22, "10.77.4.0"));
-  EXPECT_TRUE(contains("0.0.0.0", 0, "10.77.4.0"));
-  EXPECT_TRUE(contains("10.0.0.1", 32, "10.0.0.1"));
-  EXPECT_FALSE(contains("10.0.0.1", 32, "10.0.0.0"));
+  std::string text;
+  for (const auto& [base, prefix, address] : {std::tuple("10.77.3.9", 22, "10.77.3.255"),
+                                              {"10.77.3.9", 22, "10.77.4.0"},
+                                              {"0.0.0.0", 0, "10.77.4.0"},
+                                              {"10.0.0.1", 32, "10.0.0.1"},
+                                              {"10.0.0.1", 32, "10.0.0.0"}}) {
+    const Subnet subnet = subnet_of(*parse_address(base), prefix);
+    text += fmt::format("{} with {}: {}\n", to_string(subnet), address,
+                        subnet.contains(*parse_address(address)));
+  }
+  test::expect_texts("subnets", text);
 }
 
 TEST(HostAddresses, OfThisHostHaveLoopback) {
@@ -65,22 +64,7 @@ TEST(HostAddresses, OfThisHostHaveLoopback) {
   EXPECT_EQ(this_network_stack(), this_network_stack());
   EXPECT_GT(this_network_stack().size(), 36U);
   if (!loopback->up) GTEST_SKIP() << "loopback is down here";
-  EXPECT_EQ(to_string(loopback->ip()), "127.0.0.1");
-  EXPECT_EQ(loopback->prefix, 8);
-}
-
-TEST(HostAddresses, AreDescribedAndOthersMayReachThoseThatAreUp) {
-  const std::vector<HostAddress> addresses{interface("eth0", "10.77.0.1/24"), down(docker0()),
-                                           interface("ib0", ""), interface("lo", "127.0.0.1/8")};
-  EXPECT_EQ(describe(addresses),
-            "eth0 (10.77.0.1/24), docker0 (172.17.0.1/16, down), ib0 (no address), lo "
-            "(127.0.0.1/8)");
-  EXPECT_EQ(describe({}), "none");
-  std::string candidates;
-  for (const HostAddress& each : addresses) {
-    if (each.is_candidate()) candidates += to_string(each.ip()) + " ";
-  }
-  EXPECT_EQ(candidates, "10.77.0.1 ");
+  EXPECT_EQ(describe({{*loopback}}), "lo (127.0.0.1/8)");
 }
 
 TEST(ProbePartners, AreSymmetricAndJoinAllHosts) {
@@ -103,269 +87,126 @@ TEST(ProbePartners, AreSymmetricAndJoinAllHosts) {
   EXPECT_THAT(probe_partners(1, 3), testing::ElementsAre(0, 2));
 }
 
-struct ChoiceCase {
-  const char* name;
-  std::vector<std::vector<HostAddress>> interfaces;  ///< by host: a, b, c
-  std::vector<std::string> local;                    ///< interfaces that reach no other host
-  const char* line;
-};
+/// Hosts a, b, c, ...
+Hosts hosts_with(const std::vector<std::vector<HostAddress>>& interfaces) {
+  Hosts hosts;
+  for (const auto& of_host : interfaces) {
+    hosts.push_back(host(std::string(1, static_cast<char>('a' + hosts.size())), of_host));
+  }
+  return hosts;
+}
+
+std::string text_of(const tl::expected<NetworkChoice, std::string>& choice) {
+  if (!choice) return "  error: " + choice.error() + "\n";
+  std::string text = fmt::format("  {} {} {}", choice->line, choice->interfaces, choice->subnets);
+  for (const IpAddress& each : choice->addresses) text += " " + to_string(each);
+  return text + "\n" + (choice->warning ? "  warning: " + *choice->warning + "\n" : "");
+}
 
 TEST(NetworkChoice, IsTheFastestThatJoinsAllHosts) {
-  const std::vector<ChoiceCase> cases{
-      {"names may differ between hosts",
-       {{interface("eth0", "10.77.0.1/24")}, {interface("ens3", "10.77.0.2/24")}},
-       {},
-       "10.77.0.0/24 (a: eth0, b: ens3)"},
-      {"bridges of containers drop out",
-       {{docker0(), interface("eth0", "10.77.0.1/24", 1000)},
-        {docker0(), interface("eth0", "10.77.0.2/24", 1000)}},
-       {"docker0"},
-       "10.77.0.0/24 (a: eth0, b: eth0)"},
-      {"interfaces that are down are no candidates",
-       {{down(interface("ib0", "10.1.0.1/24", 100'000)), interface("eth0", "10.77.0.1/24")},
-        {down(interface("ib0", "10.1.0.2/24", 100'000)), interface("eth0", "10.77.0.2/24")}},
-       {},
-       "10.77.0.0/24 (a: eth0, b: eth0)"},
-      {"the slowest host counts",
-       {{interface("eth0", "10.1.0.1/24", 100'000), interface("eth1", "10.2.0.1/24", 25'000)},
-        {interface("eth0", "10.1.0.2/24", 1000), interface("eth1", "10.2.0.2/24", 25'000)}},
-       {},
-       "10.2.0.0/24 (a: eth1, b: eth1)"},
-      {"hardware of unknown speed goes before a tunnel",
-       {{interface("wg0", "10.9.0.1/24", 0, false), interface("eth0", "10.77.0.1/24")},
-        {interface("wg0", "10.9.0.2/24", 0, false), interface("eth0", "10.77.0.2/24")}},
-       {},
-       "10.77.0.0/24 (a: eth0, b: eth0)"},
-      {"one subnet goes before routed ones",
-       {{interface("eth0", "10.1.0.1/24"), interface("eth1", "10.3.0.1/24")},
-        {interface("eth0", "10.2.0.2/24"), interface("eth1", "10.3.0.2/24")}},
-       {},
-       "10.3.0.0/24 (a: eth1, b: eth1)"},
-      {"routed subnets are all named",
-       {{interface("eth0", "10.1.0.1/31")},
-        {interface("eth0", "10.1.0.3/31")},
-        {interface("eth0", "10.1.0.5/31")}},
-       {},
-       "10.1.0.0/31,10.1.0.2/31,10.1.0.4/31 (a: eth0, b: eth0, c: eth0)"},
-      {"a subnet with an unused interface is named by its addresses",
-       {{interface("eth0", "10.0.0.1/8"), interface("br0", "10.9.0.1/24")},
-        {interface("eth0", "10.0.0.2/8")}},
-       {"br0"},
-       "10.0.0.1/32,10.0.0.2/32 (a: eth0, b: eth0)"}};
-  for (const ChoiceCase& each : cases) {
-    Hosts hosts;
-    for (const auto& of_host : each.interfaces) {
-      hosts.push_back(host(std::string(1, static_cast<char>('a' + hosts.size())), of_host));
-    }
-    const NetworkChoice choice = choose_network(hosts, reachable(hosts, each.local));
-    EXPECT_EQ(choice.line, std::string("network: ") + each.line) << each.name;
-    EXPECT_FALSE(choice.warning) << each.name;
-    EXPECT_EQ(choice.addresses.size(), hosts.size()) << each.name;
-  }
-}
-
-TEST(NetworkChoice, OneWayIsNotEnough) {
-  const Hosts hosts{
-      host("a", {interface("eth0", "10.1.0.1/24"), interface("eth1", "10.2.0.1/24")}),
-      host("b", {interface("eth0", "10.1.0.2/24"), interface("eth1", "10.2.0.2/24")})};
-  Reachability reachability;
-  reachability.insert({0, 1, 1, 1});
-  reachability.insert({0, 2, 1, 2});
-  reachability.insert({1, 2, 0, 2});
-  EXPECT_THAT(choose_network(hosts, reachability).subnets, ElementsAre("10.2.0.0/24"));
-}
-
-TEST(NetworkChoice, EveryPairOfHostsMustBeJoined) {
-  // c is on the second network alone.
-  const Hosts hosts{
-      host("a", {interface("e0", "10.1.0.1/24", 9000), interface("e1", "10.2.0.1/24")}),
-      host("b", {interface("e0", "10.1.0.2/24", 9000), interface("e1", "10.2.0.2/24")}),
-      host("c", {interface("e1", "10.2.0.3/24")})};
-  Reachability reachability;
-  const auto both_ways = [&](std::size_t i, std::size_t a, std::size_t j, std::size_t b) {
-    reachability.insert({i, a, j, b});
-    reachability.insert({j, b, i, a});
+  const auto eth0 = [](const char* at, int speed = 0) { return interface("eth0", at, speed); };
+  const auto eth1 = [](const char* at, int speed = 0) { return interface("eth1", at, speed); };
+  const auto wg0 = [](const char* address) { return interface("wg0", address, 0, false); };
+  const auto ib0 = [](const char* address) { return down(interface("ib0", address, 100'000)); };
+  struct Case {
+    const char* name;
+    std::vector<std::vector<HostAddress>> interfaces;  ///< by host
+    std::string local = {};  ///< the interface that reaches no other host, or "all"
+    Reachability reached = {};
   };
-  both_ways(0, 1, 1, 1);
-  both_ways(0, 2, 1, 2);
-  both_ways(0, 2, 2, 1);
-  both_ways(1, 2, 2, 1);
-  EXPECT_EQ(choose_network(hosts, reachability).line, "network: 10.2.0.0/24 (a: e1, b: e1, c: e1)");
-}
-
-TEST(NetworkChoice, OneMachineUsesLoopback) {
-  Hosts hosts{host("127.0.0.2", {interface("eth0", "10.77.0.1/24")}),
-              host("127.0.0.3", {interface("eth0", "10.77.0.1/24")})};
-  hosts[1].stack = hosts[0].stack;
-  const NetworkChoice choice = choose_network(hosts, {});
-  EXPECT_THAT(choice.interfaces, ElementsAre(ElementsAre("lo"), ElementsAre("lo")));
-  EXPECT_EQ(choice.line, "network: loopback (all hosts are one machine)");
-  EXPECT_EQ(choose_network(std::span(hosts).first(1), {}).line, choice.line);
-}
-
-TEST(NetworkChoice, WhereUdpIsBlockedWhatNoTwoHostsShareIsUsedWithAWarning) {
-  const Hosts hosts{host("a", {docker0(), interface("eth0", "10.77.0.1/24"),
-                               interface("eth1", "192.168.9.1/24")}),
-                    host("b", {docker0(), interface("ens3", "10.77.0.2/24")})};
-  const NetworkChoice choice = choose_network(hosts, {});
-  EXPECT_EQ(choice.line, "network: 10.77.0.0/24,192.168.9.0/24 (a: eth0+eth1, b: ens3)");
-  EXPECT_THAT(choice.warning.value_or(""),
-              AllOf(HasSubstr("UDP may be blocked"), HasSubstr("--network-interfaces"),
-                    HasSubstr("host b has lo (127.0.0.1/8), docker0")));
-}
-
-TEST(NetworkChoice, HostsThatNothingReachesAreNamed) {
-  const Hosts hosts{host("a", {interface("eth0", "10.1.0.1/24")}),
-                    host("b", {interface("eth0", "10.1.0.2/24")}),
-                    host("c", {interface("eth0", "10.8.0.3/24")})};
-  Reachability reachability;
-  reachability.insert({0, 1, 1, 1});
-  reachability.insert({1, 1, 0, 1});
-  const NetworkChoice choice = choose_network(hosts, reachability);
-  EXPECT_THAT(choice.warning.value_or(""), HasSubstr("a and c, b and c;"));
-  EXPECT_EQ(choice.interfaces.size(), 3U);
-}
-
-TEST(NetworkChoice, AHostWithoutAnyNetworkIsNamed) {
-  const Hosts hosts{host("a", {interface("eth0", "10.1.0.1/24")}),
-                    host("b", {down(interface("eth0", "10.1.0.2/24"))})};
-  const NetworkChoice choice = choose_network(hosts, {});
-  EXPECT_THAT(choice.warning.value_or(""), AllOf(HasSubstr("host b has no network interface"),
-                                                 HasSubstr("eth0 (10.1.0.2/24, down)")));
-  EXPECT_TRUE(choice.addresses.empty());
-}
-
-Hosts two_hosts() {
-  return {
-      host("a", {docker0(), interface("eth0", "10.77.0.1/24"), interface("ib0", "10.1.0.1/16")}),
-      host("b", {docker0(), interface("ens3", "10.77.0.2/24"), interface("ib0", "10.1.0.2/16")})};
-}
-
-/// `named` as the user writes it, with commas.
-tl::expected<NetworkChoice, std::string> choose(const Hosts& hosts, std::string_view named) {
-  const auto names = split(named, ',');
-  return choose_named(hosts, std::vector<std::string>(names.begin(), names.end()));
-}
-
-std::string error_of(const Hosts& hosts, const std::string& named) {
-  const auto choice = choose(hosts, named);
-  EXPECT_FALSE(choice) << named;
-  return choice ? "" : choice.error();
+  std::string text;
+  for (const Case& each : std::vector<Case>{
+           {"names may differ between hosts",
+            {{eth0("10.77.0.1/24")}, {interface("ens3", "10.77.0.2/24")}}},
+           {"bridges of containers drop out",
+            {{docker0(), eth0("10.77.0.1/24", 1000)}, {docker0(), eth0("10.77.0.2/24", 1000)}},
+            "docker0"},
+           {"interfaces that are down are no candidates",
+            {{ib0("10.1.0.1/24"), eth0("10.77.0.1/24")},
+             {ib0("10.1.0.2/24"), eth0("10.77.0.2/24")}}},
+           {"the slowest host counts",
+            {{eth0("10.1.0.1/24", 100'000), eth1("10.2.0.1/24", 25'000)},
+             {eth0("10.1.0.2/24", 1000), eth1("10.2.0.2/24", 25'000)}}},
+           {"hardware of unknown speed goes before a tunnel",
+            {{wg0("10.9.0.1/24"), eth0("10.77.0.1/24")},
+             {wg0("10.9.0.2/24"), eth0("10.77.0.2/24")}}},
+           {"one subnet goes before routed ones",
+            {{eth0("10.1.0.1/24"), eth1("10.3.0.1/24")},
+             {eth0("10.2.0.2/24"), eth1("10.3.0.2/24")}}},
+           {"routed subnets are all named",
+            {{eth0("10.1.0.1/31")}, {eth0("10.1.0.3/31")}, {eth0("10.1.0.5/31")}}},
+           {"a subnet with an unused interface is named by its addresses",
+            {{eth0("10.0.0.1/8"), interface("br0", "10.9.0.1/24")}, {eth0("10.0.0.2/8")}},
+            "br0"},
+           {"one way is not enough",
+            {{eth0("10.1.0.1/24"), eth1("10.2.0.1/24")},
+             {eth0("10.1.0.2/24"), eth1("10.2.0.2/24")}},
+            "all",
+            {{0, 1, 1, 1}, {0, 2, 1, 2}, {1, 2, 0, 2}}},
+           {"every pair of hosts must be joined",  // c is on the second network alone
+            {{eth0("10.1.0.1/24", 9000), eth1("10.2.0.1/24")},
+             {eth0("10.1.0.2/24", 9000), eth1("10.2.0.2/24")},
+             {eth1("10.2.0.3/24")}},
+            "all",
+            {{0, 1, 1, 1},
+             {1, 1, 0, 1},
+             {0, 2, 1, 2},
+             {1, 2, 0, 2},
+             {0, 2, 2, 1},
+             {2, 1, 0, 2},
+             {1, 2, 2, 1},
+             {2, 1, 1, 2}}},
+           {"where UDP is blocked what no two hosts share is used with a warning",
+            {{docker0(), eth0("10.77.0.1/24"), eth1("192.168.9.1/24")},
+             {docker0(), interface("ens3", "10.77.0.2/24")}},
+            "all"},
+           {"hosts that nothing reaches are named",
+            {{eth0("10.1.0.1/24")}, {eth0("10.1.0.2/24")}, {eth0("10.8.0.3/24")}},
+            "all",
+            {{0, 1, 1, 1}, {1, 1, 0, 1}}},
+           {"a host without any network is named",
+            {{eth0("10.1.0.1/24")}, {down(eth0("10.1.0.2/24")), interface("ib0", "")}},
+            "all"}}) {
+    const Hosts hosts = hosts_with(each.interfaces);
+    text += each.name;
+    text +=
+        "\n" + text_of(choose_network(
+                   hosts, each.local == "all" ? each.reached : test::reachable(hosts, each.local)));
+  }
+  Hosts machine{host("127.0.0.2", {eth0("10.77.0.1/24")}),
+                host("127.0.0.3", {eth0("10.77.0.1/24")})};
+  machine[1].stack = machine[0].stack;
+  text += "one machine uses loopback\n" + text_of(choose_network(machine, {})) +
+          text_of(choose_network(std::span(machine).first(1), {}));
+  test::expect_texts("the choice of a network", text);
 }
 
 TEST(NamedInterfaces, MayHaveAnotherNameOnEachHost) {
-  for (const auto& [named, line] : std::map<const char*, const char*>{
-           {"ib0", "network: 10.1.0.0/16 (a: ib0, b: ib0)"},
-           {"eth0,ens3", "network: 10.77.0.0/24 (a: eth0, b: ens3)"},
-           {"eth0,ens3,ib0", "network: 10.77.0.0/24,10.1.0.0/16 (a: eth0+ib0, b: ens3+ib0)"}}) {
-    const auto choice = choose(two_hosts(), named);
-    EXPECT_EQ(choice ? choice->line : choice.error(), line);
+  const Hosts two =
+      hosts_with({{docker0(), interface("eth0", "10.77.0.1/24"), interface("ib0", "10.1.0.1/16")},
+                  {docker0(), interface("ens3", "10.77.0.2/24"), interface("ib0", "10.1.0.2/16")}});
+  Hosts one_is_down = two, one_is_none = two, machine = two;
+  one_is_down[1].addresses.back() = down(two[1].addresses.back());
+  one_is_none[1].addresses.back() = interface("ib0", "");
+  machine[1].stack = machine[0].stack;
+  std::string text;
+  for (const auto& [hosts, named] : {std::pair(&two, "ib0"),
+                                     {&two, "eth0,ens3"},
+                                     {&two, "eth0,ens3,ib0"},
+                                     {&two, "eth0"},
+                                     {&two, "ib0,ib1"},
+                                     {&two, "e\x1b[0m"},
+                                     {&one_is_down, "ib0"},
+                                     {&one_is_none, "ib0"},
+                                     {&two, "lo"},
+                                     {&machine, "lo"}}) {
+    const auto names = split(named, ',');
+    text += text_of(choose_named(*hosts, std::vector<std::string>(names.begin(), names.end())));
   }
-}
-
-TEST(NamedInterfaces, WrongNamesAreErrorsWithTheHostAndWhatItHas) {
-  EXPECT_THAT(error_of(two_hosts(), "eth0"),
-              AllOf(HasSubstr("--network-interfaces eth0: host b has no such interface"),
-                    HasSubstr("ens3 (10.77.0.2/24)"), HasSubstr("ib0 (10.1.0.2/16)")));
-  EXPECT_THAT(error_of(two_hosts(), "ib0,ib1"), HasSubstr("no host has \"ib1\""));
-  EXPECT_THAT(error_of(two_hosts(), "e\x1b[0m"), HasSubstr("\\x1b"));
-  Hosts hosts = two_hosts();
-  hosts[1].addresses.back() = down(hosts[1].addresses.back());
-  EXPECT_THAT(error_of(hosts, "ib0"), HasSubstr("ib0 (10.1.0.2/16, down)"));
-  hosts[1].addresses.back() = interface("ib0", "");
-  EXPECT_THAT(error_of(hosts, "ib0"), HasSubstr("ib0 (no address)"));
-}
-
-TEST(NamedInterfaces, LoopbackJoinsOneMachineOnly) {
-  Hosts hosts = two_hosts();
-  EXPECT_THAT(error_of(hosts, "lo"), HasSubstr("host a has no such interface that is up, has an "
-                                               "address and leads to other hosts"));
-  hosts[1].stack = hosts[0].stack;
-  EXPECT_TRUE(choose(hosts, "lo"));
+  test::expect_texts("networks that are named", text);
 }
 
 constexpr std::uint64_t kTrialNonce = 5;
-
-std::vector<HostNetwork> two_networks() {
-  return {host("a", {docker0(), interface("eth0", "10.77.0.1/24")}),
-          host("b", {docker0(), interface("ens3", "10.77.0.2/24")})};
-}
-
-NetworkTold told(HostNetwork network) {
-  for (HostAddress& each : network.addresses) each.port = each.is_candidate() ? 1000 : 0;
-  return to_message(network);
-}
-
-NetworkTried tried(std::vector<ProbePair> pairs) {
-  return {{}, std::move(pairs)};
-}
-
-NetworkTrial trial(std::vector<std::string> named = {}) {
-  return {{"a", "b"}, named, kTrialNonce};
-}
-
-TEST(NetworkTrial, AsksTriesAndChooses) {
-  const auto hosts = two_networks();
-  NetworkTrial both = trial();
-  EXPECT_EQ(both.start().size(), 2U);
-  EXPECT_TRUE(both.on(0, told(hosts[0])).empty());
-  const auto tries = both.on(1, told(hosts[1]));
-  ASSERT_EQ(tries.size(), 2U);
-  const auto& targets = std::get<TryNetwork>(tries[0].second).targets;
-  ASSERT_EQ(targets.size(), 2U);
-  EXPECT_EQ(targets[1].host(), 1U);
-  EXPECT_EQ(targets[1].index(), 2U);
-  EXPECT_EQ(to_string(IpAddress{targets[1].address()}), "10.77.0.2");
-  EXPECT_EQ(targets[1].port(), 1000);
-  EXPECT_TRUE(both.on(0, tried({{2, 1, 2}})).empty());
-  EXPECT_FALSE(both.result());
-  EXPECT_EQ(both.on(1, tried({{2, 0, 2}, {7, 9, 7}})).size(), 2U) << "the end, to both";
-  ASSERT_TRUE(both.result() && *both.result());
-  EXPECT_EQ((*both.result())->line, "network: 10.77.0.0/24 (a: eth0, b: ens3)");
-}
-
-TEST(NetworkTrial, NamedInterfacesAreNotTried) {
-  const auto hosts = two_networks();
-  NetworkTrial right = trial({"eth0", "ens3"});
-  right.on(0, told(hosts[0])), right.on(1, told(hosts[1]));
-  ASSERT_TRUE(right.result());
-  EXPECT_TRUE(*right.result());
-  NetworkTrial wrong = trial({"eth0"});
-  wrong.on(0, told(hosts[0])), wrong.on(1, told(hosts[1]));
-  ASSERT_TRUE(wrong.result());
-  EXPECT_THAT(wrong.result()->error(), HasSubstr("host b has no such interface"));
-}
-
-TEST(NetworkTrial, IsGivenUpWithWhatThereIs) {
-  const auto hosts = two_networks();
-  NetworkTrial silent = trial();
-  silent.on(0, told(hosts[0]));
-  silent.give_up();
-  EXPECT_THAT(silent.result()->error(), HasSubstr("told by b"));
-  NetworkTrial untried = trial();
-  untried.on(0, told(hosts[0])), untried.on(1, told(hosts[1]));
-  untried.give_up();
-  ASSERT_TRUE(*untried.result());
-  EXPECT_THAT((*untried.result())->warning.value_or(""), HasSubstr("UDP may be blocked"));
-}
-
-TEST(NetworkTrial, AHostWithoutANetworkIsAnError) {
-  NetworkTrial alone = trial();
-  alone.on(0, told(two_networks()[0])), alone.on(1, told(host("b", {})));
-  alone.give_up();
-  ASSERT_TRUE(alone.result());
-  ASSERT_FALSE(*alone.result());
-  EXPECT_THAT(alone.result()->error(), HasSubstr("host b has no network interface that is up"));
-}
-
-TEST(ToldNetwork, IsReadAsItWasTold) {
-  HostNetwork network = two_networks()[1];
-  network.addresses.back().port = 77;
-  const auto message = decode(encode(to_message(network)));
-  ASSERT_TRUE(message);
-  const auto read = from_message(std::get<NetworkTold>(*message), "b");
-  EXPECT_EQ(encode(to_message(read)), encode(to_message(network)));
-}
 
 /// Agents of several hosts, which are addresses 127.0.0.x of this one, on one loop.
 class AgentsTest : public testing::Test {

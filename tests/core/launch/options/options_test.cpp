@@ -10,7 +10,7 @@
 #include <cstdlib>
 
 #include "core/launch/text.h"
-#include "tests/core/launch/options/parsed.h"
+#include "tests/core/launch/texts.h"
 #include "tests/support/read_file.h"
 #include "tests/support/seed.h"
 
@@ -170,45 +170,13 @@ TEST(Settings, HaveAFlagEachWhichIsInTheHelp) {
   }
 }
 
-TEST(Help, IsGroupedWithinItsWidth) {
+TEST(Help, KeepsWithinItsWidth) {
   const std::string text = help_text();
-  std::size_t place = 0;
-  for (const char* const part :
-       {"Usage: horarun", "\nJob:\n", "\nHosts:\n", "\nNodes that are started one by one:\n",
-        "\nCores:\n", "\nOutput:\n", "\nWatch:\n", "\nAbout horarun:\n",
-        "\nSettings of the library:\n", "\n  --fusion-threshold BYTES\n",
-        "\n  --report[=off|on], --no-report\n", "\nFlags of horovodrun, mpirun and torchrun"}) {
-    const std::size_t next = text.find(part, place);
-    ASSERT_NE(next, text.npos) << part;
-    place = next;
-  }
   for (const std::string_view line : split(text, '\n')) {
     EXPECT_LE(line.size(), kHelpWidth) << line;
     EXPECT_FALSE(line.ends_with(' ')) << line;
   }
-}
-
-using Hosts = std::vector<HostSlots>;
-
-TEST(Layout, FillsHostByHostThenSharesEvenly) {
-  struct Case {
-    Hosts hosts;
-    int np;
-    bool oversubscribe;
-    std::vector<HostRanks> ranks;  ///< empty: refused
-  };
-  const Hosts three{{"a", 2}, {"b", 3}, {"c", 2}};
-  for (const Case& each :
-       std::vector<Case>{{three, 4, false, {{"a", 0, 2}, {"b", 2, 2}}},
-                         {three, 7, false, {{"a", 0, 2}, {"b", 2, 3}, {"c", 5, 2}}},
-                         {{{"a", 1, false}, {"b", 1, false}}, 7, false, {{"a", 0, 4}, {"b", 4, 3}}},
-                         {{{"a", 2}, {"b", 1, false}}, 7, false, {{"a", 0, 2}, {"b", 2, 5}}},
-                         {{{"a", 1}, {"b", 1}}, 8, true, {{"a", 0, 4}, {"b", 4, 4}}},
-                         {{{"a", 1}}, 3, false, {}}}) {
-    EXPECT_EQ(
-        lay_out_ranks(each.hosts, each.np, each.oversubscribe).value_or(std::vector<HostRanks>()),
-        each.ranks);
-  }
+  test::expect_texts("help", text);
 }
 
 TEST(Layout, EveryRankHasOneHost) {
