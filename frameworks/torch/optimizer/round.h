@@ -162,7 +162,7 @@ class LayoutChanges {
   /// Collective. `options` outlive it.
   LayoutChanges(const Peers& peers, const RoundOptions& options, std::size_t gradients);
 
-  /// Of the next round's buckets; see bucket_layouts().
+  /// Options of the next round's buckets; see bucket_layouts().
   BucketOptions options() const;
   const std::vector<std::size_t>& order() const { return order_; }
   bool leaves_out(std::size_t gradient) const { return left_out_[gradient]; }
