@@ -1,4 +1,4 @@
-// Random trainings against plain LibTorch on one process. TEST_TRAININGS says how many (40 without
+// Random trainings against plain LibTorch on one process. TEST_TRAININGS says how many (100 without
 // it); TEST_TRAINING=<seed> runs that one alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -256,7 +256,7 @@ class Trainings : public testing::Test {
 
 TEST_F(Trainings, AreWhatOneProcessMakesOfThem) {
   const auto only = number_in("TEST_TRAINING");
-  const std::uint64_t count = only ? 1 : number_in("TEST_TRAININGS").value_or(40);
+  const std::uint64_t count = only ? 1 : number_in("TEST_TRAININGS").value_or(100);
   auto seeds = generator();
   for (std::uint64_t i = 0; i < count; ++i) {
     const Training training = draw_training(only.value_or(seeds()), world_.size());
