@@ -34,7 +34,7 @@ void expect_golden(const std::string& file, const std::string& name, const std::
   const std::filesystem::path path = std::filesystem::path(HORA_TESTS_FOLDER) / file;
   const std::string lines = text.ends_with('\n') ? text : text + "\n";
   std::map<std::string, std::string> sections = read_sections(path);
-  if (std::getenv("HORA_UPDATE_GOLDEN") == nullptr) {
+  if (std::getenv("TEST_UPDATE_GOLDEN") == nullptr) {
     ASSERT_TRUE(sections.contains(name)) << path << " has no section " << name << " for:\n"
                                          << lines;
     EXPECT_EQ(lines, sections.at(name)) << path << ", section " << name;

@@ -1,5 +1,5 @@
 // Command lines of horarun, Horovod, Open MPI, MPICH and torchrun, with what comes of each, word
-// for word: command_lines.txt. HORA_UPDATE_GOLDEN=1 writes it anew.
+// for word: command_lines.txt. TEST_UPDATE_GOLDEN=1 writes it anew.
 #include "core/launch/options/options.h"
 
 #include <gmock/gmock.h>
@@ -122,7 +122,7 @@ TEST(CommandLine, HasItsOutcomeWordForWord) {
     actual += fmt::format("{}\n{}\n", line, outcome_of(line.substr(2)));
   }
   EXPECT_GT(lines, 200);
-  if (std::getenv("HORA_UPDATE_GOLDEN") != nullptr) std::ofstream(COMMAND_LINES) << actual;
+  if (std::getenv("TEST_UPDATE_GOLDEN") != nullptr) std::ofstream(COMMAND_LINES) << actual;
   const auto expected = split(golden, '\n');
   const auto found = split(actual, '\n');
   for (std::size_t i = 0; i < std::max(expected.size(), found.size()); ++i) {

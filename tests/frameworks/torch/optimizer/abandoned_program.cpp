@@ -19,6 +19,7 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -64,69 +65,59 @@ struct Model {
       named.insert("p" + std::to_string(i), parameters.back());
     }
   }
-  /// Adds the losses of the first parameters and of the others, whose gradients come first.
-  static torch::Tensor loss(const torch::Tensor& first, const torch::Tensor& others) {
-    return first + others;
-  }
   torch::Tensor first() const { return parameters[0].sum() + parameters[1].sum(); }
+  /// Their gradients come first.
   torch::Tensor others() const { return parameters[2].sum() + parameters[3].sum(); }
+  torch::Tensor loss() const { return first() + others(); }
 };
 
 /// Where the exception is thrown.
 using Way = std::function<void(const Model&, hora::DistributedOptimizer&)>;
 
-Way way_of(const std::string& name) {
-  using Optimizer = hora::DistributedOptimizer;
-  if (name == "part") {
-    return [](const Model& model, Optimizer&) {
-      model.others().backward();
-      throw_other();
-    };
-  }
-  if (name == "step") {
-    return [](const Model& model, Optimizer&) {
-      Model::loss(model.first(), model.others()).backward();
-      throw_error();
-    };
-  }
-  if (name == "closure") {
-    return [](const Model& model, Optimizer& optimizer) {
-      optimizer.step([&]() -> torch::Tensor {
-        optimizer.zero_grad();
-        Model::loss(model.first(), model.others()).backward();
-        throw_error();
-      });
-    };
-  }
-  if (name == "hook") {
-    return [](const Model& model, Optimizer&) {
-      const auto armed = std::make_shared<bool>(true);
-      model.parameters[0].register_hook([armed](const torch::Tensor&) {
-        if (std::exchange(*armed, false)) throw_error();
-      });
-      Model::loss(model.first(), model.others()).backward();
-    };
-  }
-  if (name == "loss") {
-    return [](const Model& model, Optimizer&) {
-      const torch::Tensor first = ThrowingBackward::apply(model.first());
-      Model::loss(first, model.others()).backward();
-    };
-  }
-  return {};
-}
+const std::map<std::string, Way> kWays{
+    {"part",
+     [](const Model& model, auto&) {
+       model.others().backward();
+       throw_other();
+     }},
+    {"step",
+     [](const Model& model, auto&) {
+       model.loss().backward();
+       throw_error();
+     }},
+    {"closure",
+     [](const Model& model, hora::DistributedOptimizer& optimizer) {
+       optimizer.step([&]() -> torch::Tensor {
+         optimizer.zero_grad();
+         model.loss().backward();
+         throw_error();
+       });
+     }},
+    {"hook",
+     [](const Model& model, auto&) {
+       const auto armed = std::make_shared<bool>(true);
+       model.parameters[0].register_hook([armed](const torch::Tensor&) {
+         if (std::exchange(*armed, false)) throw_error();
+       });
+       model.loss().backward();
+     }},
+    {"loss", [](const Model& model,
+                auto&) { (ThrowingBackward::apply(model.first()) + model.others()).backward(); }},
+    {"handles", {}},
+};
 
 /// Three steps; the second one goes `way`, if there is one.
 void train(const hora::Context& world, Model& model, const Way& way,
            hora::DistributedOptimizerOptions options = {}) {
   options.bucket_bytes = 4096;
+  if (options.hook) options.hook = std::make_shared<hora::PowerSgd>();  // one optimizer only
   hora::optim::SGD sgd(model.parameters, 1.0);
   hora::DistributedOptimizer optimizer(world, sgd, model.named, options);
   const auto scale = static_cast<double>(world.rank() + 1);
   for (int step = 0; step < 3; ++step) {
     optimizer.zero_grad();
     if (step == 1 && way) way(model, optimizer);
-    (Model::loss(model.first(), model.others()) * scale).backward();
+    (model.loss() * scale).backward();
     optimizer.step();
   }
 }
@@ -187,34 +178,31 @@ void expect_progress(const hora::Context& world, Model& model,
 
 using Options = hora::DistributedOptimizerOptions;
 
-Options in_backward() {
-  return {.sharding = hora::Sharding::in_backward};
-}
+const Options kInBackward{.sharding = hora::Sharding::in_backward};
 
-/// Ways to average; a hook for one optimizer only.
-std::vector<std::function<Options()>> kinds_of_options() {
-  return {[] { return Options{}; },
-          [] { return Options{.compression = hora::Compression::float16}; },
-          [] { return Options{.op = hora::ReduceOp::adasum}; },
-          [] { return Options{.static_graph = true}; },
-          [] { return Options{.sharding = hora::Sharding::state}; },
-          [] { return Options{.hook = std::make_shared<hora::PowerSgd>()}; }};
-}
+/// Ways to average.
+const std::vector<Options> kKinds{{},
+                                  {.compression = hora::Compression::float16},
+                                  {.op = hora::ReduceOp::adasum},
+                                  {.static_graph = true},
+                                  {.sharding = hora::Sharding::state},
+                                  {.hook = std::make_shared<hora::PowerSgd>()},
+                                  kInBackward};
 
 void go_on(const hora::Context& world, const std::string& where) {
   Model model;
-  auto kinds = kinds_of_options();
-  if (where != "closure") kinds.emplace_back(in_backward);
-  for (const auto& options : kinds) {
+  for (const Options& options : kKinds) {
+    const bool early = options.sharding == hora::Sharding::in_backward;
+    if (early && where == "closure") continue;
     recover([&] {
       if (where == "handles") leave_handles_open(world, true);
       // With "part" rank 0 leaves buckets out, which the others' averages then wait for for good.
       const bool is_whole = where == "part" && world.rank() != 0;
-      train(world, model, way_of(is_whole ? "step" : where), options());
+      train(world, model, kWays.at(is_whole ? "step" : where), options);
     });
     // Until all have left, peers may still write to the parameters.
-    if (options().sharding == hora::Sharding::in_backward) hora::barrier(world, {.name = "left"});
-    expect_progress(world, model, options());
+    if (early) hora::barrier(world, {.name = "left"});
+    expect_progress(world, model, options);
   }
 }
 
@@ -238,7 +226,7 @@ int run(const std::string& where, const std::string& who, const Options& options
       hora::barrier(world, {.name = "elsewhere"});
     };
     const Way of_other = where == "step" ? elsewhere : Way();
-    train(world, model, rank == 0 ? way_of(where) : of_other, options);
+    train(world, model, rank == 0 ? kWays.at(where) : of_other, options);
   }
   std::fputs("not reached on either rank\n", stderr);
   return 0;
@@ -254,7 +242,7 @@ int main(int argc, char** argv) {
         stderr);
     return 2;
   }
-  const Options options = argc == 4 ? in_backward() : Options{};
+  const Options options = argc == 4 ? kInBackward : Options{};
   int rank = -1;
   if (std::string(argv[2]) == "uncaught") return run(argv[1], argv[2], options, rank);
   try {

@@ -3,8 +3,9 @@
 #include <gtest/gtest.h>
 #include <hora/torch/grad_scaler.h>
 
-#include <algorithm>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "tests/frameworks/torch/optimizer/training.h"
 #include "tests/support/expect_error.h"
@@ -16,43 +17,27 @@ using testing::AllOf;
 using testing::EndsWith;
 using testing::HasSubstr;
 
-using Named = torch::OrderedDict<std::string, torch::Tensor>;
-
 torch::Tensor weight(std::int64_t size = 3) {
   return torch::zeros({size}, torch::requires_grad());
 }
 
 // All ranks must refuse, with the same text.
-class Disagreement : public testing::Test {
+class Disagreement : public WorldTest {
  protected:
   // `own`: parameters of the last rank; `others`: of all others.
   void expect_mismatch(const Named& others, const Named& own,
                        const testing::Matcher<std::string>& text) {
-    const Named& named = world_.rank() + 1 == world_.size() ? own : others;
+    const Named& named = last() ? own : others;
     torch::optim::SGD sgd(named.values(), 0.1);
-    std::string what;
-    expect_error(ErrorCode::mismatch, text, [&] {
-      try {
-        DistributedOptimizer(world_, sgd, named);
-      } catch (const Error& error) {
-        what = error.what();
-        throw;
-      }
-    });
-    what.resize(1000);
-    torch::Tensor bytes = torch::empty({1000}, torch::kByte);
-    std::copy(what.begin(), what.end(), bytes.data_ptr<std::uint8_t>());
-    EXPECT_TRUE(equals_root(world_, bytes)) << what;
-    // The next one is right.
-    const auto a = weight();
-    torch::optim::SGD next({a}, 1.0);
-    DistributedOptimizer optimizer(world_, next, {{"a", a}});
-    a.sum().backward();
-    optimizer.step();
-    EXPECT_TRUE(torch::allclose(a, torch::full({3}, -1.0)));
+    const std::string what = expect_error(ErrorCode::mismatch, text, [&] {
+                               DistributedOptimizer(world_, sgd, named);
+                             }).what();
+    EXPECT_EQ(broadcast_object(world_, what), what);
+    OneWeight next(world_);  // is right
+    next.backward();
+    next.optimizer.step();
+    EXPECT_TRUE(torch::allclose(next.weight, torch::full({4}, -1.0)));
   }
-
-  const Context world_ = init();
 };
 
 TEST_F(Disagreement, AboutParameters) {
@@ -71,20 +56,18 @@ TEST_F(Disagreement, AboutParameters) {
 }
 
 TEST_F(Disagreement, AboutTheScaleOfTheLoss) {
-  const auto a = weight();
-  torch::optim::SGD sgd({a}, 1.0);
-  DistributedOptimizer optimizer(world_, sgd, {{"a", a}});
-  const bool last = world_.rank() + 1 == world_.size();
+  OneWeight one(world_);
+  DistributedOptimizer& optimizer = one.optimizer;
   expect_error(ErrorCode::mismatch,
                AllOf(HasSubstr("GradScaler"), HasSubstr("initial scale 1024"),
                      HasSubstr("initial scale 512")),
-               [&] { GradScaler(optimizer, {.initial_scale = last ? 512.0 : 1024.0}); });
+               [&] { GradScaler(optimizer, {.initial_scale = last() ? 512.0 : 1024.0}); });
   expect_error(ErrorCode::mismatch, HasSubstr("switched off"),
-               [&] { GradScaler(optimizer, {.enabled = !last}); });
+               [&] { GradScaler(optimizer, {.enabled = !last()}); });
   GradScaler scaler(optimizer, {.initial_scale = 16.0});  // the next one is right
-  scaler.scale(a.sum()).backward();
+  scaler.scale(one.weight.sum()).backward();
   EXPECT_TRUE(scaler.step());
-  EXPECT_TRUE(torch::allclose(a, torch::full({3}, -1.0)));
+  EXPECT_TRUE(torch::allclose(one.weight, torch::full({4}, -1.0)));
 }
 
 TEST(OptionsDisagreement, IsTheSameErrorEverywhere) {
@@ -111,27 +94,22 @@ TEST(OptionsDisagreement, IsTheSameErrorEverywhere) {
 
 TEST(Leaving, PeersGetAnErrorAndCanEnd) {
   Context world = init();
-  const auto a = weight();
-  torch::optim::SGD sgd({a}, 1.0);
-  DistributedOptimizer optimizer(world, sgd, {{"a", a}});
+  OneWeight one(world);
   if (world.rank() == 0) {
     world.shutdown();
   } else {
     // Out of either: the hook throws where it is known already.
     expect_error(ErrorCode::shut_down, HasSubstr("shutdown"), [&] {
-      a.sum().backward();
-      optimizer.step();
+      one.backward();
+      one.optimizer.step();
     });
-    EXPECT_TRUE(torch::equal(a, torch::zeros({3}))) << "stepped without an average";
+    EXPECT_TRUE(torch::equal(one.weight, torch::zeros({4}))) << "stepped without an average";
   }
 }
 
-class RanksDiffer : public testing::Test {
+class RanksDiffer : public WorldTest {
  protected:
-  bool last() const { return world_.rank() + 1 == world_.size(); }
   std::string last_rank() const { return "rank " + std::to_string(world_.size() - 1); }
-
-  const Context world_ = init();
 };
 
 TEST_F(RanksDiffer, InParametersInTheFirstStep) {
@@ -163,15 +141,21 @@ TEST_F(RanksDiffer, InParametersInTheFirstStep) {
   }
 }
 
-TEST_F(RanksDiffer, InLearningRatesFromTheFirstStepOn) {
-  torch::nn::Sequential network = small_network(seed());
-  torch::optim::SGD sgd(network->parameters(), last() ? 0.25 : 0.5);
-  DistributedOptimizer optimizer(world_, sgd, network->named_parameters());
-  loss_of(network, my_batch(world_, 0)).backward();
-  expect_error(ErrorCode::mismatch,
-               AllOf(HasSubstr("learning rates of parameter group 0"), HasSubstr("in step 1"),
-                     HasSubstr("0.5; " + last_rank() + " has 0.25")),
-               [&] { optimizer.step(); });
+TEST_F(RanksDiffer, InLearningRatesOrOtherOptionsFromTheFirstStepOn) {
+  const auto differ = [&](const torch::optim::SGDOptions& options,
+                          const testing::Matcher<std::string>& text) {
+    Training training(world_, {}, [&](auto all) {
+      return std::make_unique<torch::optim::SGD>(std::move(all), options);
+    });
+    training.backward(my_batch(world_, 0));
+    expect_error(ErrorCode::mismatch, text, [&] { training.optimizer.step(); });
+  };
+  differ(last() ? 0.25 : 0.5,
+         AllOf(HasSubstr("learning rates of parameter group 0"), HasSubstr("in step 1"),
+               HasSubstr("0.5; " + last_rank() + " has 0.25")));
+  differ(torch::optim::SGDOptions(0.5).momentum(last() ? 0.5 : 0.25),
+         AllOf(HasSubstr("options (such as momentum) of parameter group 0"),
+               HasSubstr("from " + last_rank())));
 }
 
 TEST_F(RanksDiffer, InLearningRatesBySchedulersThatPart) {
@@ -183,18 +167,6 @@ TEST_F(RanksDiffer, InLearningRatesBySchedulersThatPart) {
     }
   };
   expect_error(ErrorCode::mismatch, AllOf(HasSubstr("in step 17"), HasSubstr("0.125")), train);
-}
-
-TEST_F(RanksDiffer, InOtherOptions) {
-  torch::nn::Sequential network = small_network(seed());
-  torch::optim::SGD sgd(network->parameters(),
-                        torch::optim::SGDOptions(0.5).momentum(last() ? 0.5 : 0.25));
-  DistributedOptimizer optimizer(world_, sgd, network->named_parameters());
-  loss_of(network, my_batch(world_, 0)).backward();
-  expect_error(ErrorCode::mismatch,
-               AllOf(HasSubstr("options (such as momentum) of parameter group 0"),
-                     HasSubstr("from " + last_rank())),
-               [&] { optimizer.step(); });
 }
 
 TEST_F(RanksDiffer, WhereTheyAreMeantTo) {
@@ -213,9 +185,7 @@ TEST_F(RanksDiffer, NotByThoseThatHaveJoined) {
     for (int step = 0; step < 20; ++step) training.step(my_batch(world_, step));
     training.optimizer.join();
   }
-  for (const auto& parameter : training.network->parameters()) {
-    EXPECT_TRUE(equals_root(world_, parameter));
-  }
+  expect_alike(world_, training.network);
 }
 
 }  // namespace

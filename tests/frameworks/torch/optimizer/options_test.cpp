@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,94 +13,55 @@
 #include "tests/frameworks/torch/optimizer/training.h"
 #include "tests/frameworks/torch/process_sets.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/golden.h"
 
 namespace hora::internal::test {
 namespace {
 
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using torch::optim::LBFGS;
 using torch::optim::LBFGSOptions;
 
 // Groups, predivision, sparse gradients, Adasum, buffers; and options that make no sense.
 
-using Named = torch::OrderedDict<std::string, torch::Tensor>;
+using OptimizerOptions = WorldTest;
 
-class OptimizerOptions : public testing::Test {
- protected:
-  // Allreduces of one step.
-  std::uint64_t operations_of_a_step(Training& training) {
-    training.optimizer.zero_grad();
-    const auto before = world_.statistics().operations;
-    training.backward(my_batch(world_, 0));
-    training.optimizer.step();
-    return world_.statistics().operations - before;
-  }
-
-  const Context world_ = init();
-};
-
-TEST_F(OptimizerOptions, GroupsByNumberChangeNoBit) {
-  Training plain(world_);
+// The trainings show that groups change no value.
+TEST_F(OptimizerOptions, GroupsAreAveragedInOnePieceEach) {
+  torch::nn::Sequential network = small_network(seed());
+  const auto sgd = make_sgd(network->parameters());
+  const auto operations_with = [&](const DistributedOptimizerOptions& options) {
+    DistributedOptimizer optimizer(world_, *sgd, network->named_parameters(), options);
+    const auto before = operations();
+    loss_of(network, my_batch(world_, 0)).backward();
+    optimizer.step();
+    optimizer.zero_grad();
+    return world_.size() == 1 ? 0 : operations() - before;
+  };
   for (const int groups : {1, 2, 3, 100}) {
-    Training grouped(world_, {.number_of_groups = groups});
-    for (int step = 0; step < 2; ++step) {
-      grouped.step(my_batch(world_, step));
-      if (groups == 1) plain.step(my_batch(world_, step));
-    }
-    expect_same_bits(grouped.network->parameters(), plain.network->parameters());
-    if (world_.size() > 1) {
-      EXPECT_LE(operations_of_a_step(grouped), static_cast<std::uint64_t>(groups));
-    }
+    EXPECT_LE(operations_with({.number_of_groups = groups, .compare_ranks = false}), groups);
   }
-}
-
-TEST_F(OptimizerOptions, ListedGroupsAreBucketsOfTheirOwn) {
-  Training plain(world_);
-  // More than one bucket of 4 MiB would hold anyway: three groups, and the rest in one bucket.
-  const auto lists = [](torch::nn::Sequential& network) {
-    const auto p = network->parameters();
-    return std::vector<std::vector<torch::Tensor>>{{p[0], p[5]}, {p[2]}, {p[1], p[3]}};
+  // Three groups, and the rest in one bucket of 4 MiB, which would hold all.
+  const auto p = network->parameters();
+  const std::vector<std::vector<torch::Tensor>> lists{{p[0], p[5]}, {p[2]}, {p[1], p[3]}};
+  EXPECT_EQ(operations_with({.groups = lists, .compare_ranks = false}), world_.size() == 1 ? 0 : 4);
+  const auto refused = [&](const std::vector<std::vector<torch::Tensor>>& groups,
+                           const std::string& text) {
+    expect_error(ErrorCode::invalid_argument, ContainsRegex(text),
+                 [&] { operations_with({.groups = groups}); });
   };
-  torch::nn::Sequential network = small_network(seed());
-  const auto sgd = make_sgd(network->parameters());
-  DistributedOptimizer optimizer(world_, *sgd, network->named_parameters(),
-                                 {.groups = lists(network), .compare_ranks = false});
-  plain.step(my_batch(world_, 0));
-  const auto before = world_.statistics().operations;
-  loss_of(network, my_batch(world_, 0)).backward();
-  optimizer.step();
-  if (world_.size() > 1) {
-    EXPECT_EQ(world_.statistics().operations - before, 4U);
-  }
-  expect_same_bits(network->parameters(), plain.network->parameters());
-}
-
-TEST_F(OptimizerOptions, ListsOfStrangersAndTwinsAreRefused) {
-  torch::nn::Sequential network = small_network(seed());
-  const auto sgd = make_sgd(network->parameters());
-  const auto wrap = [&](std::vector<std::vector<torch::Tensor>> groups) {
-    DistributedOptimizer(world_, *sgd, network->named_parameters(), {.groups = std::move(groups)});
-  };
-  expect_error(ErrorCode::invalid_argument,
-               AllOf(HasSubstr("groups[1]"), HasSubstr("no parameter")), [&] {
-                 wrap({{network->parameters()[0]}, {torch::zeros({1})}});
-               });
-  expect_error(ErrorCode::invalid_argument, AllOf(HasSubstr("'0.weight'"), HasSubstr("again")),
-               [&] {
-                 wrap({{network->parameters()[0]}, {network->parameters()[0]}});
-               });
+  refused({{p[0]}, {torch::zeros({1})}}, "groups.1. .*no parameter");
+  refused({{p[0]}, {p[0]}}, "'0.weight' again");
 }
 
 TEST_F(OptimizerOptions, PredividingKeepsFloat16InRange) {
-  const auto weight = torch::zeros({4}, torch::requires_grad());
-  torch::optim::SGD sgd({weight}, 1.0);
-  DistributedOptimizer optimizer(
-      world_, sgd, {{"weight", weight}},
-      {.compression = Compression::float16, .gradient_predivide_factor = 1.0 * world_.size()});
-  (weight * 60000.0).sum().backward();  // the sum of two overflows
-  optimizer.synchronize();
-  EXPECT_TRUE(torch::allclose(weight.grad(), torch::full({4}, 60000.0), 0x1p-9));
+  OneWeight one(world_, {.compression = Compression::float16,
+                         .gradient_predivide_factor = 1.0 * world_.size()});
+  one.backward(60000.0);  // the sum of two overflows
+  one.optimizer.synchronize();
+  EXPECT_TRUE(torch::allclose(one.weight.grad(), torch::full({4}, 60000.0), 0x1p-9));
 }
 
 TEST_F(OptimizerOptions, SparseGradientsBecomeDense) {
@@ -125,123 +85,106 @@ TEST_F(OptimizerOptions, SparseGradientsBecomeDense) {
 }
 
 TEST_F(OptimizerOptions, AdasumIsEachGradientsOwn) {
-  const auto weight = torch::zeros({3}, torch::requires_grad());
-  const auto other = torch::zeros({2}, torch::requires_grad());
-  torch::optim::SGD sgd({weight, other}, 1.0);
-  DistributedOptimizer optimizer(world_, sgd, {{"weight", weight}, {"other", other}},
-                                 {.op = ReduceOp::adasum});
+  TwoWeights two(world_, {.op = ReduceOp::adasum});
   const auto gradient = [](int rank) { return torch::arange(3) + 1.0 * rank; };
-  (weight * gradient(world_.rank())).sum().backward();
-  optimizer.step();
+  (two.a * gradient(world_.rank())).sum().backward();
+  two.optimizer->step();
   torch::Tensor expected = gradient(world_.rank());
   allreduce_(world_, expected, {.op = ReduceOp::adasum});
-  EXPECT_TRUE(torch::equal(weight.grad(), expected));
-  EXPECT_FALSE(other.grad().defined());
+  EXPECT_TRUE(torch::equal(two.a.grad(), expected));
+  EXPECT_FALSE(two.b.grad().defined());
 }
 
 TEST_F(OptimizerOptions, BuffersBecomeTheFirstRanksWithEachStep) {
-  const auto weight = torch::zeros({3}, torch::requires_grad());
-  torch::optim::SGD sgd({weight}, 1.0);
   const auto mean = torch::zeros({5});
   const auto count = torch::zeros({}, torch::kLong);
-  DistributedOptimizer optimizer(world_, sgd, {{"weight", weight}}, {.buffers = {mean, count}});
+  OneWeight one(world_, {.buffers = {mean, count}});
   for (int step = 1; step <= 3; ++step) {
-    optimizer.zero_grad();
+    one.optimizer.zero_grad();
     mean.fill_(10.0 * step + world_.rank());
     count.fill_(100 * step + world_.rank());
-    weight.sum().backward();
-    optimizer.step();
+    one.backward();
+    one.optimizer.step();
     EXPECT_TRUE(torch::equal(mean, torch::full({5}, 10.0 * step)));
     EXPECT_EQ(count.item<std::int64_t>(), 100 * step);
   }
 }
 
-TEST_F(OptimizerOptions, NumbersOutOfRangeAreRefused) {
-  const auto refused = [&](const DistributedOptimizerOptions& options, const std::string& text) {
-    expect_error(ErrorCode::invalid_argument, HasSubstr(text), [&] { Training(world_, options); });
-  };
-  refused({.op = ReduceOp::max}, "op is max");
-  refused({.bucket_bytes = SIZE_MAX},
-          "bucket_bytes is 18446744073709551615; expected up to 64 GiB");
-  refused({.compression = static_cast<Compression>(9)}, "compression is 9; expected");
-  refused({.backward_passes_per_step = 0}, "backward_passes_per_step is 0");
-  refused({.gradient_predivide_factor = 0.0}, "gradient_predivide_factor is 0");
-  refused({.gradient_predivide_factor = std::nan("")}, "gradient_predivide_factor is nan");
-  refused({.number_of_groups = -1}, "number_of_groups is -1");
-  refused({.op = ReduceOp::sum, .gradient_predivide_factor = 2.0},
-          "gradient_predivide_factor and an op other than average do not go together");
-  refused({.compression = Compression::float16, .sharding = Sharding::state},
-          "sharding and compression do not go together");
-  refused({.static_graph = true, .sharding = Sharding::state},
-          "sharding and static_graph do not go together");
-  refused({.overlap_parameter_gather = true}, "overlap_parameter_gather is for sharding");
+TEST_F(OptimizerOptions, ThatMakeNoSenseAreRefused) {
   const auto hook = std::make_shared<TopK>();
-  refused({.op = ReduceOp::sum, .hook = hook}, "hook and an op other than average");
-  refused({.gradient_predivide_factor = 2.0, .hook = hook}, "hook and gradient_predivide_factor");
-  refused({.sharding = Sharding::state, .hook = hook}, "hook and sharding");
-  refused({.buffers = {torch::Tensor()}}, "buffer 0 is undefined");
+  std::string texts;
+  for (const DistributedOptimizerOptions& options : std::vector<DistributedOptimizerOptions>{
+           {.op = ReduceOp::max},
+           {.bucket_bytes = SIZE_MAX},
+           {.compression = static_cast<Compression>(9)},
+           {.backward_passes_per_step = 0},
+           {.gradient_predivide_factor = 0.0},
+           {.gradient_predivide_factor = std::nan("")},
+           {.number_of_groups = -1},
+           {.op = ReduceOp::sum, .gradient_predivide_factor = 2.0},
+           {.overlap_parameter_gather = true},
+           {.op = ReduceOp::sum, .hook = hook},
+           {.gradient_predivide_factor = 2.0, .hook = hook},
+           {.buffers = {torch::Tensor()}}}) {
+    texts += expect_error(ErrorCode::invalid_argument, [&] { Training(world_, options); }).what();
+    texts += "\n";
+  }
+  expect_golden("frameworks/torch/optimizer/texts.txt", "options", texts);
 }
 
 // Errors of DistributedOptimizer: each says what is wrong and where, and no rank hangs.
 
-TEST(Misuse, ParametersThatCannotBeAveraged) {
-  const Context world = init();
+using Misuse = WorldTest;
+
+TEST_F(Misuse, ParametersThatCannotBeAveraged) {
   const auto a = torch::zeros({3}, torch::requires_grad());
   const auto counts = torch::zeros({3}, torch::kLong);
   const auto refused = [&](const torch::Tensor& second, const Named& named, const auto& text) {
     torch::optim::SGD sgd({a, second}, 0.1);
     expect_error(ErrorCode::invalid_argument, text,
-                 [&] { DistributedOptimizer(world, sgd, named); });
+                 [&] { DistributedOptimizer(world_, sgd, named); });
   };
   refused(torch::zeros({3}, torch::requires_grad()), {{"a", a}},
           AllOf(HasSubstr("parameter 1"), HasSubstr("group 0")));
   refused(counts, {{"a", a}, {"counts", counts}}, AllOf(HasSubstr("'counts'"), HasSubstr("Long")));
 }
 
-TEST(Misuse, SparseGradient) {
-  const Context world = init();
+TEST_F(Misuse, SparseGradient) {
   torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(10, 3).sparse(true));
   torch::optim::SGD sgd(embedding->parameters(), 0.1);
-  DistributedOptimizer optimizer(world, sgd, embedding->named_parameters());
+  DistributedOptimizer optimizer(world_, sgd, embedding->named_parameters());
   expect_error(ErrorCode::invalid_argument, AllOf(HasSubstr("'weight'"), HasSubstr("sparse")), [&] {
     embedding->forward(torch::tensor({1, 2})).sum().backward();
   });
   embedding->weight.mutable_grad().reset();
 }
 
-TEST(Misuse, ParameterGroupAddedAfterConstruction) {
-  const Context world = init();
-  OneWeight one(world);
+TEST_F(Misuse, ParameterGroupAddedAfterConstruction) {
+  OneWeight one(world_);
   one.sgd.add_param_group(torch::optim::OptimizerParamGroup({torch::zeros({3})}));
   expect_error(ErrorCode::invalid_argument, HasSubstr("after construction"),
                [&] { one.optimizer.step(); });
 }
 
-TEST(Misuse, TwoWrappersOfOneOptimizer) {
-  const Context world = init();
-  const auto a = torch::zeros({3}, torch::requires_grad());
-  torch::optim::SGD sgd({a}, 1.0);
+TEST_F(Misuse, TwoWrappersOfOneOptimizer) {
   for (const Sharding sharding : {Sharding::off, Sharding::state}) {
-    DistributedOptimizer optimizer(world, sgd, {{"a", a}}, {.sharding = sharding});
+    OneWeight one(world_, {.sharding = sharding});
+    const Named named{{"a", one.weight}};
     const auto text = HasSubstr("another DistributedOptimizer");
     expect_error(sharding == Sharding::state ? ErrorCode::invalid_argument : ErrorCode::invalid_use,
-                 text, [&] {
-                   DistributedOptimizer(world, sgd, {{"a", a}});
-                 });
-    torch::optim::SGD other({a}, 1.0);
-    expect_error(ErrorCode::invalid_use, AllOf(HasSubstr("'a'"), text), [&] {
-      DistributedOptimizer(world, other, {{"a", a}});
-    });
-    (a * (world.rank() + 1)).sum().backward();
-    optimizer.step();  // as always
-    EXPECT_TRUE(equals_root(world, a));
+                 text, [&] { DistributedOptimizer(world_, one.sgd, named); });
+    torch::optim::SGD other({one.weight}, 1.0);
+    expect_error(ErrorCode::invalid_use, AllOf(HasSubstr("'a'"), text),
+                 [&] { DistributedOptimizer(world_, other, named); });
+    one.backward(own_);
+    one.optimizer.step();  // as always
+    EXPECT_TRUE(equals_root(world_, one.weight));
   }
 }
 
-TEST(Misuse, TheWrappedOptimizerSteppedInPlaceOfThisOne) {
-  const Context world = init();
+TEST_F(Misuse, TheWrappedOptimizerSteppedInPlaceOfThisOne) {
   for (const Sharding sharding : {Sharding::off, Sharding::state}) {
-    OneWeight one(world, {.sharding = sharding}, 1000);
+    OneWeight one(world_, {.sharding = sharding}, 1000);
     DistributedOptimizer& optimizer = one.optimizer;
     one.backward();
     optimizer.synchronize();
@@ -253,7 +196,7 @@ TEST(Misuse, TheWrappedOptimizerSteppedInPlaceOfThisOne) {
     optimizer.zero_grad();
     one.backward();
     optimizer.zero_grad();  // without a step
-    one.backward(world.rank() + 1);
+    one.backward(own_);
     if (sharding == Sharding::state) optimizer.synchronize();
     one.sgd.step();
     expect_error(ErrorCode::invalid_use,
@@ -263,24 +206,22 @@ TEST(Misuse, TheWrappedOptimizerSteppedInPlaceOfThisOne) {
   }
 }
 
-TEST(Misuse, TheWrappedOptimizerSteppedFromTheFirstStepOn) {
-  const Context world = init();
-  OneWeight one(world);
+TEST_F(Misuse, TheWrappedOptimizerSteppedFromTheFirstStepOn) {
+  OneWeight one(world_);
   const torch::Tensor values = one.weight.detach();
-  one.backward(world.rank() + 1);
-  values.sub_(world.rank() + 1);  // as sgd.step(), before the gradient is averaged
+  one.backward(own_);
+  values.sub_(world_.rank() + 1);  // as sgd.step(), before the gradient is averaged
   expect_error(ErrorCode::invalid_use, HasSubstr("Call DistributedOptimizer's in its place"),
                [&] { one.optimizer.zero_grad(); });
   values.zero_();
   one.optimizer.zero_grad();
-  one.backward(world.rank() + 1);
+  one.backward(own_);
   one.optimizer.step();
-  EXPECT_TRUE(equals_root(world, one.weight));
+  EXPECT_TRUE(equals_root(world_, one.weight));
 }
 
-TEST(Misuse, OneThatWasMovedFrom) {
-  const Context world = init();
-  OneWeight one(world);
+TEST_F(Misuse, OneThatWasMovedFrom) {
+  OneWeight one(world_);
   DistributedOptimizer other = std::move(one.optimizer);
   for (const auto& use : std::vector<std::function<void(DistributedOptimizer&)>>{
            [](auto& of) { of.zero_grad(); }, [](auto& of) { of.synchronize(); },
@@ -295,9 +236,9 @@ TEST(Misuse, OneThatWasMovedFrom) {
     expect_error(ErrorCode::invalid_use, HasSubstr("moved from"), [&] { use(one.optimizer); });
   }
   one.optimizer = std::move(other);
-  one.backward(world.rank() + 1);
+  one.backward(own_);
   one.optimizer.step();
-  EXPECT_TRUE(equals_root(world, one.weight));
+  EXPECT_TRUE(equals_root(world_, one.weight));
 }
 
 // step(closure): optimizers that compute the loss themselves, LBFGS again and again.
@@ -344,7 +285,7 @@ torch::Tensor whole_step(const Context& world, torch::nn::Sequential& network,
   });
 }
 
-class Lbfgs : public testing::TestWithParam<bool> {
+class Lbfgs : public WorldTest, public testing::WithParamInterface<bool> {
  protected:
   void expect_plain(const DistributedOptimizerOptions& options, int passes = 1) {
     Training training(world_, options, make_lbfgs(GetParam()), torch::kDouble);
@@ -358,21 +299,14 @@ class Lbfgs : public testing::TestWithParam<bool> {
       const auto expected = whole_step(world_, network, *plain);
       EXPECT_NEAR(loss.item<double>(), expected.item<double>(), 1e-7);
       expect_close(training.network->parameters(), network->parameters(), 1e-6);
-      for (const auto& parameter : training.network->parameters()) {
-        EXPECT_TRUE(equals_root(world_, parameter));
-      }
+      expect_alike(world_, training.network);
     }
     EXPECT_EQ(training.optimizer.statistics().steps, 3u);
   }
-
-  const Context world_ = init();
 };
 
 TEST_P(Lbfgs, EqualsOneProcessWithAllImages) {
   expect_plain({});
-}
-
-TEST_P(Lbfgs, SeveralBackwardPassesInAClosure) {
   expect_plain({.bucket_bytes = 512, .backward_passes_per_step = 2}, 2);
 }
 
@@ -403,16 +337,15 @@ TEST_P(Lbfgs, RanksOfDifferentLossesStayAlike) {
 INSTANTIATE_TEST_SUITE_P(LineSearch, Lbfgs, testing::Bool(),
                          [](const auto& of) { return of.param ? "strong_wolfe" : "none"; });
 
-class Closure : public testing::Test {
+class Closure : public WorldTest {
  protected:
-  const Context world_ = init();
   const torch::Tensor weight_ = torch::ones({3}, torch::requires_grad());
   torch::optim::SGD sgd_{{weight_}, 0.5};
 
   // Its gradient is 1 / 3 for each element, and rank + 1 times that.
   torch::Tensor loss(DistributedOptimizer& optimizer) const {
     optimizer.zero_grad();
-    auto mean = weight_.mean() * (world_.rank() + 1);
+    auto mean = weight_.mean() * own_;
     mean.backward();
     return mean;
   }
@@ -434,7 +367,6 @@ TEST_F(Closure, GivesTheStepOfEveryOptimizer) {
 }
 
 TEST_F(Closure, ReturnsTheAverageOrTheSumOfLosses) {
-  const double average = mean_over_ranks(world_, [](int rank) { return rank + 1.0; });
   const auto first_step = [&](const DistributedOptimizerOptions& options) {
     weight_.detach().fill_(1.0);
     DistributedOptimizer optimizer(world_, sgd_, {{"weight", weight_}}, options);
@@ -443,10 +375,10 @@ TEST_F(Closure, ReturnsTheAverageOrTheSumOfLosses) {
   const auto mean = first_step({});
   EXPECT_EQ(mean.scalar_type(), torch::kFloat);
   EXPECT_EQ(mean.dim(), 0);
-  EXPECT_FLOAT_EQ(mean.item<float>(), static_cast<float>(average));
-  EXPECT_FLOAT_EQ(weight_[0].item<float>(), static_cast<float>(1.0 - 0.5 * average / 3));
+  EXPECT_FLOAT_EQ(mean.item<float>(), static_cast<float>(mean_));
+  EXPECT_FLOAT_EQ(weight_[0].item<float>(), static_cast<float>(1.0 - 0.5 * mean_ / 3));
   const auto sum = first_step({.op = ReduceOp::sum});
-  EXPECT_FLOAT_EQ(sum.item<float>(), static_cast<float>(average * world_.size()));
+  EXPECT_FLOAT_EQ(sum.item<float>(), static_cast<float>(mean_ * world_.size()));
 }
 
 TEST_F(Closure, AnEmptyOneIsNone) {
@@ -504,31 +436,16 @@ TEST_F(Closure, WhatCannotBeRightIsRefused) {
 
 // Optimizers of process sets: even and odd ranks train apart.
 
-class OptimizerOfSet : public testing::TestWithParam<Sharding> {
+class OptimizerOfSet : public WorldTest, public testing::WithParamInterface<Sharding> {
  protected:
   ~OptimizerOfSet() override { barrier(world_); }
 
-  const Context world_ = init();
-  const ParitySet own_{world_};
+  const ParitySet set_{world_};
 };
-
-TEST_P(OptimizerOfSet, AveragesInsideAndNotAcross) {
-  Training training(world_, {.process_set = own_.id, .sharding = GetParam()});
-  for (int step = 0; step < 3; ++step) training.step(my_batch(world_, step));
-  for (const auto& parameter : training.network->parameters()) {
-    torch::Tensor of_set = parameter.detach().clone();
-    broadcast_(world_, of_set, {.root = own_.members.front(), .process_set = own_.id});
-    EXPECT_TRUE(torch::equal(of_set, parameter));
-    if (world_.size() > 1) {
-      const torch::Tensor both = allgather(world_, parameter.detach().unsqueeze(0));
-      EXPECT_FALSE(torch::equal(both[0], both[1]));
-    }
-  }
-}
 
 TEST_P(OptimizerOfSet, WorldAndSetSideBySide) {
   Training of_world(world_, {.sharding = GetParam()});
-  Training of_set(world_, {.process_set = own_.id, .sharding = GetParam()});
+  Training of_set(world_, {.process_set = set_.id, .sharding = GetParam()});
   Training alone(world_, {.sharding = GetParam()});
   for (int step = 0; step < 3; ++step) {
     const Batch batch = my_batch(world_, step);
@@ -543,13 +460,13 @@ TEST_P(OptimizerOfSet, WorldAndSetSideBySide) {
 }
 
 TEST_P(OptimizerOfSet, StepsAreCountedInside) {
-  Training training(world_, {.process_set = own_.id, .sharding = GetParam()});
+  Training training(world_, {.process_set = set_.id, .sharding = GetParam()});
   const bool even = world_.rank() % 2 == 0;
   for (int step = 0; step < (even ? 1 : 3); ++step) training.step(my_batch(world_, step));
-  const int last = own_.members.back();
+  const int last = set_.members.back();
   if (world_.rank() == last) training.optimizer.zero_grad();
   const auto step = [&] { training.step(my_batch(world_, 5)); };
-  if (own_.members.size() == 1) return step();
+  if (set_.members.size() == 1) return step();
   expect_error(ErrorCode::mismatch,
                HasSubstr("rank " + std::to_string(last) + " is in step " + (even ? "2" : "4")),
                step);
@@ -561,7 +478,7 @@ TEST_P(OptimizerOfSet, ForeignAndUnknownSetsAreRefused) {
   if (world_.size() == 1) return;
   // The sets were made in one order: the other one's number is next to this one's.
   const ProcessSet other =
-      ProcessSet(world_.rank() % 2 == 0 ? own_.id.number() + 1 : own_.id.number() - 1);
+      ProcessSet(world_.rank() % 2 == 0 ? set_.id.number() + 1 : set_.id.number() - 1);
   expect_error(ErrorCode::invalid_argument, HasSubstr("does not hold this rank"),
                [&] { Training(world_, {.process_set = other}); });
 }

@@ -47,17 +47,11 @@ struct Way {
 };
 
 // Everything must hold however buckets are averaged.
-class DifferentSteps : public testing::TestWithParam<Way> {
+class DifferentSteps : public WorldTest, public testing::WithParamInterface<Way> {
  protected:
-  // One that is late by itself; with one rank none is.
-  bool is_odd_one() const { return world_.size() > 1 && world_.rank() + 1 == world_.size(); }
-  std::string rank_is(const std::string& step) const {
-    return "rank " + std::to_string(world_.size() - 1) + " is in " + step;
-  }
-
   // The next averages throw, with the same text everywhere, and leave the parameters alone.
-  void expect_refused(Training& training, const std::function<void()>& call,
-                      const testing::Matcher<std::string>& text) {
+  void expect_refused(Training& training, const std::string& odd_one_is, const std::string& others,
+                      const std::function<void()>& call) {
     training.optimizer.complete_parameters();
     const auto before = copies_of(training.network->parameters());
     const std::string error = error_of(call);
@@ -65,7 +59,9 @@ class DifferentSteps : public testing::TestWithParam<Way> {
       EXPECT_EQ(error, "");
       return;
     }
-    EXPECT_THAT(error, text);
+    EXPECT_THAT(error, HasSubstr("rank " + std::to_string(world_.size() - 1) + " is in step " +
+                                 odd_one_is + " calls"));
+    EXPECT_THAT(error, HasSubstr("in step " + others + " calls of zero_grad()"));
     EXPECT_EQ(broadcast_object(world_, error), error) << "ranks differ in what they say";
     expect_same_bits(training.network->parameters(), before);
     expect_no_more_use(training, error);
@@ -79,32 +75,23 @@ class DifferentSteps : public testing::TestWithParam<Way> {
     EXPECT_EQ(error_of([&] { optimizer.synchronize(); }), error);
     EXPECT_EQ(error_of([&] { optimizer.step(); }), error);
   }
-
-  const Context world_ = init();
 };
 
 TEST_P(DifferentSteps, ARankThatLeavesOutAStepIsNamed) {
   Training training(world_, GetParam().options());
   for (int step = 0; step < 3; ++step) training.step(my_batch(world_, step));
   if (is_odd_one()) training.optimizer.zero_grad();  // and goes on to the next batch
-  expect_refused(
-      training, [&] { training.step(my_batch(world_, 4)); },
-      AllOf(HasSubstr(rank_is("step 4 after 5 calls")),
-            HasSubstr("in step 4 after 4 calls of zero_grad()")));
+  expect_refused(training, "4 after 5", "4 after 4", [&] { training.step(my_batch(world_, 4)); });
 }
 
 TEST_P(DifferentSteps, ARankThatHadNoPartInADiscardedStepIsNamed) {
   Training training(world_, GetParam().options());
   for (int step = 0; step < 2; ++step) training.step(my_batch(world_, step));
-  expect_refused(
-      training,
-      [&] {
-        training.optimizer.zero_grad();
-        if (!is_odd_one()) training.backward(my_batch(world_, 2));
-        training.step(my_batch(world_, 3));
-      },
-      AllOf(HasSubstr(rank_is("step 3 after 4 calls")),
-            HasSubstr("in step 3 after 3 calls of zero_grad()")));
+  expect_refused(training, "3 after 4", "3 after 3", [&] {
+    training.optimizer.zero_grad();
+    if (!is_odd_one()) training.backward(my_batch(world_, 2));
+    training.step(my_batch(world_, 3));
+  });
 }
 
 TEST_P(DifferentSteps, ARankThatDiscardsAStepAloneIsNamed) {
@@ -116,21 +103,14 @@ TEST_P(DifferentSteps, ARankThatDiscardsAStepAloneIsNamed) {
     is_odd_one() ? training.optimizer.zero_grad() : training.optimizer.step();
   };
   if (GetParam().options().sharding == Sharding::state) {
-    expect_refused(training, end,
-                   AllOf(HasSubstr(rank_is("step 3 after 3 calls")),
-                         HasSubstr("in step 4 after 3 calls of zero_grad()")));
-    return;
+    return expect_refused(training, "3 after 3", "4 after 3", end);
   }
   end();
-  expect_refused(
-      training,
-      [&] {
-        if (!is_odd_one()) training.optimizer.zero_grad();
-        training.backward(my_batch(world_, 3));
-        training.optimizer.step();
-      },
-      AllOf(HasSubstr(rank_is("step 3 after 4 calls")),
-            HasSubstr("in step 4 after 4 calls of zero_grad()")));
+  expect_refused(training, "3 after 4", "4 after 4", [&] {
+    if (!is_odd_one()) training.optimizer.zero_grad();
+    training.backward(my_batch(world_, 3));
+    training.optimizer.step();
+  });
 }
 
 TEST_P(DifferentSteps, AStepThatAllDiscardIsLegal) {
@@ -178,9 +158,7 @@ TEST_P(DifferentSteps, ANewOptimizerGoesOn) {
     again.step();
   }
   again.complete_parameters();
-  for (const auto& parameter : network->parameters()) {
-    EXPECT_TRUE(equals_root(world_, parameter));
-  }
+  expect_alike(world_, network);
 }
 
 const std::vector<Way> kWays{
@@ -200,10 +178,7 @@ const std::vector<Way> kWays{
 INSTANTIATE_TEST_SUITE_P(, DifferentSteps, testing::ValuesIn(kWays),
                          [](const auto& test) { return test.param.name; });
 
-class SameSteps : public testing::Test {
- protected:
-  const Context world_ = init();
-};
+using SameSteps = WorldTest;
 
 TEST_F(SameSteps, AreCountedAnewAfterJoin) {
   Training training(world_);
@@ -239,16 +214,14 @@ TEST_F(SameSteps, BuffersAreEqualAfterAStepThatIsLeftOut) {
 }
 
 // The rank that has departed has made all steps but the one that others wait in.
-TEST(LastStep, IsNamedToThoseWhoseRankHasGone) {
-  const Context world = init();
-  Training training(world);
-  const bool leaves = world.rank() + 1 == world.size();
-  for (int step = 0; step < 2; ++step) training.step(my_batch(world, step));
-  if (leaves) return;
+TEST_F(SameSteps, TheLastOneIsNamedToThoseWhoseRankHasGone) {
+  Training training(world_);
+  for (int step = 0; step < 2; ++step) training.step(my_batch(world_, step));
+  if (last()) return;
   expect_error(
       ErrorCode::shut_down,
       AllOf(HasSubstr("has called shutdown()"), HasSubstr("is in step 3"), HasSubstr("join()")),
-      [&] { training.step(my_batch(world, 2)); });
+      [&] { training.step(my_batch(world_, 2)); });
 }
 
 // Optimizers that are destroyed after backward() without step().
@@ -259,9 +232,7 @@ struct Branched {
   explicit Branched(const Context& context, DistributedOptimizerOptions options = {})
       : world(context) {
     options.bucket_bytes = 4;
-    optimizer.emplace(world, sgd,
-                      torch::OrderedDict<std::string, torch::Tensor>{
-                          {"trunk", trunk}, {"branch", branch}, {"unused", unused}},
+    optimizer.emplace(world, sgd, Named{{"trunk", trunk}, {"branch", branch}, {"unused", unused}},
                       options);
   }
   void backward() {
@@ -282,10 +253,7 @@ DistributedOptimizerOptions hooked() {
   return {.hook = std::make_shared<PowerSgd>()};
 }
 
-class OpenRound : public testing::Test {
- protected:
-  const Context world_ = init();
-};
+using OpenRound = WorldTest;
 
 TEST_F(OpenRound, EndsWhereAllDestroyTheirs) {
   const std::vector<DistributedOptimizerOptions> ways{{},

@@ -1,4 +1,4 @@
-/// A network in training, for comparisons of two.
+/// Networks and weights in training, and what tests of all ranks have in common.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,12 +8,36 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "tests/frameworks/torch/network.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal::test {
+
+using Named = torch::OrderedDict<std::string, torch::Tensor>;
+
+/// A test of all ranks.
+class WorldTest : public testing::Test {
+ protected:
+  bool last() const { return world_.rank() + 1 == world_.size(); }
+  /// One that errs by itself; with one rank none does.
+  bool is_odd_one() const { return world_.size() > 1 && last(); }
+  std::uint64_t operations() const { return world_.statistics().operations; }
+
+  const Context world_ = init();
+  const double own_ = world_.rank() + 1.0;           ///< each rank's own number
+  const double mean_ = (world_.size() + 1.0) / 2.0;  ///< of all ranks' numbers
+};
+
+/// INSTANTIATE_TEST_SUITE_P(, Suite, kCompressions, compression_of)
+inline const auto kCompressions =
+    testing::Values(Compression::none, Compression::float16, Compression::bfloat16);
+inline std::string compression_of(const testing::TestParamInfo<Compression>& test) {
+  return std::string(name_of(test.param));
+}
 
 using MakeOptimizer =
     std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<torch::Tensor>)>;
@@ -63,6 +87,20 @@ struct OneWeight {
   DistributedOptimizer optimizer;
 };
 
+/// Parameters "a" and "b" of three elements, by default, in SGD with learning rate 1.
+struct TwoWeights {
+  explicit TwoWeights(const Context& its_world, const DistributedOptimizerOptions& options = {},
+                      std::int64_t elements = 3)
+      : a(torch::zeros({elements}, torch::requires_grad())),
+        b(torch::zeros({elements}, torch::requires_grad())),
+        sgd({a, b}, 1.0),
+        optimizer(std::in_place, its_world, sgd, Named{{"a", a}, {"b", b}}, options) {}
+
+  torch::Tensor a, b;
+  torch::optim::SGD sgd;
+  std::optional<DistributedOptimizer> optimizer;
+};
+
 /// This rank's `count` images in step `step`; another rank's.
 inline Batch batch_of(const Context& world, int rank, int step, std::int64_t count = 2,
                       torch::ScalarType type = torch::kFloat) {
@@ -91,10 +129,9 @@ inline void expect_close(const std::vector<torch::Tensor>& a, const std::vector<
   }
 }
 
-inline std::vector<torch::Tensor> gradients_of(torch::nn::Sequential& network) {
-  std::vector<torch::Tensor> gradients;
-  for (const auto& parameter : network->parameters()) gradients.push_back(parameter.grad().clone());
-  return gradients;
+/// Collective.
+inline void expect_alike(const Context& world, const torch::nn::Sequential& network) {
+  for (const auto& parameter : network->parameters()) EXPECT_TRUE(equals_root(world, parameter));
 }
 
 /// A network that trains with these options learns its batch, and the same on every rank.
@@ -106,9 +143,7 @@ inline void expect_to_learn_alike(const Context& world,
   const double before = loss();
   for (int step = 0; step < 60; ++step) training.step(batch);
   EXPECT_LT(loss(), 0.7 * before);
-  for (const auto& parameter : training.network->parameters()) {
-    EXPECT_TRUE(equals_root(world, parameter));
-  }
+  expect_alike(world, training.network);
 }
 
 }  // namespace hora::internal::test

@@ -59,9 +59,10 @@ std::unique_ptr<torch::optim::Optimizer> make_momentum(std::vector<torch::Tensor
 
 struct WideTraining {
   explicit WideTraining(const Context& its_world, const DistributedOptimizerOptions& options = {},
-                        const MakeOptimizer& make = make_momentum<torch::optim::SGD>)
+                        const MakeOptimizer& make = make_momentum<torch::optim::SGD>,
+                        const torch::nn::Sequential& its_network = wide_network())
       : world(its_world),
-        network(wide_network()),
+        network(its_network),
         wrapped(make(network->parameters())),
         optimizer(world, *wrapped, network->named_parameters(), options) {}
 
@@ -125,33 +126,19 @@ WideTraining training_of(const Context& world, const DistributedOptimizerOptions
   return WideTraining(world, options, make_momentum<optim::SGD>);
 }
 
+using MakeNetwork = torch::nn::Sequential (*)();
+
 std::vector<torch::Tensor> weights_after(const Steps& steps, const InitOptions& init_options,
-                                         const DistributedOptimizerOptions& options) {
+                                         const DistributedOptimizerOptions& options,
+                                         const MakeOptimizer& make = make_momentum<optim::SGD>,
+                                         MakeNetwork network = wide_network) {
   const Context world = init(init_options);
-  WideTraining training = training_of(world, options);
+  WideTraining training(world, options, make, network());
   steps(training);
   return training.weights();
 }
-std::vector<torch::Tensor> weights_after(const Steps& steps, const Settings& settings,
-                                         const DistributedOptimizerOptions& options) {
-  return weights_after(steps, InitOptions{.settings = settings}, options);
-}
 
-// Gradients that stay where autograd has put them, beside those that are copied: averaged there, or
-// by the pass that updates.
-
-void expect_same_bits_both_ways(const DistributedOptimizerOptions& options, const Steps& steps) {
-  const auto trained = [&](const Settings& settings) {
-    const Context world = init({.settings = settings});
-    WideTraining training(world, options);
-    steps(training);
-    return training.weights();
-  };
-  const auto copied = trained(with_arena(TensorArenaUse::off));
-  expect_same_bits(copied, trained(with_arena(TensorArenaUse::on)));
-  // An arena for some of the gradients.
-  expect_same_bits(copied, trained(with_arena(TensorArenaUse::on, 300 << 10)));
-}
+// Gradients that stay where autograd has put them, beside those that are copied.
 
 TEST(InPlace, LargeGradientsStayWhereAutogradHasPutThem) {
   const Context world = init({.settings = with_arena(TensorArenaUse::on)});
@@ -166,44 +153,6 @@ TEST(InPlace, LargeGradientsStayWhereAutogradHasPutThem) {
     EXPECT_EQ(in_place(training.weight(1)), one_node(world));
     EXPECT_FALSE(in_place(training.weight(2))) << "5 KiB";
   }
-}
-
-TEST(InPlace, GivesTheSameBitsOfSumsThatAreClipped) {
-  expect_same_bits_both_ways({.op = ReduceOp::sum}, [](WideTraining& training) {
-    for (int step = 0; step < 4; ++step) {
-      training.optimizer.zero_grad();
-      training.loss(step).backward();
-      training.optimizer.clip_grad_norm_(0.1);
-      training.optimizer.step();
-    }
-  });
-}
-
-// LibTorch 1.13's zero_grad() leaves `.grad` defined: autograd adds to what the last step has left.
-TEST(InPlace, GivesTheSameBitsWhereGradientsAreZeroedInPlace) {
-  expect_same_bits_both_ways({}, [](WideTraining& training) {
-    for (int step = 0; step < 4; ++step) {
-      if (step % 2 == 0) {
-        training.optimizer.zero_grad();
-      } else {
-        for (auto& parameter : training.network->parameters()) parameter.mutable_grad().zero_();
-      }
-      training.loss(step).backward();
-      training.optimizer.step();
-    }
-  });
-}
-
-TEST(InPlace, GivesTheSameBitsUnderALossScale) {
-  expect_same_bits_both_ways({}, [](WideTraining& training) {
-    GradScaler scaler(training.optimizer, {.initial_scale = 1024.0});
-    for (int step = 0; step < 4; ++step) {
-      training.optimizer.zero_grad();
-      scaler.scale(training.loss(step)).backward();
-      scaler.step();
-      scaler.update();
-    }
-  });
 }
 
 TEST(InPlace, AGradientThatTheProgramHoldsIsCopied) {
@@ -225,10 +174,7 @@ TEST(InPlace, TwoParametersWithOneGradient) {
   auto p = torch::ones({128, 256}, torch::requires_grad());
   auto q = torch::ones({256, 128}, torch::requires_grad());
   torch::optim::SGD sgd({p, q}, 1.0);
-  torch::OrderedDict<std::string, torch::Tensor> named;
-  named.insert("p", p);
-  named.insert("q", q);
-  DistributedOptimizer optimizer(world, sgd, named);
+  DistributedOptimizer optimizer(world, sgd, {{"p", p}, {"q", q}});
   const auto factor = torch::full({128 * 256}, world.rank() + 1.0);
   ((p.view(-1) + q.view(-1)) * factor).sum().backward();
   optimizer.step();
@@ -251,11 +197,11 @@ TEST(InPlace, TheAverageOutlivesTheOptimizerAndTheContext) {
   EXPECT_EQ(average.sum().item<float>(), expected);
 }
 
-std::vector<torch::Tensor> weights_of_copies(const Steps& steps) {
-  const Context world = init({.settings = with_arena(TensorArenaUse::off)});
-  WideTraining training(world);
-  steps(training);
-  return training.weights();
+std::vector<torch::Tensor> weights_of_copies(const Steps& steps,
+                                             const DistributedOptimizerOptions& options = {},
+                                             MakeNetwork network = wide_network) {
+  return weights_after(steps, {.settings = with_arena(TensorArenaUse::off)}, options,
+                       make_momentum<torch::optim::SGD>, network);
 }
 
 /// Tensors that leave the arena no room for gradients of the weights.
@@ -331,71 +277,13 @@ TEST(FusedInPlace, AGradientThatTheProgramHoldsIsCopied) {
   EXPECT_TRUE(torch::allclose(weight, torch::full_like(weight, -0.1 * mean)));
 }
 
-// Channels-last: the piece of a rank is a range of the memory order.
-TEST(FusedInPlace, GivesTheSameBitsOfChannelsLastWeights) {
-  const auto train = [](const Settings& settings, const DistributedOptimizerOptions& options,
-                        const MakeOptimizer& make) {
-    const Context world = init({.settings = settings});
-    torch::manual_seed(seed());
-    torch::nn::Conv2d convolution(32, 64, 3);
-    convolution->to(torch::kFloat);
-    convolution->weight.set_data(
-        convolution->weight.detach().contiguous(torch::MemoryFormat::ChannelsLast));
-    const auto wrapped = make(convolution->parameters());
-    DistributedOptimizer optimizer(world, *wrapped, convolution->named_parameters(), options);
-    for (int step = 0; step < 4; ++step) {
-      torch::manual_seed(seed() + static_cast<std::uint64_t>(100 * step + world.rank()));
-      auto images = torch::randn({2, 32, 6, 6});
-      // A gradient of another memory order than the weight's is copied.
-      if (step % 2 == 0) images = images.contiguous(torch::MemoryFormat::ChannelsLast);
-      optimizer.zero_grad();
-      convolution(images).pow(2).mean().backward();
-      optimizer.step();
-    }
-    return copies_of(convolution->parameters());
-  };
-  const auto expected =
-      train(with_arena(TensorArenaUse::off), {}, make_momentum<torch::optim::SGD>);
-  expect_same_bits(train(with_arena(TensorArenaUse::on), {.sharding = Sharding::fused},
-                         make_momentum<optim::SGD>),
-                   expected);
-}
-
 // Gradients that stay where autograd has put them, buckets that are updated by the pass that
 // averages, in step() or while backward goes on: the same bits, and memory that is free again.
 
-/// Averages of copies and LibTorch's step give these weights; so must every other way.
-void expect_bits_of_copies(const Steps& steps) {
-  const auto expected = weights_of_copies(steps);
-  const std::vector<std::pair<const char*, Settings>> arenas{
-      {"none", with_arena(TensorArenaUse::off)},
-      {"one for all gradients", with_arena(TensorArenaUse::on)},
-      {"one for some of the gradients", with_arena(TensorArenaUse::on, 300 << 10)}};
-  for (const auto& [arena, settings] : arenas) {
-    for (const auto& options :
-         {DistributedOptimizerOptions{.bucket_bytes = 70000}, updates_in_step(0), updates_in_step(),
-          updates_in_backward(), updates_in_backward(64)}) {
-      SCOPED_TRACE(arena + (", sharding " + std::to_string(static_cast<int>(options.sharding))));
-      expect_same_bits(weights_after(steps, settings, options), expected);
-    }
-  }
-}
-
-void expect_bits_with(const Steps& steps,
-                      const std::function<void(DistributedOptimizerOptions&)>& with) {
-  auto in_step = updates_in_step();
-  auto in_backward = updates_in_backward();
-  with(in_step);
-  with(in_backward);
-  const auto settings = with_arena(TensorArenaUse::on);
-  expect_same_bits(weights_after(steps, settings, in_backward),
-                   weights_after(steps, settings, in_step));
-}
-
-/// `count` steps on `loss`.
-Steps steps_on(const std::function<torch::Tensor(WideTraining&, int)>& loss, int count = 4) {
-  return [loss, count](WideTraining& training) {
-    for (int step = 0; step < count; ++step) {
+/// Steps on `loss`.
+Steps steps_on(const std::function<torch::Tensor(WideTraining&, int)>& loss) {
+  return [loss](WideTraining& training) {
+    for (int step = 0; step < 4; ++step) {
       training.optimizer.zero_grad();
       loss(training, step).backward();
       training.optimizer.step();
@@ -403,85 +291,99 @@ Steps steps_on(const std::function<torch::Tensor(WideTraining&, int)>& loss, int
   };
 }
 
-TEST(BackwardUpdate, GivesTheBitsOfUpdatesInStep) {
-  expect_bits_of_copies(plain_steps);
+/// Weights in channels-last order, whose gradients in another order, in every second step, are
+/// copied: the piece of a rank is a range of the memory order.
+torch::nn::Sequential channels_last_network() {
+  torch::manual_seed(seed());
+  torch::nn::Conv2d convolution(32, 64, 3);
+  convolution->weight.set_data(convolution->weight.contiguous(torch::MemoryFormat::ChannelsLast));
+  return torch::nn::Sequential(convolution);
+}
+torch::Tensor loss_of_images(WideTraining& training, int step) {
+  torch::manual_seed(seed() + static_cast<std::uint64_t>(100 * step + training.world.rank()));
+  auto images = torch::randn({2, 32, 6, 6});
+  if (step % 2 == 0) images = images.contiguous(torch::MemoryFormat::ChannelsLast);
+  return training.network->forward(images).pow(2).mean();
 }
 
-// In every 16th round ranks compare learning rates.
-TEST(BackwardUpdate, GivesTheSameBitsOverRatesThatChangeBetweenSteps) {
-  expect_bits_of_copies([](WideTraining& training) {
-    for (int step = 0; step < 18; ++step) {
-      training.step(step);
-      training.scale_rates(0.9);
+void clipped_steps(WideTraining& training) {
+  for (int step = 0; step < 4; ++step) {
+    training.optimizer.zero_grad();
+    training.loss(step).backward();
+    training.optimizer.clip_grad_norm_(0.1);
+    training.optimizer.step();
+  }
+}
+
+/// LibTorch 1.13's zero_grad() leaves `.grad` defined: autograd adds to what the last step has
+/// left.
+void steps_zeroed_in_place(WideTraining& training) {
+  for (int step = 0; step < 4; ++step) {
+    if (step % 2 == 0) training.optimizer.zero_grad();
+    for (auto& parameter : training.network->parameters()) {
+      if (step % 2 == 1) parameter.mutable_grad().zero_();
     }
-  });
+    training.loss(step).backward();
+    training.optimizer.step();
+  }
 }
 
-// Without an engine thread the rest is left to step(), which makes progress itself.
-TEST(BackwardUpdate, GivesTheSameBitsWithoutAnEngineThread) {
-  const auto settings = with_arena(TensorArenaUse::on);
-  const auto expected = weights_after(plain_steps, settings, updates_in_step());
-  const InitOptions alone{.engine_thread = false, .settings = settings};
-  expect_same_bits(weights_after(plain_steps, alone, updates_in_backward()), expected);
+void scaled_steps(WideTraining& training) {
+  GradScaler scaler(training.optimizer, {.initial_scale = 1024.0});
+  for (int step = 0; step < 4; ++step) {
+    training.optimizer.zero_grad();
+    scaler.scale(training.loss(step)).backward();
+    scaler.step();
+    scaler.update();
+  }
 }
 
-TEST(BackwardUpdate, GivesTheSameBitsOfSumsAndPredividedAverages) {
-  expect_bits_with(plain_steps, [](auto& options) { options.op = ReduceOp::sum; });
-  expect_bits_with(plain_steps, [](auto& options) { options.gradient_predivide_factor = 3.0; });
+/// In every 16th round ranks compare learning rates.
+void steps_of_falling_rates(WideTraining& training) {
+  for (int step = 0; step < 18; ++step) {
+    training.step(step);
+    training.scale_rates(0.9);
+  }
 }
 
-TEST(BackwardUpdate, GivesTheSameBitsWhereSomeRanksLackGradients) {
-  expect_bits_of_copies(steps_where_some_ranks_lack_gradients);
+torch::Tensor loss_with_one_rank_freezing(WideTraining& training, int step) {
+  for (const int layer : {0, 1, 2}) {
+    training.weight(layer).set_requires_grad(training.world.rank() != 0 || step % 3 != layer);
+  }
+  return training.loss(step);
 }
 
-TEST(BackwardUpdate, GivesTheSameBitsWhereOneRankFreezesAParameter) {
-  expect_bits_of_copies(steps_on([](WideTraining& training, int step) {
-    for (const int layer : {0, 1, 2}) {
-      training.weight(layer).set_requires_grad(training.world.rank() != 0 || step % 3 != layer);
+void steps_of_gradients_that_add_up(WideTraining& training) {
+  training.optimizer.set_backward_passes_per_step(2);
+  for (int step = 0; step < 3; ++step) {
+    training.optimizer.zero_grad();
+    {
+      const auto guard = training.optimizer.no_sync();
+      training.loss(10 * step).backward();
     }
-    return training.loss(step);
-  }));
+    for (int pass = 1; pass < 3; ++pass) training.loss(10 * step + pass).backward();
+    training.optimizer.step();
+  }
 }
 
-TEST(BackwardUpdate, GivesTheSameBitsOfGradientsThatAddUp) {
-  expect_bits_of_copies([](WideTraining& training) {
-    training.optimizer.set_backward_passes_per_step(2);
-    for (int step = 0; step < 3; ++step) {
-      training.optimizer.zero_grad();
-      {
-        const auto guard = training.optimizer.no_sync();
-        training.loss(10 * step).backward();
-      }
-      for (int pass = 1; pass < 3; ++pass) training.loss(10 * step + pass).backward();
-      training.optimizer.step();
-    }
-  });
+/// The graph of the first pass is used again by the second, which completes the gradients.
+void steps_of_two_passes_of_a_graph(WideTraining& training) {
+  for (int step = 0; step < 3; ++step) {
+    training.optimizer.zero_grad();
+    const torch::Tensor loss = training.loss(step);
+    loss.backward({}, /*retain_graph=*/true);
+    loss.backward();
+    training.optimizer.step();
+  }
 }
 
-// The graph of the first pass is used again by the second, which completes the gradients.
-TEST(BackwardUpdate, GivesTheSameBitsOfAGraphThatTwoPassesUse) {
-  expect_bits_with(
-      [](WideTraining& training) {
-        for (int step = 0; step < 3; ++step) {
-          training.optimizer.zero_grad();
-          const torch::Tensor loss = training.loss(step);
-          loss.backward({}, /*retain_graph=*/true);
-          loss.backward();
-          training.optimizer.step();
-        }
-      },
-      [](auto& options) { options.backward_passes_per_step = 2; });
-}
-
-// Gradients of gradients: all of a parameter's uses are done before its gradient is complete.
-TEST(BackwardUpdate, GivesTheSameBitsUnderAPenaltyOnGradients) {
-  expect_bits_of_copies(steps_on([](WideTraining& training, int step) {
-    torch::manual_seed(seed() + static_cast<std::uint64_t>(step));
-    const auto input = torch::randn({4, 256}, torch::requires_grad());
-    const auto loss = training.network->forward(input).pow(2).mean();
-    const auto slopes = torch::autograd::grad({loss}, {input}, {}, {}, /*create_graph=*/true);
-    return loss + slopes[0].pow(2).mean();
-  }));
+/// Gradients of gradients: all of a parameter's uses are done before its gradient is complete.
+torch::Tensor loss_with_penalty(WideTraining& training, int step) {
+  torch::manual_seed(seed() + static_cast<std::uint64_t>(step));
+  const auto input = torch::randn({4, 256}, torch::requires_grad());
+  const auto loss = training.network->forward(input).pow(2).mean();
+  const auto slopes = torch::autograd::grad({loss}, {input}, {}, {}, /*create_graph=*/true);
+  return loss + slopes[0].pow(2).mean();
 }
 
 /// Computed again in backward, with a backward of its own, as by checkpointing.
@@ -512,31 +414,92 @@ torch::Tensor loss_of_recomputed(WideTraining& training, int step, bool twice) {
   return training.network[4]->as<torch::nn::Linear>()->forward(hidden).pow(2).mean();
 }
 
-TEST(BackwardUpdate, GivesTheSameBitsOfASegmentThatIsComputedAgain) {
-  expect_bits_of_copies(steps_on([](WideTraining& training, int step) {
-    return loss_of_recomputed(training, step, /*twice=*/false);
-  }));
+torch::Tensor loss_of_segment(WideTraining& training, int step) {
+  return loss_of_recomputed(training, step, /*twice=*/false);
 }
 
-TEST(BackwardUpdate, RefusesALayerThatIsUsedInASegmentAndElsewhere) {
+/// To other memory and back, in which ranks differ.
+void steps_in_other_memory(WideTraining& training) {
+  plain_steps(training);
+  for (const int layer : {2, 1}) {
+    auto weight = training.weight(layer);
+    const torch::Tensor former = weight.detach();
+    if (layer == 2 || training.world.rank() == 0) weight.set_data(weight.detach().clone());
+    plain_steps(training);
+    weight.set_data(former.copy_(weight.detach()));
+    plain_steps(training);
+  }
+}
+
+struct SameBits {
+  std::string name;
+  Steps steps;
+  DistributedOptimizerOptions options = {};
+  Sharding most = Sharding::in_backward;
+  MakeNetwork network = wide_network;
+};
+
+const std::vector<SameBits> kSameBits{
+    {"Plain", plain_steps},
+    {"ClippedSums", clipped_steps, {.op = ReduceOp::sum}, Sharding::off},
+    {"ZeroedInPlace", steps_zeroed_in_place, {}, Sharding::off},
+    {"Scaled", scaled_steps, {}, Sharding::fused},
+    {"FallingRates", steps_of_falling_rates},
+    {"Sums", plain_steps, {.op = ReduceOp::sum}},
+    {"Predivided", plain_steps, {.gradient_predivide_factor = 3.0}},
+    {"SomeRanksLackGradients", steps_where_some_ranks_lack_gradients},
+    {"OneRankFreezes", steps_on(loss_with_one_rank_freezing)},
+    {"AddedUp", steps_of_gradients_that_add_up},
+    {"TwoPassesOfAGraph", steps_of_two_passes_of_a_graph, {.backward_passes_per_step = 2}},
+    {"Penalty", steps_on(loss_with_penalty)},
+    {"Recomputed", steps_on(loss_of_segment)},
+    {"OtherMemory", steps_in_other_memory},
+    {"ChannelsLast", steps_on(loss_of_images), {}, Sharding::in_backward, channels_last_network},
+};
+
+class BackwardUpdate : public testing::TestWithParam<SameBits> {};
+
+// Averages of copies and LibTorch's step give these weights; so must every other way.
+TEST_P(BackwardUpdate, GivesTheBitsOfCopies) {
+  const SameBits& row = GetParam();
+  const auto expected = weights_of_copies(row.steps, row.options, row.network);
+  const std::vector<std::pair<const char*, Settings>> arenas{
+      {"none", with_arena(TensorArenaUse::off)},
+      {"one for all gradients", with_arena(TensorArenaUse::on)},
+      {"one for some of the gradients", with_arena(TensorArenaUse::on, 300 << 10)}};
+  for (const auto& [arena, settings] : arenas) {
+    for (const auto& way : {DistributedOptimizerOptions{.bucket_bytes = 70000}, updates_in_step(0),
+                            updates_in_step(), updates_in_backward(), updates_in_backward(64)}) {
+      if (way.sharding > row.most) continue;
+      SCOPED_TRACE(arena + (", sharding " + std::to_string(static_cast<int>(way.sharding))));
+      DistributedOptimizerOptions options = row.options;
+      options.bucket_bytes = way.bucket_bytes;
+      options.sharding = way.sharding;
+      const auto actual = weights_after(row.steps, {.settings = settings}, options,
+                                        make_momentum<optim::SGD>, row.network);
+      expect_same_bits(actual, expected);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, BackwardUpdate, testing::ValuesIn(kSameBits),
+                         [](const auto& tested) { return tested.param.name; });
+
+// Without an engine thread the rest is left to step(), which makes progress itself.
+TEST(BackwardUpdateAlone, GivesTheSameBitsWithoutAnEngineThread) {
+  const auto settings = with_arena(TensorArenaUse::on);
+  const InitOptions alone{.engine_thread = false, .settings = settings};
+  expect_same_bits(weights_after(plain_steps, alone, updates_in_backward()),
+                   weights_of_copies(plain_steps));
+}
+
+TEST(BackwardUpdateAlone, RefusesALayerThatIsUsedInASegmentAndElsewhere) {
   const Context world = init({.settings = with_arena(TensorArenaUse::on)});
   WideTraining training = training_of(world, updates_in_backward());
   EXPECT_ANY_THROW(loss_of_recomputed(training, 0, /*twice=*/true).backward());
 }
 
-TEST(BackwardUpdate, GivesTheSameBitsFromOtherMemoryOfParameters) {
-  expect_bits_of_copies([](WideTraining& training) {
-    plain_steps(training);
-    for (const int layer : {2, 1}) {
-      auto weight = training.weight(layer);
-      // Ranks differ in which.
-      if (layer == 2 || training.world.rank() == 0) weight.set_data(weight.detach().clone());
-      plain_steps(training);
-    }
-  });
-}
-
-TEST(BackwardUpdate, GivesGradientsBackWhileBackwardGoesOn) {
+TEST(BackwardUpdateAlone, GivesGradientsBackWhileBackwardGoesOn) {
   const Context world = init({.settings = with_arena(TensorArenaUse::on)});
   if (!one_node(world)) GTEST_SKIP() << "for ranks that share memory";
   WideTraining training = training_of(world, updates_in_backward(64));
@@ -566,7 +529,7 @@ TEST(BackwardUpdate, GivesGradientsBackWhileBackwardGoesOn) {
   EXPECT_LT(least, all);
 }
 
-TEST(BackwardUpdate, HoldsAllGradientsWhereStepUpdates) {
+TEST(BackwardUpdateAlone, HoldsAllGradientsWhereStepUpdates) {
   const Context world = init({.settings = with_arena(TensorArenaUse::on)});
   WideTraining training = training_of(world, updates_in_step());
   plain_steps(training);
@@ -583,8 +546,11 @@ class BackwardUpdateMisuse : public testing::Test {
   bool updates_early() const { return one_node(world_); }
   bool is_odd_one() const { return world_.size() > 1 && world_.rank() + 1 == world_.size(); }
 
-  void expect_alike(torch::nn::Sequential network) {
-    for (const auto& parameter : network->parameters()) EXPECT_TRUE(equals_root(world_, parameter));
+  static void backward(const std::vector<WideTraining*>& trainings, int step) {
+    for (WideTraining* each : trainings) {
+      each->optimizer.zero_grad();
+      each->loss(step).backward();
+    }
   }
   // A new optimizer goes on with the network.
   void expect_to_go_on(torch::nn::Sequential network) {
@@ -600,7 +566,7 @@ class BackwardUpdateMisuse : public testing::Test {
           .backward();
       optimizer.step();
     }
-    expect_alike(network);
+    expect_alike(world_, network);
   }
 
   const Context world_ = init({.settings = with_arena(TensorArenaUse::on)});
@@ -616,10 +582,7 @@ TEST_F(BackwardUpdateMisuse, DecisionsAfterBackwardAreRefused) {
   WideTraining expected = training_of(world_, updates_in_step());
   DistributedOptimizer& optimizer = training.optimizer;
   for (int step = 0; step < 3; ++step) {
-    for (WideTraining* each : {&training, &expected}) {
-      each->optimizer.zero_grad();
-      each->loss(step).backward();
-    }
+    backward({&training, &expected}, step);
     refused("zero_grad() after backward()", [&] { optimizer.zero_grad(); });
     refused("synchronize()", [&] { optimizer.synchronize(); });
     refused("clip_grad_norm_()", [&] { optimizer.clip_grad_norm_(1.0); });
@@ -630,10 +593,7 @@ TEST_F(BackwardUpdateMisuse, DecisionsAfterBackwardAreRefused) {
   refused("GradScaler", [&] { GradScaler scaler(optimizer); });
   GradScaler off(optimizer, {.enabled = false});
   for (int step = 3; step < 5; ++step) {
-    for (WideTraining* each : {&training, &expected}) {
-      each->optimizer.zero_grad();
-      each->loss(step).backward();
-    }
+    backward({&training, &expected}, step);
     EXPECT_TRUE(off.step());
     off.update();
     expected.optimizer.step();
@@ -714,7 +674,7 @@ TEST_F(BackwardUpdateMisuse, RanksWithOtherParametersAreToldBeforeAnythingIsUpda
   training.optimizer.zero_grad();
   broadcast_parameters(world_, *training.network);
   plain_steps(training);
-  expect_alike(training.network);
+  expect_alike(world_, training.network);
 }
 
 TEST_F(BackwardUpdateMisuse, RanksInDifferentStepsAreToldBeforeAnythingIsUpdated) {
@@ -741,7 +701,7 @@ TEST_F(BackwardUpdateMisuse, DestroyedBeforeStepOnAllRanksTheyAreAlike) {
     training.reset();
     EXPECT_EQ(lines.have("some of the parameters"), updates_early());
   }
-  expect_alike(network);
+  expect_alike(world_, network);
   expect_to_go_on(network);
 }
 
@@ -768,9 +728,9 @@ TEST_F(BackwardUpdateMisuse, AfterAnExceptionOnAllRanksStepEndsTheStep) {
   training.optimizer.step();
   EXPECT_TRUE(torch::equal(training.weight(0), before[0]));
   EXPECT_FALSE(torch::equal(training.weight(2), before[4]));
-  expect_alike(training.network);
+  expect_alike(world_, training.network);
   plain_steps(training);
-  expect_alike(training.network);
+  expect_alike(world_, training.network);
 }
 
 // The pass that averages and updates, by each optimizer that it takes, with groups of different

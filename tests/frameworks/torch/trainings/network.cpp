@@ -1,5 +1,7 @@
 #include "tests/frameworks/torch/trainings/network.h"
 
+#include <hora/torch/optim.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -56,14 +58,15 @@ torch::Tensor apply(Block::Kind kind, const std::vector<torch::Tensor>& with,
   return with[0].sum();
 }
 
-template <class Optimizer, class Options>
+template <class Optimizer, class OnePass = Optimizer, class Options>
 std::unique_ptr<torch::optim::Optimizer> make(const std::vector<std::vector<torch::Tensor>>& groups,
-                                              Options options) {
+                                              bool one_pass, Options options) {
   std::vector<torch::optim::OptimizerParamGroup> made;
   for (const auto& group : groups) {
     if (!group.empty()) made.emplace_back(group, std::make_unique<Options>(options));
     options.lr(options.lr() / 2);  // the next group's
   }
+  if (one_pass) return std::make_unique<OnePass>(std::move(made), options);
   return std::make_unique<Optimizer>(std::move(made), options);
 }
 
@@ -99,7 +102,8 @@ std::vector<torch::Tensor> Network::parameters_of(int optimizer) const {
   return result;
 }
 
-std::unique_ptr<torch::optim::Optimizer> Network::make_optimizer(int optimizer) const {
+std::unique_ptr<torch::optim::Optimizer> Network::make_optimizer(int optimizer,
+                                                                 bool one_pass) const {
   std::vector<std::vector<torch::Tensor>> groups(2);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Block& block = training_.blocks[block_of_[i]];
@@ -110,21 +114,35 @@ std::unique_ptr<torch::optim::Optimizer> Network::make_optimizer(int optimizer) 
   namespace optim = torch::optim;
   switch (training_.wrapped) {
     case Wrapped::sgd:
-      return make<optim::SGD>(groups, optim::SGDOptions(kRate).weight_decay(0.01));
+      return make<optim::SGD, hora::optim::SGD>(groups, one_pass,
+                                                optim::SGDOptions(kRate).weight_decay(0.01));
     case Wrapped::momentum:
-      return make<optim::SGD>(groups, optim::SGDOptions(kRate).momentum(0.9).dampening(0.1));
+      return make<optim::SGD, hora::optim::SGD>(
+          groups, one_pass, optim::SGDOptions(kRate).momentum(0.9).dampening(0.1));
     case Wrapped::nesterov:
-      return make<optim::SGD>(groups, optim::SGDOptions(kRate).momentum(0.8).nesterov(true));
+      return make<optim::SGD, hora::optim::SGD>(
+          groups, one_pass, optim::SGDOptions(kRate).momentum(0.8).nesterov(true));
     case Wrapped::adam:
-      return make<optim::Adam>(groups, optim::AdamOptions(kRate).amsgrad(true));
+      return make<optim::Adam, hora::optim::Adam>(groups, one_pass,
+                                                  optim::AdamOptions(kRate).amsgrad(true));
     case Wrapped::adamw:
-      return make<optim::AdamW>(groups, optim::AdamWOptions(kRate).weight_decay(0.1));
+      return make<optim::AdamW, hora::optim::AdamW>(groups, one_pass,
+                                                    optim::AdamWOptions(kRate).weight_decay(0.1));
     case Wrapped::adagrad:
-      return make<optim::Adagrad>(groups, optim::AdagradOptions(kRate).lr_decay(0.1));
+      return make<optim::Adagrad>(
+          groups, one_pass,
+          optim::AdagradOptions(kRate).lr_decay(0.1).initial_accumulator_value(0.2));
     case Wrapped::rmsprop:
       break;
   }
-  return make<optim::RMSprop>(groups, optim::RMSpropOptions(kRate).momentum(0.5).centered(true));
+  return make<optim::RMSprop>(groups, one_pass,
+                              optim::RMSpropOptions(kRate).momentum(0.5).centered(true));
+}
+
+void Network::decay(torch::optim::Optimizer& optimizer) const {
+  for (auto& group : optimizer.param_groups()) {
+    group.options().set_lr(training_.decay * group.options().get_lr());
+  }
 }
 
 torch::Tensor Network::forward(const torch::Tensor& input, unsigned blocks) const {
@@ -143,7 +161,8 @@ torch::Tensor Network::loss(int step, int rank, std::size_t pass) const {
   const std::int64_t rows = 1 + static_cast<std::int64_t>(place % 3);
   const auto input = torch::randn({rows, kWidth}, type_);
   const auto target = torch::randn({rows, kWidth}, type_);
-  const auto loss = (forward(input, share.passes[pass]) - target).square().mean();
+  const unsigned blocks = pass < share.passes.size() ? share.passes[pass] : ~0U;
+  const auto loss = (forward(input, blocks) - target).square().mean();
   return share.overflows ? loss * std::numeric_limits<double>::infinity() : loss;
 }
 
@@ -155,12 +174,21 @@ void Network::freeze(int step) const {
   }
 }
 
-void Network::replace(int step) const {
+void Network::replace(int step, Moment now) const {
   const Replacement how = training_.replacements[static_cast<std::size_t>(step)];
-  if (how == Replacement::none) return;
-  for (torch::Tensor parameter : parameters_) {
-    const torch::Tensor other = parameter.detach().clone();  // in the same order in memory
-    parameter.set_data(how == Replacement::values ? other.mul_(0.75) : other);
+  if (how == Replacement::none || now != training_.replaced_at) return;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if ((training_.replaced >> i & 1U) == 0) continue;
+    torch::Tensor parameter = parameters_[i];
+    if (how == Replacement::type) parameter.set_data(parameter.detach().to(torch::kBFloat16));
+    // In the same order in memory.
+    const torch::Tensor other = parameter.detach().to(type_).clone();
+    if (how != Replacement::memory) other.mul_(0.75);
+    if (how != Replacement::in_place) {
+      parameter.set_data(other);
+    } else {
+      parameter.detach().copy_(other);
+    }
   }
 }
 
@@ -191,7 +219,9 @@ Reference::Reference(const Context& world, const Training& training, std::vector
       network_(training),
       scale_(training.initial_scale),
       norms_(static_cast<std::size_t>(training.optimizers)) {
-  for (int i = 0; i < training_.optimizers; ++i) optimizers_.push_back(network_.make_optimizer(i));
+  for (int i = 0; i < training_.optimizers; ++i) {
+    optimizers_.push_back(network_.make_optimizer(i, /*one_pass=*/false));
+  }
 }
 
 std::vector<torch::Tensor> Reference::gradients_of(int rank, int step) {
@@ -216,6 +246,7 @@ torch::Tensor Reference::average(const std::function<torch::Tensor(int)>& of_ran
 
 void Reference::step(int step) {
   network_.freeze(step);
+  network_.replace(step, Moment::backward);
   std::vector<std::vector<torch::Tensor>> of_rank(static_cast<std::size_t>(training_.ranks));
   for (const int rank : members_) {
     if (training_.takes_part(rank, step)) {
@@ -242,8 +273,10 @@ void Reference::step(int step) {
     parameter.mutable_grad() = (sum.to(parameter.scalar_type()) / scale_).detach();
   }
   for (int i = 0; i < training_.optimizers; ++i) clip(i);
-  if (stepped_ || !training_.has(Feature::grad_scaler)) {
-    for (auto& optimizer : optimizers_) optimizer->step();
+  network_.replace(step, Moment::step);
+  for (auto& optimizer : optimizers_) {
+    if (stepped_ || !training_.has(Feature::grad_scaler)) optimizer->step();
+    network_.decay(*optimizer);
   }
   adapt_scale();
 }

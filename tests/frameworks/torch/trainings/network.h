@@ -26,14 +26,16 @@ class Network {
   const std::vector<torch::Tensor>& parameters() const { return parameters_; }
   /// Those of one optimizer.
   std::vector<torch::Tensor> parameters_of(int optimizer) const;
-  std::unique_ptr<torch::optim::Optimizer> make_optimizer(int optimizer) const;
+  /// LibTorch's; `one_pass`: hora's, where it has one.
+  std::unique_ptr<torch::optim::Optimizer> make_optimizer(int optimizer, bool one_pass) const;
+  void decay(torch::optim::Optimizer& optimizer) const;
 
-  /// The loss that this rank's backward() starts from, unscaled.
+  /// The loss that this rank's backward() starts from, unscaled; of all blocks in a further pass.
   torch::Tensor loss(int step, int rank, std::size_t pass) const;
   /// Freezes parameters before a step.
   void freeze(int step) const;
-  /// Gives parameters other memory or values after a step.
-  void replace(int step) const;
+  /// Gives parameters other memory or values, if it is the moment.
+  void replace(int step, Moment now) const;
 
  private:
   torch::Tensor forward(const torch::Tensor& input, unsigned blocks) const;

@@ -78,6 +78,7 @@ class Drawer : RandomDraws {
 
  private:
   bool has(Feature feature) const { return training_.has(feature); }
+  bool updates_early() const { return training_.sharding == 3; }
 
   void draw_features() {
     std::vector<Feature> order;
@@ -121,7 +122,17 @@ class Drawer : RandomDraws {
       training_.accumulation = one_in(2) ? Accumulation::passes : Accumulation::no_sync;
       training_.passes = 2 + below(2);
     }
+    // Updates in backward() do not wait for what is done to gradients.
+    const bool changes_gradients = has(Feature::clipping) || has(Feature::grad_scaler);
+    const bool one_pass = training_.wrapped < Wrapped::adagrad;
+    if (has(Feature::sharding)) {
+      training_.sharding = 1 + (one_pass ? below(changes_gradients ? 2 : 3) : 0);
+    }
     training_.overlaps_gather = has(Feature::sharding) && one_in(2);
+    training_.decay = one_in(2) ? 1.0 : 0.75;
+    constexpr Moment kMoments[] = {Moment::backward, Moment::step, Moment::end};
+    training_.replaced_at = updates_early() ? Moment::end : one_of(kMoments);
+    if (one_in(2)) training_.replaced = static_cast<unsigned>(random_());
     if (has(Feature::grad_scaler)) {
       training_.initial_scale = static_cast<double>(1 << below(8));
       training_.growth_interval = 1 + below(3);
@@ -186,6 +197,8 @@ class Drawer : RandomDraws {
     if (less && one_in(12)) return share;
     for (int pass = 0; pass < training_.passes; ++pass) share.passes.push_back(draw_use());
     if (less && share.passes.size() > 1 && one_in(6)) share.passes.pop_back();
+    // Ranks wait for two optimizers in the same order.
+    share.synchronizes = !updates_early() && training_.optimizers == 1 && one_in(4);
     return share;
   }
 
@@ -207,7 +220,8 @@ class Drawer : RandomDraws {
       if (has(Feature::grad_scaler) && one_in(4)) {
         shares[static_cast<std::size_t>(below(training_.ranks))].overflows = true;
       }
-      training_.replacements.push_back(draw_replacement());
+      training_.replacements.push_back(draw_replacement(step));
+      training_.discards.push_back(!has(Feature::static_graph) && !updates_early() && one_in(6));
     }
     training_.steps_before_join = has(Feature::join) ? steps - 1 - below(2) : steps;
     for (int rank = 0; rank < training_.ranks; ++rank) {
@@ -222,9 +236,11 @@ class Drawer : RandomDraws {
     }
   }
 
-  Replacement draw_replacement() {
-    if (!has(Feature::replaced) || one_in(2)) return Replacement::none;
-    return one_in(2) ? Replacement::memory : Replacement::values;
+  Replacement draw_replacement(int step) {
+    // In the first step ranks compare parameters: some in backward(), some in step().
+    const bool compared = step == 0 && training_.replaced_at == Moment::step;
+    if (!has(Feature::replaced) || compared || one_in(2)) return Replacement::none;
+    return static_cast<Replacement>(1 + below(4));
   }
 
   Training training_;

@@ -59,8 +59,9 @@ enum class Hook { none, power_sgd, top_k };
 enum class Grouping { none, number, lists };
 /// How a step's backward passes are added up.
 enum class Accumulation { none, passes, no_sync };
-/// Change of parameters between two steps.
-enum class Replacement { none, memory, values };
+/// Change of parameters in a step, and when: before backward() and step(), or after it.
+enum class Replacement { none, memory, values, in_place, type };
+enum class Moment { backward, step, end };
 
 /// A part of the network, with parameters of its own or those of an earlier block.
 struct Block {
@@ -70,9 +71,10 @@ struct Block {
 
   Kind kind = Kind::linear;
   Layout layout = Layout::rows;
-  int tied_to = -1;        ///< an earlier block of the same kind
-  bool named = true;       ///< a tied block registers the parameters under its own names, too
-  int frozen_from = 1000;  ///< steps in which its parameters require no gradient
+  int tied_to = -1;   ///< an earlier block of the same kind
+  bool named = true;  ///< a tied block registers the parameters under its own names, too
+  int frozen_from =
+      1000;  ///< steps in which its parameters require no gradient; 0: also when wrapped
   int frozen_until = 1000;
   int optimizer = 0;
   int options = 0;  ///< parameter group within the optimizer
@@ -84,7 +86,8 @@ struct Block {
 struct Share {
   /// Blocks that each backward pass uses: bit i is block i. May be empty.
   std::vector<unsigned> passes;
-  bool overflows = false;  ///< its gradients are not finite
+  bool overflows = false;     ///< its gradients are not finite
+  bool synchronizes = false;  ///< before step()
 };
 
 struct Training {
@@ -102,11 +105,16 @@ struct Training {
   Grouping grouping = Grouping::none;
   Accumulation accumulation = Accumulation::none;
   int passes = 1;
+  int sharding = 0;  ///< as hora::Sharding
   bool overlaps_gather = false;
   double initial_scale = 1.0;
   int growth_interval = 1;
   double max_norm = 0.0;
-  std::vector<Replacement> replacements;  ///< after each step
+  std::vector<Replacement> replacements;  ///< in each step
+  Moment replaced_at = Moment::end;
+  unsigned replaced = ~0U;     ///< bit i: parameter i
+  double decay = 1.0;          ///< of learning rates with each step
+  std::vector<bool> discards;  ///< before each step: a backward() that all give up
 
   std::vector<Block> blocks;
   int optimizers = 1;

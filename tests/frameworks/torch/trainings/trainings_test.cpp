@@ -1,4 +1,4 @@
-// Random trainings against plain LibTorch on one process. TEST_TRAININGS says how many (40 without
+// Random trainings against plain LibTorch on one process. TEST_TRAININGS says how many (100 without
 // it); TEST_TRAINING=<seed> runs that one alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ DistributedOptimizerOptions options_of(const Training& training, const Network& 
     options.groups = halves(network.parameters_of(optimizer));
   }
   options.static_graph = training.has(Feature::static_graph);
-  if (training.has(Feature::sharding)) options.sharding = Sharding::state;
+  options.sharding = static_cast<Sharding>(training.sharding);
   options.overlap_parameter_gather = training.overlaps_gather;
   options.hook = make_hook(training.hook);
   return options;
@@ -55,8 +55,9 @@ DistributedOptimizerOptions options_of(const Training& training, const Network& 
 /// A network with its wrapped optimizers.
 struct Trainee {
   Trainee(const Context& world, const Training& training, ProcessSet set) : network(training) {
+    network.freeze(0);
     for (int i = 0; i < training.optimizers; ++i) {
-      wrapped.push_back(network.make_optimizer(i));
+      wrapped.push_back(network.make_optimizer(i, training.sharding > 1));
       optimizers.emplace_back(world, *wrapped.back(), network.named(),
                               options_of(training, network, i, set));
     }
@@ -96,24 +97,34 @@ class Runner {
       reference_.step(step);
       if (all_join) joined_ = false;
       if (takes_part) check(step);
-      reference_.network().replace(step);
-      if (!joined_) trainee_.network.replace(step);
+      reference_.network().replace(step, Moment::end);
+      if (!joined_) trainee_.network.replace(step, Moment::end);
     }
     return wrong_.str();
   }
 
  private:
   void train(int step) {
-    trainee_.network.freeze(step);
+    if (step % 2 == 0) trainee_.network.freeze(step);
     for (auto& optimizer : trainee_.optimizers) optimizer.zero_grad();
+    trainee_.network.freeze(step);
+    if (training_.discards[static_cast<std::size_t>(step)]) {
+      trainee_.network.loss(step, world_.rank(), 9).backward();
+      for (auto& optimizer : trainee_.optimizers) optimizer.zero_grad();
+    }
+    trainee_.network.replace(step, Moment::backward);
     backward(step);
     norms_.clear();
+    for (auto& optimizer : trainee_.optimizers) {
+      if (share(step).synchronizes) optimizer.synchronize();
+    }
     if (training_.has(Feature::clipping)) {
       if (trainee_.scaler) trainee_.scaler->unscale_();
       for (auto& optimizer : trainee_.optimizers) {
         norms_.push_back(optimizer.clip_grad_norm_(training_.max_norm));
       }
     }
+    trainee_.network.replace(step, Moment::step);
     if (trainee_.scaler) {
       stepped_ = trainee_.scaler->step();
       trainee_.scaler->update();
@@ -121,14 +132,19 @@ class Runner {
       for (auto& optimizer : trainee_.optimizers) optimizer.step();
     }
     for (auto& optimizer : trainee_.optimizers) optimizer.complete_parameters();
+    for (auto& each : trainee_.wrapped) trainee_.network.decay(*each);
+  }
+
+  const Share& share(int step) const {
+    return training_
+        .shares[static_cast<std::size_t>(step)][static_cast<std::size_t>(world_.rank())];
   }
 
   void backward(int step) {
-    const auto& share =
-        training_.shares[static_cast<std::size_t>(step)][static_cast<std::size_t>(world_.rank())];
-    for (std::size_t pass = 0; pass < share.passes.size(); ++pass) {
+    const auto& passes = share(step).passes;
+    for (std::size_t pass = 0; pass < passes.size(); ++pass) {
       std::vector<std::unique_ptr<DistributedOptimizer::Guard>> guards;
-      if (training_.accumulation == Accumulation::no_sync && pass + 1 < share.passes.size()) {
+      if (training_.accumulation == Accumulation::no_sync && pass + 1 < passes.size()) {
         for (auto& optimizer : trainee_.optimizers) {
           guards.emplace_back(new DistributedOptimizer::Guard(optimizer.no_sync()));
         }
@@ -240,7 +256,7 @@ class Trainings : public testing::Test {
 
 TEST_F(Trainings, AreWhatOneProcessMakesOfThem) {
   const auto only = number_in("TEST_TRAINING");
-  const std::uint64_t count = only ? 1 : number_in("TEST_TRAININGS").value_or(40);
+  const std::uint64_t count = only ? 1 : number_in("TEST_TRAININGS").value_or(100);
   auto seeds = generator();
   for (std::uint64_t i = 0; i < count; ++i) {
     const Training training = draw_training(only.value_or(seeds()), world_.size());
