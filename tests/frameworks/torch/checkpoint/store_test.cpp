@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,9 +14,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <stdexcept>
 #include <thread>
 
+#include "tests/support/child_process.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 #include "tests/support/temporary_folder.h"
@@ -128,55 +127,6 @@ TEST(CheckpointFolder, LinksAreNotFollowed) {
   EXPECT_THAT(contents.refused[0], HasSubstr("last/state\": it is no regular file"));
 }
 
-/// Saves in another process until it is killed, and tells each save that is done.
-class SavingProcess {
- public:
-  SavingProcess(const std::string& folder, std::int64_t first_step) {
-    int ends[2];
-    if (::pipe(ends) != 0) throw std::runtime_error("no pipe");
-    process_ = ::fork();
-    if (process_ == 0) {
-      ::close(ends[0]);
-      try {
-        CheckpointFolder writer(folder);
-        for (std::int64_t step = first_step;; ++step) {
-          Save(step, 200'000).write(writer, step % 3 == 0);
-          if (::write(ends[1], &step, sizeof step) != sizeof step) break;
-        }
-      } catch (...) {
-      }
-      ::_exit(1);
-    }
-    ::close(ends[1]);
-    pipe_ = ends[0];
-  }
-  ~SavingProcess() {
-    ::close(pipe_);
-    if (process_ > 0) kill();
-  }
-  SavingProcess(const SavingProcess&) = delete;
-  SavingProcess& operator=(const SavingProcess&) = delete;
-
-  /// The last step of which it has said that it is saved; waits for the first.
-  std::int64_t first_saved() {
-    std::int64_t step = -1;
-    return ::read(pipe_, &step, sizeof step) == sizeof step ? step : -1;
-  }
-  std::int64_t kill() {
-    ::kill(process_, SIGKILL);
-    int status = 0;
-    ::waitpid(std::exchange(process_, -1), &status, 0);
-    EXPECT_TRUE(WIFSIGNALED(status)) << "it has ended by itself";
-    std::int64_t last = -1;
-    for (std::int64_t step = 0; ::read(pipe_, &step, sizeof step) == sizeof step;) last = step;
-    return last;
-  }
-
- private:
-  pid_t process_ = -1;
-  int pipe_ = -1;
-};
-
 TEST(CheckpointFolder, KilledAtAnyMomentItHoldsTheLastCompletedSave) {
   const TemporaryFolder temporary;
   const std::string path = temporary.path();
@@ -184,11 +134,26 @@ TEST(CheckpointFolder, KilledAtAnyMomentItHoldsTheLastCompletedSave) {
   std::int64_t step = 1;
   int staged = 0;
   for (int i = 0; i < 20; ++i) {
-    SavingProcess process(path, step);
-    const std::int64_t first = process.first_saved();
-    ASSERT_EQ(first, step);
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    ChildProcess saving([&] {
+      ::close(ends[0]);
+      CheckpointFolder writer(path);
+      for (std::int64_t next = step;; ++next) {
+        Save(next, 200'000).write(writer, next % 3 == 0);
+        if (::write(ends[1], &next, sizeof next) != sizeof next) return 1;
+      }
+    });
+    ::close(ends[1]);
+    std::int64_t reported = -1;
+    EXPECT_GT(::read(ends[0], &reported, sizeof reported), 0);
+    EXPECT_EQ(reported, step);
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
-    const std::int64_t reported = std::max(first, process.kill());
+    ::kill(saving.pid(), SIGKILL);
+    EXPECT_EQ(saving.wait(), -1) << "it has ended by itself";
+    while (::read(ends[0], &reported, sizeof reported) > 0) {
+    }
+    ::close(ends[0]);
     staged += fs::exists(path + "/.new");
     const auto found = newest(path);
     ASSERT_TRUE(found);
