@@ -105,14 +105,8 @@ TEST(BroadcastModule, GivesEveryRankTheRootsParametersAndBuffers) {
   OddModule module(1.0 + world.rank());
   const OddModule expected(1.0 + root);
   broadcast_parameters(world, module, root);
-  const auto of_module = module.named_parameters();
-  for (const auto& item : expected.named_parameters()) {
-    EXPECT_TRUE(torch::equal(of_module[item.key()], item.value())) << item.key();
-  }
-  const auto buffers = module.named_buffers();
-  for (const auto& item : expected.named_buffers()) {
-    EXPECT_TRUE(torch::equal(buffers[item.key()], item.value())) << item.key();
-  }
+  expect_equal(module.parameters(), expected.parameters());
+  expect_equal(module.buffers(), expected.buffers());
   EXPECT_TRUE(module.strided.requires_grad());
   EXPECT_FALSE(module.frozen.requires_grad());
   EXPECT_FALSE(module.frozen.grad().defined());
