@@ -1,20 +1,24 @@
 /// Each program runs on 2 ranks with tiny times and writes the file that it promises.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
 #include <string>
 
+#include "tests/support/read_file.h"
+#include "tests/support/temporary_folder.h"
+
 namespace {
 
+using hora::internal::test::read_file;
+using hora::internal::test::TemporaryFolder;
 using nlohmann::json;
+using testing::AllOf;
 using testing::HasSubstr;
 
 std::string environment(const std::string& name) {
@@ -24,13 +28,7 @@ std::string environment(const std::string& name) {
 
 class Programs : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "hora-bench-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-    ASSERT_NE(environment("MPIRUN"), "") << "set by ctest";
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void SetUp() override { ASSERT_NE(environment("MPIRUN"), "") << "set by ctest"; }
 
   struct Result {
     int code = 0;
@@ -39,26 +37,40 @@ class Programs : public testing::Test {
   Result run(const std::string& program, const std::string& arguments) const {
     const std::string path = environment(program);
     if (path.empty()) throw std::runtime_error(program + " is not in the environment");
-    const auto screen = folder_ / "screen";
+    const std::string screen = folder_.file("screen");
     // mpirun ends its ranks when it gets SIGTERM.
     const std::string command = "timeout --foreground --kill-after=10 120 " +
                                 environment("MPIRUN") + " -np 2 " + path + " " + arguments + " > " +
-                                screen.string() + " 2>&1";
+                                screen + " 2>&1";
     const int status = std::system(command.c_str());
-    std::ifstream file(screen);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128,
-            {std::istreambuf_iterator<char>(file), {}}};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read_file(screen)};
   }
   json file_of(const std::string& program, const std::string& arguments) const {
-    const auto path = folder_ / "results.json";
-    const Result result = run(program, arguments + " --benchmark_out=" + path.string());
+    const std::string path = folder_.file("results.json");
+    const Result result = run(program, arguments + " --benchmark_out=" + path);
     EXPECT_EQ(result.code, 0) << result.screen;
-    std::ifstream file(path);
-    return json::parse(file);
+    return json::parse(read_file(path));
+  }
+  void expect_failure(const std::string& program, const std::string& arguments,
+                      const testing::Matcher<std::string>& screen) const {
+    const Result result = run(program, arguments);
+    EXPECT_NE(result.code, 0);
+    EXPECT_THAT(result.screen, screen);
   }
 
-  std::filesystem::path folder_;
+  const TemporaryFolder folder_;
 };
+
+/// Expects that a row has these values.
+void expect_row(const json& row, const json& expected) {
+  for (const auto& [key, value] : expected.items()) EXPECT_EQ(row.at(key), value) << key;
+}
+
+/// Has a row of hora's, and no other, its ratio to MPI?
+bool vs_mpi_is_right(const json& row) {
+  return row.contains("vs_mpi") ==
+         (row.at("name").get<std::string>().find("hora") != std::string::npos);
+}
 
 std::set<std::string> names_of(const json& file) {
   std::set<std::string> names;
@@ -79,20 +91,19 @@ TEST_F(Programs, AllreducePerf) {
   EXPECT_EQ(file.at("context").at("ranks"), "2");
   for (const json& row : file.at("benchmarks")) {
     SCOPED_TRACE(row.dump());
-    EXPECT_EQ(row.at("time_unit"), "us");
-    EXPECT_EQ(row.at("label"), "float sum");
+    expect_row(row, {{"time_unit", "us"},
+                     {"label", "float sum"},
+                     {"wrong", 0.0},
+                     {"bytes", 65536.0},
+                     {"count", 16384.0}});
     EXPECT_GE(row.at("iterations"), 6);
-    EXPECT_EQ(row.at("wrong"), 0.0);
-    EXPECT_EQ(row.at("bytes"), 65536.0);
-    EXPECT_EQ(row.at("count"), 16384.0);
     const double microseconds = row.at("real_time");
     EXPECT_GT(microseconds, 0.0);
     EXPECT_GE(row.at("p99_us").get<double>(), microseconds);
     EXPECT_NEAR(row.at("algbw").get<double>(), 65536.0 / microseconds / 1e3, 1e-3);
     // nccl-tests: 2 (n - 1) / n, and n is 2.
     EXPECT_DOUBLE_EQ(row.at("busbw").get<double>(), row.at("algbw").get<double>());
-    EXPECT_EQ(row.contains("vs_mpi"),
-              row.at("name").get<std::string>().find("hora") != std::string::npos);
+    EXPECT_TRUE(vs_mpi_is_right(row));
   }
 }
 
@@ -103,9 +114,7 @@ TEST_F(Programs, AllreducePerfInATypeThatMpiDoesNotHave) {
   EXPECT_EQ(names_of(file),
             (std::set<std::string>{"allreduce/hora_bucket/4096", "allreduce/hora/4096"}));
   for (const json& row : file.at("benchmarks")) {
-    EXPECT_EQ(row.at("label"), "bfloat16 sum");
-    EXPECT_EQ(row.at("count"), 2048.0);
-    EXPECT_EQ(row.at("wrong"), 0.0);
+    expect_row(row, {{"label", "bfloat16 sum"}, {"count", 2048.0}, {"wrong", 0.0}});
   }
 }
 
@@ -113,16 +122,12 @@ TEST_F(Programs, RepetitionsAreMeasuredAnewAndAggregated) {
   const json file = file_of("ALLREDUCE_PERF",
                             "--min-bytes 4 --max-bytes 4 --blocks 2 --benchmark_min_time=0.001 "
                             "--benchmark_repetitions=3 --benchmark_filter='allreduce/(hora|mpi)/'");
-  int iterations = 0;
-  std::set<double> times;
-  for (const json& row : file.at("benchmarks")) {
-    if (row.at("run_type") != "iteration" || row.at("name") != "allreduce/hora/4") continue;
-    iterations += 1;
-    times.insert(row.at("real_time").get<double>());
-  }
-  EXPECT_EQ(iterations, 3);
-  const auto names = names_of(file);
-  EXPECT_TRUE(names.contains("allreduce/hora/4_median")) << file.dump(1);
+  const json& rows = file.at("benchmarks");
+  const auto is_measured = [](const json& row) {
+    return row.at("run_type") == "iteration" && row.at("name") == "allreduce/hora/4";
+  };
+  EXPECT_EQ(std::count_if(rows.begin(), rows.end(), is_measured), 3);
+  EXPECT_TRUE(names_of(file).contains("allreduce/hora/4_median")) << file.dump(1);
 }
 
 TEST_F(Programs, ColumnsOfNcclTestsOnScreen) {
@@ -150,8 +155,7 @@ TEST_F(Programs, CollectivesPerf) {
   for (const json& row : file.at("benchmarks")) {
     SCOPED_TRACE(row.dump());
     EXPECT_EQ(row.at("wrong"), 0.0);
-    EXPECT_EQ(row.contains("vs_mpi"),
-              row.at("name").get<std::string>().find("hora") != std::string::npos);
+    EXPECT_TRUE(vs_mpi_is_right(row));
   }
 }
 
@@ -226,18 +230,12 @@ TEST_F(Programs, TrainingStepOfOneContenderOnResNet18) {
   EXPECT_EQ(names_of(file),
             (std::set<std::string>{"training_step/plain", "training_step/hora_copies"}));
   EXPECT_EQ(file.at("context").at("network"), "resnet18");
-  for (const json& row : file.at("benchmarks")) {
-    if (row.contains("wrong")) {
-      EXPECT_EQ(row.at("wrong"), 0.0) << row.dump();
-    }
-  }
+  for (const json& row : file.at("benchmarks")) EXPECT_EQ(row.value("wrong", 0.0), 0.0) << row;
 }
 
 TEST_F(Programs, TrainingStepNamesContendersThatThereAreNot) {
-  const Result result = run("TRAINING_STEP", "--contenders hora_copies,no_such");
-  EXPECT_NE(result.code, 0);
-  EXPECT_THAT(result.screen, HasSubstr("no_such"));
-  EXPECT_THAT(result.screen, HasSubstr("mpi_blocking")) << "those that there are";
+  expect_failure("TRAINING_STEP", "--contenders hora_copies,no_such",
+                 AllOf(HasSubstr("no_such"), HasSubstr("mpi_blocking")));
 }
 
 TEST_F(Programs, ListsNamesWithoutMeasuring) {
@@ -247,12 +245,9 @@ TEST_F(Programs, ListsNamesWithoutMeasuring) {
 }
 
 TEST_F(Programs, AFilterThatMatchesNothingAndAnUnknownFlagFail) {
-  const Result nothing = run("NEGOTIATION", "--benchmark_filter=no_such");
-  EXPECT_NE(nothing.code, 0);
-  EXPECT_THAT(nothing.screen, HasSubstr("--benchmark_filter=no_such matches no benchmark"));
-  const Result unknown = run("NEGOTIATION", "--unknown");
-  EXPECT_NE(unknown.code, 0);
-  EXPECT_THAT(unknown.screen, HasSubstr("--unknown"));
+  expect_failure("NEGOTIATION", "--benchmark_filter=no_such",
+                 HasSubstr("--benchmark_filter=no_such matches no benchmark"));
+  expect_failure("NEGOTIATION", "--unknown", HasSubstr("--unknown"));
 }
 
 }  // namespace

@@ -13,8 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string path = "/proc/self/fd/" + std::to_string(file);
   const std::string arguments[] = {"--config-file", path, "./train"};
   const auto options = parse_command_line(arguments, {});
-  HORA_REQUIRE(options || !options.error().empty());
-  if (options && !options->hosts.empty()) {
+  if (has_value_or_reason(options) && !options->hosts.empty()) {
     HORA_REQUIRE(lay_out_ranks(options->hosts, options->np.value(), options->oversubscribe));
   }
   return 0;

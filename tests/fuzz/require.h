@@ -12,3 +12,10 @@
       std::abort();                                                                      \
     }                                                                                    \
   } while (false)
+
+/// Requires a reason where there is no value. Returns whether there is one.
+template <class Expected>
+bool has_value_or_reason(const Expected& result) {
+  HORA_REQUIRE(result || !result.error().empty());
+  return result.has_value();
+}

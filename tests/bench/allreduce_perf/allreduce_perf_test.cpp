@@ -66,16 +66,9 @@ void expect_right_sums() {
 }
 
 TEST(TypedValues, SumsAreExactAndWrongOnesAreCounted) {
-  expect_right_sums<float>();
-  expect_right_sums<double>();
-  expect_right_sums<std::int8_t>();
-  expect_right_sums<std::uint8_t>();
-  expect_right_sums<std::int16_t>();
-  expect_right_sums<std::uint16_t>();
-  expect_right_sums<std::int32_t>();
-  expect_right_sums<std::uint32_t>();
-  expect_right_sums<std::int64_t>();
-  expect_right_sums<std::uint64_t>();
+  const auto expect_all = []<class... T>(T...) { (expect_right_sums<T>(), ...); };
+  expect_all(0.0F, 0.0, std::int8_t(), std::uint8_t(), std::int16_t(), std::uint16_t(),
+             std::int32_t(), std::uint32_t(), std::int64_t(), std::uint64_t());
 }
 
 // Written out by hand: 5 = 1.25 * 2^2.

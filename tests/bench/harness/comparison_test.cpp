@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 namespace bench {
 namespace {
@@ -45,6 +46,41 @@ TEST(Comparison, SeveralBarsOfOneRatioShareAColumn) {
   EXPECT_THAT(table(64 * kib), Not(HasSubstr("*2.90")));
   EXPECT_THAT(table(1 * mib), HasSubstr("*2.90"));
   EXPECT_THAT(table(5 * mib), Not(HasSubstr("*2.90")));
+}
+
+TEST(Statistics, QuantilesInterpolateBetweenNeighbours) {
+  EXPECT_DOUBLE_EQ(quantile({3.0}, 0.99), 3.0);
+  EXPECT_DOUBLE_EQ(quantile({3.0, 1.0, 2.0}, 0.5), 2.0);
+  EXPECT_DOUBLE_EQ(quantile({4.0, 1.0, 2.0, 3.0}, 0.5), 2.5);
+  EXPECT_DOUBLE_EQ(quantile({0.0, 10.0}, 0.99), 9.9);
+  EXPECT_DOUBLE_EQ(quantile({2.0, 1.0}, 0.0), 1.0);
+  EXPECT_DOUBLE_EQ(quantile({2.0, 1.0}, 1.0), 2.0);
+}
+
+TEST(Statistics, RatioOfBlocksOutlivesASlowSpell) {
+  // Twice as slow throughout; the machine is ten times slower during the last block of three.
+  const Blocks slow{{2.0, 2.0}, {2.0, 9.0, 2.0}, {20.0}};
+  const Blocks fast{{1.0}, {1.0}, {10.0}};
+  EXPECT_DOUBLE_EQ(ratio_of_blocks(slow, fast), 2.0);
+}
+
+// Le Boudec's table A.1: of so many values the interval is from the first to the second in order;
+// of fewer than 6 it is their whole range.
+TEST(Statistics, TheMediansIntervalIsThatOfTheTable) {
+  const int rows[][3] = {{1, 1, 1}, {2, 1, 2},   {3, 1, 3},   {6, 1, 6},    {8, 1, 8},
+                         {9, 2, 8}, {12, 3, 10}, {20, 6, 15}, {30, 10, 21}, {70, 27, 44}};
+  for (const auto& [size, low, high] : rows) {
+    std::vector<double> values;
+    for (int i = size; i > 0; --i) values.push_back(i);
+    const Interval interval = median_interval(values);
+    EXPECT_EQ(interval.low, low) << size << " values";
+    EXPECT_EQ(interval.high, high) << size << " values";
+    EXPECT_EQ(interval.median, (size + 1) / 2.0) << size << " values";
+  }
+}
+
+TEST(Statistics, FlattenKeepsAll) {
+  EXPECT_EQ(flatten({{1.0, 2.0}, {}, {3.0}}), (std::vector<double>{1.0, 2.0, 3.0}));
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <numeric>
 #include <vector>
 
 namespace hora::internal::test {
@@ -39,9 +38,7 @@ inline torch::Tensor sum_model(const Context& world, const std::vector<int>& mem
 /// The average over the world.
 inline torch::Tensor average_model(const Context& world,
                                    const std::function<torch::Tensor(int)>& of_rank) {
-  std::vector<int> all(static_cast<std::size_t>(world.size()));
-  std::iota(all.begin(), all.end(), 0);
-  return sum_model(world, all, 1.0 / world.size(), of_rank);
+  return sum_model(world, ranks_of(world, kWorld), 1.0 / world.size(), of_rank);
 }
 
 }  // namespace hora::internal::test

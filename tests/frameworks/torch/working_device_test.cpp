@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <hora/torch.h>
 
-#include <numeric>
 #include <vector>
 
 #include "frameworks/torch/tensor_view.h"
@@ -55,11 +54,7 @@ TEST_F(WorkingDevice, IsTheTensorsOrThisRanks) {
 }
 
 TEST_F(WorkingDevice, EveryCollectiveGivesItsResultWhereItsTensorIs) {
-  const std::vector<int> ranks = [&] {
-    std::vector<int> all(static_cast<std::size_t>(world_.size()));
-    std::iota(all.begin(), all.end(), 0);
-    return all;
-  }();
+  const std::vector<int> ranks = ranks_of(world_, kWorld);
   expect_there(allreduce(world_, mine(), {.name = "sum", .op = ReduceOp::sum}), sum());
   expect_there(broadcast(world_, mine(), {.name = "root"}), rows_of(0, 4).cpu());
   std::vector<torch::Tensor> all;

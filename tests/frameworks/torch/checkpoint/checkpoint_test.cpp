@@ -125,6 +125,10 @@ class CheckpointTest : public testing::Test {
     checkpoint.save({.step = step}, {.best = best});
     number_ = own_ = -1;  // what is written is a copy
   }
+  void save_two(Checkpoint& checkpoint) {
+    for (const std::int64_t step : {1, 2}) save(checkpoint, step);
+    checkpoint.wait();
+  }
   void expect_loaded(Checkpoint& checkpoint, std::int64_t step,
                      const CheckpointLoadOptions& options = {}) {
     number_ = own_ = -1;
@@ -169,14 +173,11 @@ TEST_F(CheckpointTest, LastPreviousAndBestAreLoadedAndNoneIsNoError) {
 }
 
 TEST_F(CheckpointTest, ATrainingThatLoadsNothingOverrulesTheOneBefore) {
-  {
-    Checkpoint before = checkpoint_in(folder_.path());
-    for (std::int64_t step = 7; step <= 9; ++step) save(before, step);
-    before.wait();
+  for (const auto& steps : {std::vector<std::int64_t>{7, 8, 9}, {1}}) {
+    Checkpoint checkpoint = checkpoint_in(folder_.path());
+    for (const std::int64_t step : steps) save(checkpoint, step);
+    expect_loaded(checkpoint, steps.back());
   }
-  Checkpoint checkpoint = checkpoint_in(folder_.path());
-  save(checkpoint, 1);
-  expect_loaded(checkpoint, 1);
 }
 
 TEST_F(CheckpointTest, ALinkOrFileInTheWayIsNamedAndReplaced) {
@@ -202,9 +203,7 @@ TEST_F(CheckpointTest, ALinkOrFileInTheWayIsNamedAndReplaced) {
 
 TEST_F(CheckpointTest, ADamagedOneIsRefusedByNameAndTheOneBeforeTaken) {
   Checkpoint checkpoint = checkpoint_in(folder_.path());
-  save(checkpoint, 1);
-  save(checkpoint, 2);
-  checkpoint.wait();
+  save_two(checkpoint);
   on_rank_0([&] { damage(folder_.file("last/state.safetensors")); });
   {
     const LoggedLines log;
@@ -278,9 +277,7 @@ TEST_F(CheckpointTest, EveryFlippedBitAndTruncationIsFoundAndTheOneBeforeTaken) 
 
 TEST_F(CheckpointTest, ShardsAreWrittenByTheirRanksAndReadByAll) {
   Checkpoint checkpoint = checkpoint_in(folder_.path(), false, CheckpointScope::shard);
-  save(checkpoint, 1);
-  save(checkpoint, 2);
-  checkpoint.wait();
+  save_two(checkpoint);
   const std::string last = "rank-" + std::to_string(world_.size() - 1) + "/last";
   EXPECT_TRUE(fs::exists(folder_.file(last + "/state.safetensors")));
   expect_loaded(checkpoint, 2);
@@ -304,9 +301,7 @@ TEST_F(CheckpointOfNodes, OneNodesIsEnough) {
     const int nodes = world_.cross_size();
     for (int kept = 0; kept < nodes; ++kept) {
       Checkpoint checkpoint = checkpoint_in(own_folder(), true, scope);
-      save(checkpoint, 1);
-      save(checkpoint, 2);
-      checkpoint.wait();
+      save_two(checkpoint);
       on_rank_0([&] {
         for (int node = 0; node < nodes; ++node) {
           EXPECT_TRUE(fs::exists(of_node(node) + "/last/manifest.json"));
@@ -323,9 +318,7 @@ TEST_F(CheckpointOfNodes, OneNodesIsEnough) {
 TEST_F(CheckpointOfNodes, TheNewestOnAnyNodeWins) {
   const int nodes = world_.cross_size();
   Checkpoint checkpoint = checkpoint_in(own_folder(), true);
-  save(checkpoint, 1);
-  save(checkpoint, 2);
-  checkpoint.wait();
+  save_two(checkpoint);
   on_rank_0([&] {  // all but the last node are one save behind
     for (int node = 0; node + 1 < nodes; ++node) {
       fs::remove_all(of_node(node) + "/last");
@@ -374,15 +367,14 @@ TEST_F(CheckpointTest, WhatItLacksIsAnErrorOrStays) {
 }
 
 TEST_F(CheckpointTest, WhatDoesNotFitIsNamed) {
-  const auto with_tensor = [&](const torch::Tensor& tensor) {
+  const auto with_ones = [&](std::int64_t count) {
     Checkpoint checkpoint(world_, {.folder = folder_.path()});
-    checkpoint.add_tensors("average", {{"a", tensor}});
+    checkpoint.add_tensors("average", {{"a", torch::ones({count})}});
     return checkpoint;
   };
-  Checkpoint two = with_tensor(torch::ones({2}));
+  Checkpoint two = with_ones(2), three = with_ones(3);
   two.save({.step = 1});
   two.wait();
-  Checkpoint three = with_tensor(torch::ones({3}));
   expect_error(ErrorCode::invalid_argument,
                AllOf(HasSubstr("part \"average\" does not fit"), HasSubstr("another shape")),
                [&] { three.load(); });
@@ -394,8 +386,7 @@ TEST_F(CheckpointTest, PartsAreAddedOnceAndBefore) {
     expect_error(code, HasSubstr(why), [&] { checkpoint.add_number(name, number_); });
   };
   refuse(ErrorCode::invalid_argument, "number", "a part \"number\" already");
-  refuse(ErrorCode::invalid_argument, "a/b", "without '/'");
-  refuse(ErrorCode::invalid_argument, "", "without '/'");
+  for (const char* name : {"a/b", ""}) refuse(ErrorCode::invalid_argument, name, "without '/'");
   refuse(ErrorCode::invalid_argument, "ranks", "\"ranks\"");
   expect_error(ErrorCode::invalid_argument, HasSubstr("step -1 of epoch 0; expected 0 or more"),
                [&] { checkpoint.save({.step = -1}); });
@@ -457,30 +448,24 @@ struct Variant {
   bool per_node = false;
 };
 
-TrainedOptions plain() {
-  return {};
-}
 TrainedOptions sharded() {
   return {.optimizer = {.bucket_bytes = 1024, .sharding = Sharding::state}, .make = make_adam};
 }
+template <class Hook, class Options>
+std::function<TrainedOptions()> with_hook(const Options& options) {
+  return [options] {
+    return TrainedOptions{
+        .optimizer = {.bucket_bytes = 1024, .hook = std::make_shared<Hook>(options)}};
+  };
+}
 
 const Variant kVariants[] = {
-    {"sgd", plain},
+    {"sgd", [] { return TrainedOptions(); }},
     {"adam_scaled", [] { return TrainedOptions{.make = make_adam, .scaled = true}; }},
     {"adam_sharded", sharded},
     {"adam_sharded_per_node", sharded, true},
-    {"top_k",
-     [] {
-       return TrainedOptions{
-           .optimizer = {.bucket_bytes = 1024,
-                         .hook = std::make_shared<TopK>(TopKOptions{.share = 0.1})}};
-     }},
-    {"power_sgd",
-     [] {
-       return TrainedOptions{.optimizer = {.bucket_bytes = 1024,
-                                           .hook = std::make_shared<PowerSgd>(
-                                               PowerSgdOptions{.rank = 1, .start_step = 3})}};
-     }},
+    {"top_k", with_hook<TopK>(TopKOptions{.share = 0.1})},
+    {"power_sgd", with_hook<PowerSgd>(PowerSgdOptions{.rank = 1, .start_step = 3})},
 };
 
 class Resume : public testing::TestWithParam<Variant> {
@@ -566,17 +551,11 @@ std::vector<torch::Tensor> train(int ranks, bool shard, std::int64_t to,
   return values;
 }
 
-/// Rank 0's folder on all ranks of MPI, also those that no context has.
+/// Rank 0's folder, on all ranks of MPI.
 std::string folder_of_rank_0(std::optional<TemporaryFolder>& own) {
-  int rank = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  if (rank == 0) own.emplace();
-  std::string path = own ? own->path().string() : "";
-  int size = static_cast<int>(path.size());
-  MPI_Bcast(&size, 1, MPI_INT, 0, MPI_COMM_WORLD);
-  path.resize(static_cast<std::size_t>(size));
-  MPI_Bcast(path.data(), size, MPI_CHAR, 0, MPI_COMM_WORLD);
-  return path;
+  const Context world = init();
+  if (world.rank() == 0) own.emplace();
+  return broadcast_object(world, std::string_view(own ? own->path().string() : ""));
 }
 
 /// Ranks of three parts of a training, and whether each of them shards its state.
@@ -585,40 +564,27 @@ struct Parts {
   bool shard[3];
 };
 
-class OtherRanks : public testing::TestWithParam<Parts> {};
-
 // One global batch: the sum's order differs, and nothing else.
-TEST_P(OtherRanks, ContinueTheTraining) {
+TEST(OtherRanks, ContinueTheTraining) {
   int size = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (size < 4) GTEST_SKIP() << "4 ranks are needed";
-  std::optional<TemporaryFolder> own;
-  const std::string folder = folder_of_rank_0(own);
-  std::vector<torch::Tensor> expected;
-  for (const std::int64_t to : {4, 8, 12}) {
-    expected = train(GetParam().ranks[0], false, to, folder + "/alike");
+  for (const Parts& parts :
+       {Parts{{2, 4, 2}, {true, true, true}}, Parts{{4, 2, 4}, {true, true, true}},
+        Parts{{2, 4, 2}, {false, true, false}}, Parts{{4, 2, 4}, {true, false, true}},
+        Parts{{2, 4, 4}, {false, false, true}}, Parts{{3, 1, 4}, {true, true, true}}}) {
+    SCOPED_TRACE(testing::PrintToString(parts.ranks) + testing::PrintToString(parts.shard));
+    std::optional<TemporaryFolder> own;
+    const std::string folder = folder_of_rank_0(own);
+    std::vector<torch::Tensor> expected, actual;
+    for (const int part : {0, 1, 2}) {
+      const std::int64_t to = 4 * (part + 1);
+      expected = train(parts.ranks[0], false, to, folder + "/alike");
+      actual = train(parts.ranks[part], parts.shard[part], to, folder + "/other");
+    }
+    if (!expected.empty() && !actual.empty()) expect_close(actual, expected, 1e-5);
   }
-  std::vector<torch::Tensor> actual;
-  for (int part = 0; part < 3; ++part) {
-    actual =
-        train(GetParam().ranks[part], GetParam().shard[part], 4 * (part + 1), folder + "/other");
-  }
-  if (expected.empty() || actual.empty()) return;
-  expect_close(actual, expected, 1e-5);
 }
-
-INSTANTIATE_TEST_SUITE_P(
-    Numbers, OtherRanks,
-    testing::Values(Parts{{2, 4, 2}, {true, true, true}}, Parts{{4, 2, 4}, {true, true, true}},
-                    Parts{{2, 4, 2}, {false, true, false}}, Parts{{4, 2, 4}, {true, false, true}},
-                    Parts{{2, 4, 4}, {false, false, true}}, Parts{{3, 1, 4}, {true, true, true}}),
-    [](const auto& of) {
-      std::string name;
-      for (int part = 0; part < 3; ++part) {
-        name += std::to_string(of.param.ranks[part]) + (of.param.shard[part] ? "sharded" : "whole");
-      }
-      return name;
-    });
 
 }  // namespace
 }  // namespace hora::internal::test

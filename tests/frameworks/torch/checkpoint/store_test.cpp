@@ -5,18 +5,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <stdexcept>
 #include <thread>
 
+#include "tests/support/child_process.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 #include "tests/support/temporary_folder.h"
@@ -69,11 +69,15 @@ std::optional<FoundPart> newest(const std::string& folder) {
   return std::nullopt;
 }
 
-std::int64_t step_in(const std::string& folder, std::string_view slot) {
+/// Of "last", "previous" and "best"; -1 where there is none.
+std::array<std::int64_t, 3> steps_in(const std::string& folder) {
+  std::array<std::int64_t, 3> steps{-1, -1, -1};
+  const std::string_view slots[] = {"last", "previous", "best"};
   for (const auto& one : contents_of_folder(folder).found) {
-    if (one.folder == slot) return one.manifest.step;
+    const auto slot = std::ranges::find(slots, one.folder) - slots;
+    if (slot < 3) steps[static_cast<std::size_t>(slot)] = one.manifest.step;
   }
-  return -1;
+  return steps;
 }
 
 TEST(CheckpointFolder, KeepsTheLastTwoAndTheBest) {
@@ -81,9 +85,7 @@ TEST(CheckpointFolder, KeepsTheLastTwoAndTheBest) {
   const std::string path = temporary.file("a/b");
   CheckpointFolder folder(path);
   for (std::int64_t step = 1; step <= 5; ++step) Save(step).write(folder, step == 2);
-  EXPECT_EQ(step_in(path, "last"), 5);
-  EXPECT_EQ(step_in(path, "previous"), 4);
-  EXPECT_EQ(step_in(path, "best"), 2);
+  EXPECT_THAT(steps_in(path), ElementsAre(5, 4, 2));
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(path)) names.push_back(entry.path().filename());
   EXPECT_THAT(names, testing::UnorderedElementsAre("last", "previous", "best", ".lock"));
@@ -93,8 +95,7 @@ TEST(CheckpointFolder, KeepsTheLastTwoAndTheBest) {
                [&] { Save(6).write(second); });
   Save(6).write(folder, false, "save 5");  // all ranks have it
   Save(7).write(folder, false, "save 5");
-  EXPECT_EQ(step_in(path, "last"), 7);
-  EXPECT_EQ(step_in(path, "previous"), 5);
+  EXPECT_THAT(steps_in(path), ElementsAre(7, 5, 2));
 }
 
 TEST(CheckpointFolder, AFailedSaveLeavesWhatWasThere) {
@@ -110,8 +111,7 @@ TEST(CheckpointFolder, AFailedSaveLeavesWhatWasThere) {
   EXPECT_EQ(newest(path)->manifest.step, 1);
   EXPECT_FALSE(fs::exists(path + "/.new"));
   Save(3).write(folder);
-  EXPECT_EQ(step_in(path, "last"), 3);
-  EXPECT_EQ(step_in(path, "previous"), 1);
+  EXPECT_THAT(steps_in(path), ElementsAre(3, 1, 1));
 }
 
 TEST(CheckpointFolder, LinksAreNotFollowed) {
@@ -127,55 +127,6 @@ TEST(CheckpointFolder, LinksAreNotFollowed) {
   EXPECT_THAT(contents.refused[0], HasSubstr("last/state\": it is no regular file"));
 }
 
-/// Saves in another process until it is killed, and tells each save that is done.
-class SavingProcess {
- public:
-  SavingProcess(const std::string& folder, std::int64_t first_step) {
-    int ends[2];
-    if (::pipe(ends) != 0) throw std::runtime_error("no pipe");
-    process_ = ::fork();
-    if (process_ == 0) {
-      ::close(ends[0]);
-      try {
-        CheckpointFolder writer(folder);
-        for (std::int64_t step = first_step;; ++step) {
-          Save(step, 200'000).write(writer, step % 3 == 0);
-          if (::write(ends[1], &step, sizeof step) != sizeof step) break;
-        }
-      } catch (...) {
-      }
-      ::_exit(1);
-    }
-    ::close(ends[1]);
-    pipe_ = ends[0];
-  }
-  ~SavingProcess() {
-    ::close(pipe_);
-    if (process_ > 0) kill();
-  }
-  SavingProcess(const SavingProcess&) = delete;
-  SavingProcess& operator=(const SavingProcess&) = delete;
-
-  /// The last step of which it has said that it is saved; waits for the first.
-  std::int64_t first_saved() {
-    std::int64_t step = -1;
-    return ::read(pipe_, &step, sizeof step) == sizeof step ? step : -1;
-  }
-  std::int64_t kill() {
-    ::kill(process_, SIGKILL);
-    int status = 0;
-    ::waitpid(std::exchange(process_, -1), &status, 0);
-    EXPECT_TRUE(WIFSIGNALED(status)) << "it has ended by itself";
-    std::int64_t last = -1;
-    for (std::int64_t step = 0; ::read(pipe_, &step, sizeof step) == sizeof step;) last = step;
-    return last;
-  }
-
- private:
-  pid_t process_ = -1;
-  int pipe_ = -1;
-};
-
 TEST(CheckpointFolder, KilledAtAnyMomentItHoldsTheLastCompletedSave) {
   const TemporaryFolder temporary;
   const std::string path = temporary.path();
@@ -183,11 +134,26 @@ TEST(CheckpointFolder, KilledAtAnyMomentItHoldsTheLastCompletedSave) {
   std::int64_t step = 1;
   int staged = 0;
   for (int i = 0; i < 20; ++i) {
-    SavingProcess process(path, step);
-    const std::int64_t first = process.first_saved();
-    ASSERT_EQ(first, step);
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    ChildProcess saving([&] {
+      ::close(ends[0]);
+      CheckpointFolder writer(path);
+      for (std::int64_t next = step;; ++next) {
+        Save(next, 200'000).write(writer, next % 3 == 0);
+        if (::write(ends[1], &next, sizeof next) != sizeof next) return 1;
+      }
+    });
+    ::close(ends[1]);
+    std::int64_t reported = -1;
+    EXPECT_GT(::read(ends[0], &reported, sizeof reported), 0);
+    EXPECT_EQ(reported, step);
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
-    const std::int64_t reported = std::max(first, process.kill());
+    ::kill(saving.pid(), SIGKILL);
+    EXPECT_EQ(saving.wait(), -1) << "it has ended by itself";
+    while (::read(ends[0], &reported, sizeof reported) > 0) {
+    }
+    ::close(ends[0]);
     staged += fs::exists(path + "/.new");
     const auto found = newest(path);
     ASSERT_TRUE(found);
@@ -200,8 +166,7 @@ TEST(CheckpointFolder, KilledAtAnyMomentItHoldsTheLastCompletedSave) {
   CheckpointFolder folder(path);
   Save(step).write(folder);
   EXPECT_FALSE(fs::exists(path + "/.new"));
-  EXPECT_EQ(step_in(path, "last"), step);
-  EXPECT_EQ(step_in(path, "previous"), step - 1);
+  EXPECT_THAT(steps_in(path), ElementsAre(step, step - 1, testing::_));
 }
 
 // Whatever folders a killed save has left, the next one puts its own and theirs in place.
@@ -222,9 +187,14 @@ TEST(CheckpointFolder, FoldersThatAKilledSaveLeavesAreCleared) {
     for (const char* name : {"/.old", "/.old-best"}) fs::create_directory(path + name);
     CheckpointFolder folder(path);
     Save(9, 5).write(folder);
-    EXPECT_EQ(step_in(path, "last"), 9);
-    EXPECT_EQ(step_in(path, "previous"), has(3) ? 3 : has(0) ? 0 : has(1) ? 1 : -1);
-    EXPECT_EQ(step_in(path, "best"), has(4) ? 4 : has(2) ? 2 : -1);
+    EXPECT_THAT(steps_in(path), ElementsAre(9,
+                                            has(3)   ? 3
+                                            : has(0) ? 0
+                                            : has(1) ? 1
+                                                     : -1,
+                                            has(4)   ? 4
+                                            : has(2) ? 2
+                                                     : -1));
     for (const char* name : {"/.old", "/.old-best", "/.new", "/.new-best"}) {
       EXPECT_FALSE(fs::exists(path + name)) << name;
     }
@@ -255,12 +225,9 @@ TEST(Checksum, IsThatOfXxh128sum) {
             "83cdd6ff99123ee8d4811a98a794b9e8");
 }
 
-TEST(Manifest, ComesBack) {
-  EXPECT_EQ(parse_manifest(to_text(example())).value(), example());
-}
-
 // As earlier versions have written it, with its members in another order.
-TEST(Manifest, OfEarlierVersionsIsRead) {
+TEST(Manifest, ComesBackAndOfEarlierVersionsIsRead) {
+  EXPECT_EQ(parse_manifest(to_text(example())).value(), example());
   const std::string text = R"({
   "format": "hora checkpoint",
   "version": 1,
@@ -317,12 +284,12 @@ TEST(Manifest, FilesLieInItsFolderAndRanksAndShardsAreSome) {
     manifest.files[0].name = name;
     EXPECT_THAT(problem_of(manifest), HasSubstr("not in its folder")) << name;
   }
-  Manifest without = example();
+  Manifest without = example(), beyond = example();
   without.ranks_of_nodes.clear();
-  EXPECT_THAT(problem_of(without), HasSubstr("ranks or shards"));
-  Manifest beyond = example();
   beyond.shard = 3;
-  EXPECT_THAT(problem_of(beyond), HasSubstr("ranks or shards"));
+  for (const Manifest& manifest : {without, beyond}) {
+    EXPECT_THAT(problem_of(manifest), HasSubstr("ranks or shards"));
+  }
 }
 
 FoundPart part(int rank, const std::string& folder, std::int64_t time, int shards = 0,

@@ -80,15 +80,6 @@ TEST_P(Differentiable, AllgatherOfUnevenRowsAndOfScalars) {
   expect_gradient(scalar, torch::tensor(1.0 / size(), torch::kDouble));
 }
 
-TEST_P(Differentiable, BroadcastSumsAtTheRoot) {
-  const auto x = leaf({4});
-  (broadcast(world, x, {.name = "x", .root = root(), .process_set = where()}) * (1.0 + own_rank()))
-      .sum()
-      .backward();
-  const double expected = world.rank() == root() ? sum_to(size()) : 0.0;
-  expect_gradient(x, torch::full({4}, expected, torch::kDouble));
-}
-
 TEST_P(Differentiable, AlltoallSendsGradientsBack) {
   // i + 1 rows to place i; what place i gets counts i + 1 times.
   std::vector<std::int64_t> splits;
@@ -113,7 +104,7 @@ TEST_P(Differentiable, ReduceScatterGathers) {
   }
 }
 
-TEST_P(Differentiable, Groups) {
+TEST_P(Differentiable, BroadcastSumsAtTheRootAndGroups) {
   const auto rows = static_cast<std::int64_t>(2 * ranks());
   const auto fresh = [&] { return std::vector<torch::Tensor>{leaf({rows}), leaf({rows})}; };
   const auto go_back = [&](const std::vector<torch::Tensor>& results) {
@@ -129,9 +120,13 @@ TEST_P(Differentiable, Groups) {
   go_back(grouped_allreduce(world, x, {.name = "x", .process_set = where()}));
   expect_both(x, all(sum_to(size()) / size()));
 
-  x = fresh();
-  go_back(grouped_broadcast(world, x, {.root = root(), .process_set = where()}));
-  expect_both(x, all(world.rank() == root() ? sum_to(size()) : 0.0));
+  const BroadcastOptions options{.root = root(), .process_set = where()};
+  for (const bool grouped : {false, true}) {
+    x = fresh();
+    go_back(grouped ? grouped_broadcast(world, x, options)
+                    : Tensors{broadcast(world, x[0], options), broadcast(world, x[1], options)});
+    expect_both(x, all(world.rank() == root() ? sum_to(size()) : 0.0));
+  }
 
   x = fresh();
   go_back(grouped_allgather(world, x, {.name = "x", .process_set = where()}));

@@ -15,21 +15,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-torch::Tensor ranks_value(const Context& world, torch::IntArrayRef shape,
-                          torch::ScalarType type = torch::kFloat) {
-  return torch::full(shape, 1 + world.rank(), type);
-}
-
 double sum_of_ranks(const Context& world) {
   return world.size() * (world.size() + 1) / 2.0;
-}
-
-TEST(TensorCollectives, AllreduceAveragesAndLeavesItsArgument) {
-  const Context world = init();
-  const auto tensor = ranks_value(world, {2, 3});
-  const auto average = allreduce(world, tensor);
-  EXPECT_TRUE(torch::allclose(average, torch::full({2, 3}, sum_of_ranks(world) / world.size())));
-  EXPECT_TRUE(torch::equal(tensor, ranks_value(world, {2, 3})));
 }
 
 TEST(TensorCollectives, StridesAndEmptinessAreNoObstacle) {
@@ -63,9 +50,9 @@ TEST(TensorCollectives, ResultsOfAllreduceAndBroadcastHaveTheirMemoryFormat) {
   }
   // Values meet by their indices, in whatever order each rank has them in memory.
   const auto mixed = world.rank() % 2 == 0 ? own : row_major;
-  const auto average = allreduce(world, mixed);
+  const auto average = allreduce(world, mixed + world.rank());
   EXPECT_EQ(average.strides(), mixed.strides());
-  EXPECT_TRUE(torch::equal(average, own));
+  EXPECT_TRUE(torch::allclose(average, own + (world.size() - 1) / 2.0));
 }
 
 TEST(TensorCollectives, AutogradSeesThatAValueWasOverwritten) {
@@ -80,14 +67,8 @@ TEST(TensorCollectives, AutogradSeesThatAValueWasOverwritten) {
 TEST(TensorCollectives, WhatCannotTravelIsRefusedByName) {
   const Context world = init();
   const auto refused = [&](torch::Tensor tensor, const std::string& why) {
-    try {
-      allreduce_(world, tensor, {.name = "own"});
-      ADD_FAILURE() << why << ": no error";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-      EXPECT_THAT(error.what(), HasSubstr("\"own\""));
-      EXPECT_THAT(error.what(), HasSubstr(why));
-    }
+    expect_error(ErrorCode::invalid_argument, AllOf(HasSubstr("\"own\""), HasSubstr(why)),
+                 [&] { allreduce_(world, tensor, {.name = "own"}); });
   };
   refused({}, "undefined");
   refused(torch::zeros({3}).to_sparse(), "sparse");
@@ -124,14 +105,8 @@ TEST(BroadcastModule, GivesEveryRankTheRootsParametersAndBuffers) {
   OddModule module(1.0 + world.rank());
   const OddModule expected(1.0 + root);
   broadcast_parameters(world, module, root);
-  const auto of_module = module.named_parameters();
-  for (const auto& item : expected.named_parameters()) {
-    EXPECT_TRUE(torch::equal(of_module[item.key()], item.value())) << item.key();
-  }
-  const auto buffers = module.named_buffers();
-  for (const auto& item : expected.named_buffers()) {
-    EXPECT_TRUE(torch::equal(buffers[item.key()], item.value())) << item.key();
-  }
+  expect_equal(module.parameters(), expected.parameters());
+  expect_equal(module.buffers(), expected.buffers());
   EXPECT_TRUE(module.strided.requires_grad());
   EXPECT_FALSE(module.frozen.requires_grad());
   EXPECT_FALSE(module.frozen.grad().defined());

@@ -45,30 +45,28 @@ torch::Tensor sum_over(const Where& where, std::int64_t rows, torch::ScalarType 
   return sum;
 }
 
-/// An operation in its ways, of `rows(where, rank)` rows a rank.
-struct Operation {
-  std::vector<torch::ScalarType> types;
-  std::function<std::int64_t(const Where&, int rank)> rows;
-  std::function<torch::Tensor(const Where&, torch::ScalarType)> expected;
-  std::vector<std::function<Tensors(const Tensors&, const Where&)>> ways;
-};
-
-void check_operation(const Context& world, const Operation& operation) {
+/// Expects that an operation on `rows(where, rank)` rows a rank has one result in all its ways,
+/// which `run` goes.
+void check_operation(const Context& world, const std::vector<torch::ScalarType>& types,
+                     const std::function<std::int64_t(const Where&, int rank)>& rows,
+                     const std::function<torch::Tensor(const Where&, torch::ScalarType)>& expected,
+                     const std::function<std::vector<Tensors>(const Tensors&, const Where&)>& run) {
   const ParitySet parity(world);
   const Where all{kWorld, ranks_of(world, kWorld), world.rank()};
   for (const Where& where : {all, Where{parity.id, parity.members, parity.own_rank}}) {
-    for (const auto type : operation.types) {
+    for (const auto type : types) {
       SCOPED_TRACE(testing::Message() << type << ", " << where.members.size() << " ranks");
-      const auto own = rows_of(world.rank(), operation.rows(where, world.rank()), type);
+      const auto own = rows_of(world.rank(), rows(where, world.rank()), type);
       const auto strided = own.t().contiguous().t();
-      for (const auto& way : operation.ways) {
-        const Tensors results = way({own, strided}, where);
-        for (const auto& result : results) {
-          EXPECT_EQ(result.scalar_type(), type);
-          EXPECT_TRUE(torch::equal(result, operation.expected(where, type))) << result;
+      const auto before = own.clone();
+      const std::vector<Tensors> ways = run({own, strided}, where);
+      for (std::size_t way = 0; way < ways.size(); ++way) {
+        for (const auto& result : ways[way]) {
+          EXPECT_EQ(result.scalar_type(), type) << "way " << way;
+          EXPECT_TRUE(torch::equal(result, expected(where, type))) << "way " << way << result;
         }
-        EXPECT_TRUE(torch::equal(own, strided)) << "arguments stay";
       }
+      expect_equal({own, strided}, {before, before});
     }
   }
   barrier(world);
@@ -91,108 +89,77 @@ TEST(TensorCollectives, AllreduceInEveryWay) {
   const auto options = [](const Where& where, const char* name = "") {
     return AllreduceOptions{.name = name, .op = ReduceOp::sum, .process_set = where.set};
   };
-  const Operation operation{
-      sum_types,
-      [](const Where&, int) { return 4; },
+  check_operation(
+      world, sum_types, [](const Where&, int) { return 4; },
       [](const Where& where, torch::ScalarType type) { return sum_over(where, 4, type); },
-      {[&](const Tensors& own, const Where& where) {
-         return Tensors{allreduce(world, own[0], options(where)),
-                        allreduce(world, own[1], options(where, "named"))};
-       },
-       [&](const Tensors& own, const Where& where) {
-         auto one = allreduce_async(world, own[0], options(where));
-         auto other = allreduce_async(world, own[1], options(where, "other"));
-         return Tensors{other.wait(), one.wait()};
-       },
-       [&](const Tensors& own, const Where& where) {
-         return grouped_allreduce(world, own, options(where, "group"));
-       },
-       [&](const Tensors& own, const Where& where) {
-         return grouped_allreduce_async(world, own, options(where)).wait();
-       },
-       [&](const Tensors& own, const Where& where) {
-         Tensors all = copies(own);
-         EXPECT_TRUE(allreduce_(world, all[0], options(where)).is_same(all[0]));
-         allreduce_async_(world, all[1], options(where)).wait();
-         return all;
-       },
-       [&](const Tensors& own, const Where& where) {
-         const Tensors all = copies(own), more = copies(own);
-         grouped_allreduce_(world, all, options(where, "group"));
-         grouped_allreduce_async_(world, more, options(where)).wait();
-         return Tensors{all[0], all[1], more[0], more[1]};
-       }}};
-  check_operation(world, operation);
+      [&](const Tensors& own, const Where& where) {
+        const Tensors alone{allreduce(world, own[0], options(where)),
+                            allreduce(world, own[1], options(where, "named"))};
+        auto one = allreduce_async(world, own[0], options(where));
+        auto other = allreduce_async(world, own[1], options(where, "other"));
+        const Tensors later{other.wait(), one.wait()};
+        const Tensors group = grouped_allreduce(world, own, options(where, "group"));
+        const Tensors later_group = grouped_allreduce_async(world, own, options(where)).wait();
+        Tensors all = copies(own);
+        EXPECT_TRUE(allreduce_(world, all[0], options(where)).is_same(all[0]));
+        allreduce_async_(world, all[1], options(where)).wait();
+        const Tensors in_place = copies(own), more = copies(own);
+        grouped_allreduce_(world, in_place, options(where, "group"));
+        grouped_allreduce_async_(world, more, options(where)).wait();
+        return std::vector<Tensors>{alone, later, group, later_group, all, in_place, more};
+      });
 }
 
 TEST(TensorBroadcast, InEveryWay) {
   const Context world = init();
-  const auto options = [](const Where& where) {
-    return BroadcastOptions{.root = where.members.back(), .process_set = where.set};
-  };
-  const Operation operation{all_types,
-                            [](const Where&, int) { return 2; },
-                            [](const Where& where, torch::ScalarType type) {
-                              return rows_of(where.members.back(), 2, type);
-                            },
-                            {[&](const Tensors& own, const Where& where) {
-                               return Tensors{
-                                   broadcast(world, own[1], options(where)),
-                                   broadcast_async(world, own[0], options(where)).wait()};
-                             },
-                             [&](const Tensors& own, const Where& where) {
-                               return grouped_broadcast(world, own, options(where));
-                             },
-                             [&](const Tensors& own, const Where& where) {
-                               return grouped_broadcast_async(world, own, options(where)).wait();
-                             },
-                             [&](const Tensors& own, const Where& where) {
-                               Tensors all = copies(own);
-                               broadcast_(world, all[0], options(where));
-                               broadcast_async_(world, all[1], options(where)).wait();
-                               const Tensors group = copies(own), more = copies(own);
-                               grouped_broadcast_(world, group, options(where));
-                               grouped_broadcast_async_(world, more, options(where)).wait();
-                               return Tensors{all[0], all[1], group[1], more[1]};
-                             }}};
-  check_operation(world, operation);
+  check_operation(
+      world, all_types, [](const Where&, int) { return 2; },
+      [](const Where& where, torch::ScalarType type) {
+        return rows_of(where.members.back(), 2, type);
+      },
+      [&](const Tensors& own, const Where& where) {
+        const BroadcastOptions options{.root = where.members.back(), .process_set = where.set};
+        Tensors all = copies(own);
+        broadcast_(world, all[0], options);
+        broadcast_async_(world, all[1], options).wait();
+        const Tensors group = copies(own), more = copies(own);
+        grouped_broadcast_(world, group, options);
+        grouped_broadcast_async_(world, more, options).wait();
+        const Tensors alone{broadcast(world, own[1], options),
+                            broadcast_async(world, own[0], options).wait()};
+        return std::vector<Tensors>{all,
+                                    group,
+                                    more,
+                                    alone,
+                                    grouped_broadcast(world, own, options),
+                                    grouped_broadcast_async(world, own, options).wait()};
+      });
 }
 
 TEST(TensorAllgather, OfUnevenRowsInEveryWay) {
   const Context world = init();
-  const auto options = [](const Where& where) {
-    return AllgatherOptions{.process_set = where.set};
-  };
-  const Operation operation{all_types,
-                            [](const Where&, int rank) { return rank % 3; },
-                            [](const Where& where, torch::ScalarType type) {
-                              Tensors parts;
-                              for (const int rank : where.members)
-                                parts.push_back(rows_of(rank, rank % 3, type));
-                              return torch::cat(parts);
-                            },
-                            {[&](const Tensors& own, const Where& where) {
-                               return Tensors{
-                                   allgather(world, own[0], options(where)),
-                                   allgather_async(world, own[1], options(where)).wait()};
-                             },
-                             [&](const Tensors& own, const Where& where) {
-                               return grouped_allgather(world, own, options(where));
-                             },
-                             [&](const Tensors& own, const Where& where) {
-                               return grouped_allgather_async(world, own, options(where)).wait();
-                             }}};
-  check_operation(world, operation);
+  check_operation(
+      world, all_types, [](const Where&, int rank) { return rank % 3; },
+      [](const Where& where, torch::ScalarType type) {
+        Tensors parts;
+        for (const int rank : where.members) parts.push_back(rows_of(rank, rank % 3, type));
+        return torch::cat(parts);
+      },
+      [&](const Tensors& own, const Where& where) {
+        const AllgatherOptions options{.process_set = where.set};
+        const Tensors alone{allgather(world, own[0], options),
+                            allgather_async(world, own[1], options).wait()};
+        return std::vector<Tensors>{alone, grouped_allgather(world, own, options),
+                                    grouped_allgather_async(world, own, options).wait()};
+      });
   const auto scalars = allgather(world, torch::tensor(world.rank() + 0.5));
   EXPECT_TRUE(torch::equal(scalars, torch::arange(world.size()) + 0.5));
 }
 
 TEST(TensorAlltoall, InEqualPartsInEveryWay) {
   const Context world = init();
-  const auto options = [](const Where& where) { return AlltoallOptions{.process_set = where.set}; };
-  const Operation operation{
-      all_types,
-      [](const Where& where, int) { return 2 * where.size(); },
+  check_operation(
+      world, all_types, [](const Where& where, int) { return 2 * where.size(); },
       [](const Where& where, torch::ScalarType type) {
         Tensors parts;
         for (const int rank : where.members) {
@@ -200,44 +167,32 @@ TEST(TensorAlltoall, InEqualPartsInEveryWay) {
         }
         return torch::cat(parts);
       },
-      {[&](const Tensors& own, const Where& where) {
-         return Tensors{alltoall(world, own[0], options(where)).tensor,
-                        alltoall_async(world, own[1], options(where)).wait().tensor};
-       },
-       [&](const Tensors& own, const Where& where) {
-         return tensors_in(grouped_alltoall(world, own, options(where)));
-       },
-       [&](const Tensors& own, const Where& where) {
-         return tensors_in(grouped_alltoall_async(world, own, options(where)).wait());
-       }}};
-  check_operation(world, operation);
+      [&](const Tensors& own, const Where& where) {
+        const AlltoallOptions options{.process_set = where.set};
+        const Tensors alone{alltoall(world, own[0], options).tensor,
+                            alltoall_async(world, own[1], options).wait().tensor};
+        return std::vector<Tensors>{alone, tensors_in(grouped_alltoall(world, own, options)),
+                                    tensors_in(grouped_alltoall_async(world, own, options).wait())};
+      });
   EXPECT_EQ(alltoall(world, torch::zeros({0, 5})).tensor.sizes(), torch::IntArrayRef({0, 5}));
 }
 
 // The first rank gets two rows, the others one.
 TEST(TensorReduceScatter, OfUnevenRowsInEveryWay) {
   const Context world = init();
-  const auto options = [](const Where& where) {
-    return ReduceScatterOptions{.op = ReduceOp::sum, .process_set = where.set};
-  };
-  const Operation operation{
-      sum_types,
-      [](const Where& where, int) { return where.size() + 1; },
+  check_operation(
+      world, sum_types, [](const Where& where, int) { return where.size() + 1; },
       [](const Where& where, torch::ScalarType type) {
         const auto sum = sum_over(where, where.size() + 1, type);
         return where.place == 0 ? sum.narrow(0, 0, 2) : sum.narrow(0, where.place + 1, 1);
       },
-      {[&](const Tensors& own, const Where& where) {
-         return Tensors{reduce_scatter(world, own[0], options(where)),
-                        reduce_scatter_async(world, own[1], options(where)).wait()};
-       },
-       [&](const Tensors& own, const Where& where) {
-         return grouped_reduce_scatter(world, own, options(where));
-       },
-       [&](const Tensors& own, const Where& where) {
-         return grouped_reduce_scatter_async(world, own, options(where)).wait();
-       }}};
-  check_operation(world, operation);
+      [&](const Tensors& own, const Where& where) {
+        const ReduceScatterOptions options{.op = ReduceOp::sum, .process_set = where.set};
+        const Tensors alone{reduce_scatter(world, own[0], options),
+                            reduce_scatter_async(world, own[1], options).wait()};
+        return std::vector<Tensors>{alone, grouped_reduce_scatter(world, own, options),
+                                    grouped_reduce_scatter_async(world, own, options).wait()};
+      });
   const auto same = rows_of(0, world.size());
   EXPECT_TRUE(torch::allclose(reduce_scatter(world, same, {.prescale = 0.5, .postscale = 4.0}),
                               2 * same.narrow(0, world.rank(), 1)));

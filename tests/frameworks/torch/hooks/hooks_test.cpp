@@ -24,6 +24,15 @@ class PowerSgdTest : public testing::Test {
     ((matrix_ * of_matrix).sum() + (vector_ * of_vector).sum()).backward();
     optimizer_->synchronize();
   }
+  /// Of the averages of `steps` steps with the same gradients.
+  torch::Tensor sum_of(const torch::Tensor& of_matrix, int steps) {
+    torch::Tensor sum = torch::zeros_like(of_matrix);
+    for (int step = 0; step < steps; ++step) {
+      synchronize(of_matrix, torch::zeros({7}));
+      sum += matrix_.grad();
+    }
+    return sum;
+  }
   torch::Tensor random(torch::IntArrayRef shape, int salt, int rank) {
     torch::manual_seed(seed() + static_cast<std::uint64_t>(100 * salt + rank));
     return torch::randn(shape);
@@ -39,8 +48,7 @@ class PowerSgdTest : public testing::Test {
     wrap(options);
     const auto left = random({20, 2}, 1, 0);
     const auto own = torch::matmul(left, random({2, 30}, 2, world_.rank())).view({20, 6, 5});
-    torch::Tensor expected = own.clone();
-    allreduce_(world_, expected);
+    const auto expected = allreduce(world_, own);
     // One power iteration finds the space, for it is all there is. The first starts at random,
     // maybe almost orthogonal to it, which costs digits; the second starts in it.
     for (int step = 0; step < 2; ++step) synchronize(own, random({7}, 3, world_.rank()));
@@ -67,29 +75,16 @@ TEST_F(PowerSgdTest, ErrorFeedbackBringsEverythingInTime) {
   wrap({.rank = 1});
   const auto own = random({20, 6, 5}, 4, world_.rank());
   const auto expected = mean({20, 6, 5}, 4);
-  torch::Tensor sum = torch::zeros({20, 6, 5});
-  const auto train = [&](int steps) {
-    for (int step = 0; step < steps; ++step) {
-      synchronize(own, torch::zeros({7}));
-      sum += matrix_.grad();
-    }
-  };
-  train(1);
+  torch::Tensor sum = sum_of(own, 1);
   const double one = (sum - expected).norm().item<double>();
   EXPECT_GT(one, 0.3 * expected.norm().item<double>()) << "rank 1 cannot hold it";
-  train(299);
-  const double many = (sum / 300 - expected).norm().item<double>();
-  EXPECT_LT(many, 0.2 * one);
+  sum += sum_of(own, 299);
+  EXPECT_LT((sum / 300 - expected).norm().item<double>(), 0.2 * one);
 }
 
 TEST_F(PowerSgdTest, WithoutFeedbackTheRestIsLost) {
   wrap({.rank = 1, .error_feedback = false});
-  const auto own = random({20, 6, 5}, 4, world_.rank());
-  torch::Tensor sum = torch::zeros({20, 6, 5});
-  for (int step = 0; step < 50; ++step) {
-    synchronize(own, torch::zeros({7}));
-    sum += matrix_.grad();
-  }
+  const torch::Tensor sum = sum_of(random({20, 6, 5}, 4, world_.rank()), 50);
   // Once the power iteration has settled, each step gives the same best matrix of rank 1.
   const auto singular = std::get<1>(torch::svd(matrix_.grad().view({20, 30})));
   EXPECT_LT(singular[1].item<double>(), 1e-4 * singular[0].item<double>());
@@ -155,9 +150,8 @@ class TopKTest : public testing::TestWithParam<Compression> {
 
 TEST_P(TopKTest, AShareOfOneIsTheAverage) {
   wrap({.share = 1.0});
-  torch::Tensor expected = random(world_.rank());
-  allreduce_(world_, expected);
-  EXPECT_TRUE(torch::allclose(average_of(random(world_.rank())), expected, tolerance_, tolerance_));
+  const auto own = random(world_.rank());
+  EXPECT_TRUE(torch::allclose(average_of(own), allreduce(world_, own), tolerance_, tolerance_));
 }
 
 TEST_P(TopKTest, OnlyTheLargestTravel) {
@@ -177,8 +171,7 @@ TEST_P(TopKTest, OnlyTheLargestTravel) {
 TEST_P(TopKTest, ErrorFeedbackBringsEverythingInTime) {
   wrap({.share = 0.05});
   const auto own = random(world_.rank());
-  torch::Tensor expected = own.clone();
-  allreduce_(world_, expected);
+  const auto expected = allreduce(world_, own);
   torch::Tensor sum = torch::zeros({128});
   constexpr int kSteps = 400;
   for (int step = 0; step < kSteps; ++step) sum += average_of(own);

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <random>
 #include <stdexcept>
@@ -244,28 +245,24 @@ TEST(CpuAllocator, ThreadsAllocateAndFreeEachOthersTensors) {
   const Context world = init_with(TensorArenaUse::on);
   constexpr int kThreads = 4;
   std::vector<std::vector<torch::Tensor>> made(kThreads);
-  std::vector<std::thread> threads;
-  for (int thread = 0; thread < kThreads; ++thread) {
-    threads.emplace_back([&, thread] {
-      for (int i = 0; i < 50; ++i) {
-        auto tensor = torch::full({kLeast * (1 + i % 5)}, thread * 100 + i);
-        if (i % 3 == 0) made[static_cast<std::size_t>(thread)].push_back(tensor);
-      }
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  threads.clear();
-  for (int thread = 0; thread < kThreads; ++thread) {
-    threads.emplace_back([&, thread] {
-      auto& tensors = made[static_cast<std::size_t>((thread + 1) % kThreads)];
-      for (std::size_t k = 0; k < tensors.size(); ++k) {
-        const auto value = ((thread + 1) % kThreads) * 100 + static_cast<int>(k) * 3;
-        EXPECT_TRUE(tensors[k].eq(value).all().item<bool>());
-      }
-      tensors.clear();
-    });
-  }
-  for (auto& thread : threads) thread.join();
+  const auto in_threads = [](const std::function<void(int)>& body) {
+    std::vector<std::jthread> threads;
+    for (int thread = 0; thread < kThreads; ++thread) threads.emplace_back(body, thread);
+  };
+  in_threads([&](int thread) {
+    for (int i = 0; i < 50; ++i) {
+      auto tensor = torch::full({kLeast * (1 + i % 5)}, thread * 100 + i);
+      if (i % 3 == 0) made[static_cast<std::size_t>(thread)].push_back(tensor);
+    }
+  });
+  in_threads([&](int thread) {
+    const int other = (thread + 1) % kThreads;
+    auto& tensors = made[static_cast<std::size_t>(other)];
+    for (std::size_t k = 0; k < tensors.size(); ++k) {
+      EXPECT_TRUE(tensors[k].eq(other * 100 + static_cast<int>(k) * 3).all().item<bool>());
+    }
+    tensors.clear();
+  });
 }
 
 TEST(CpuAllocator, AForkedChildReadsTensorsAndWritesToNone) {

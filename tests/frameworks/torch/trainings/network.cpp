@@ -195,15 +195,8 @@ void Network::replace(int step, Moment now) const {
 namespace {
 
 torch::ScalarType wire_type(const Training& training, torch::ScalarType type) {
-  switch (training.compression) {
-    case Compression::float16:
-      return torch::kHalf;
-    case Compression::bfloat16:
-      return torch::kBFloat16;
-    case Compression::none:
-      break;
-  }
-  return type;
+  if (training.compression == Compression::none) return type;
+  return training.compression == Compression::float16 ? torch::kHalf : torch::kBFloat16;
 }
 
 bool is_finite(const torch::Tensor& tensor) {
