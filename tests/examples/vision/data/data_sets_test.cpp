@@ -110,11 +110,7 @@ class RecordFiles : public DataFolder {
   }
 };
 
-TEST_F(RecordFiles, AreReadInOrder) {
-  read();
-}
-
-TEST_F(RecordFiles, OfAnyLengthButWholeRecordsAreRefused) {
+TEST_F(RecordFiles, AreReadInOrderAndAnyLengthButWholeRecordsIsRefused) {
   for (std::size_t left = 0; left <= 3 * record + 1; ++left) {
     write("a.bin", (bytes(0, 3) + "x").substr(0, left));
     read();
