@@ -13,6 +13,17 @@
 #include "tests/support/read_file.h"
 
 namespace vision {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DataOptions, path, batch, workers, limit, bad_images)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OptimizerSettings, name, learning_rate, momentum, weight_decay,
+                                   nesterov, decay_all)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RegularisationOptions, label_smoothing, clip_norm)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DistributionOptions, mode, accumulate, sync_batch_norm, zero,
+                                   fused_update, compression, non_finite)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CheckpointOptions, folder, resume, per_node, every_steps)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LogTargets, json, tensorboard, append, every)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OutputOptions, report, save, logs, progress, print_freq)
+
 namespace {
 
 using nlohmann::json;
@@ -23,58 +34,34 @@ json or_null(const std::optional<T>& value) {
 }
 
 json fields_of(const TrainingOptions& o) {
-  const json data{{"path", o.data.path},
-                  {"batch", o.data.batch},
-                  {"workers", o.data.workers},
-                  {"limit", o.data.limit},
-                  {"bad_images", o.data.bad_images}};
   const json network{{"architecture", o.network.architecture},
                      {"stem", or_null(o.network.stem)},
                      {"width", o.network.width},
                      {"zero_init_residual", o.network.zero_init_residual},
                      {"weights", o.network.weights},
                      {"channels_last", o.network.channels_last}};
-  const json optimizer{
-      {"name", o.optimizer.name},         {"learning_rate", o.optimizer.learning_rate},
-      {"momentum", o.optimizer.momentum}, {"weight_decay", o.optimizer.weight_decay},
-      {"nesterov", o.optimizer.nesterov}, {"decay_all", o.optimizer.decay_all}};
   const json schedule{
       {"decay", o.schedule.decay},   {"step_epochs", o.schedule.step_epochs},
       {"factor", o.schedule.factor}, {"warmup_epochs", or_null(o.schedule.warmup_epochs)},
       {"scale", o.schedule.scale},   {"base_batch", o.schedule.base_batch}};
-  const json distribution{{"mode", o.distribution.mode},
-                          {"accumulate", o.distribution.accumulate},
-                          {"sync_batch_norm", o.distribution.sync_batch_norm},
-                          {"zero", o.distribution.zero},
-                          {"fused_update", o.distribution.fused_update},
-                          {"compression", o.distribution.compression},
-                          {"non_finite", o.distribution.non_finite}};
-  const json output{{"report", o.output.report},     {"save", o.output.save},
-                    {"json", o.output.logs.json},    {"tensorboard", o.output.logs.tensorboard},
-                    {"every", o.output.logs.every},  {"append", o.output.logs.append},
-                    {"progress", o.output.progress}, {"print_freq", o.output.print_freq}};
   return {{"epochs", o.epochs},
           {"seed", o.seed},
           {"deterministic", o.deterministic},
           {"device", o.device},
-          {"data", data},
+          {"data", o.data},
           {"network", network},
-          {"optimizer", optimizer},
+          {"optimizer", o.optimizer},
           {"schedule", schedule},
-          {"label_smoothing", o.regularisation.label_smoothing},
-          {"clip_norm", o.regularisation.clip_norm},
-          {"distribution", distribution},
+          {"regularisation", o.regularisation},
+          {"distribution", o.distribution},
           {"amp", o.precision.amp},
           {"opt_level", or_null(o.precision.opt_level)},
           {"loss_scale", or_null(o.precision.loss_scale)},
           {"validate_only", o.validation.only},
           {"desired_accuracy", or_null(o.validation.desired_accuracy)},
           {"validate_every", o.validation.every},
-          {"folder", o.checkpoint.folder},
-          {"resume", o.checkpoint.resume},
-          {"per_node", o.checkpoint.per_node},
-          {"every_steps", o.checkpoint.every_steps},
-          {"output", output}};
+          {"checkpoint", o.checkpoint},
+          {"output", o.output}};
 }
 
 // Images of 32x32, for which AlexNet is too large.

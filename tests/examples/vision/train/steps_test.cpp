@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tests/examples/vision/train/made_images.h"
+#include "tests/frameworks/torch/network.h"
 
 namespace vision {
 namespace {
@@ -214,9 +215,7 @@ TEST_F(TrainStep, ANanOfOneRankIsLeftOutByAllAndNamed) {
       EXPECT_FALSE(training.run().non_finite.has_value());
       never.run();
     }
-    for (std::size_t i = 0; i < training.network->parameters().size(); ++i) {
-      EXPECT_TRUE(torch::equal(training.network->parameters()[i], never.network->parameters()[i]));
-    }
+    hora::internal::test::expect_equal(training.network->parameters(), never.network->parameters());
   }
 }
 
