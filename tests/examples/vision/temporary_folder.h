@@ -4,6 +4,7 @@
 #include <exception>
 #include <string>
 
+#include "tests/support/golden.h"
 #include "tests/support/temporary_folder.h"
 
 namespace vision::test {
@@ -19,6 +20,14 @@ std::string message_of(Call&& call) {
     return error.what();
   }
   return {};
+}
+
+/// The text with `by` in each place of `part`.
+inline std::string replaced(std::string text, const std::string& part, const std::string& by) {
+  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += by.size()) {
+    text.replace(at, part.size(), by);
+  }
+  return text;
 }
 
 }  // namespace vision::test

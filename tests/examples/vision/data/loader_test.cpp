@@ -3,64 +3,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <cstdint>
-#include <memory>
-#include <numeric>
+#include <future>
 #include <set>
-#include <span>
-#include <stdexcept>
-#include <string>
 #include <thread>
-#include <utility>
-#include <vector>
 
-#include "examples/vision/data/record_sets.h"
+#include "tests/examples/vision/train/made_images.h"
 #include "tests/support/seed.h"
 
 namespace vision {
 namespace {
 
-constexpr ImageSize small{10, 8};
-
-/// Images of random pixels in memory, of which some are bad or hurt the program otherwise.
-class MadeDataset : public Dataset {
- public:
-  explicit MadeDataset(std::size_t images)
-      : Dataset("made images", {"a", "b", "c"}),
-        size_(images),
-        pixels_(images * image_bytes(small)) {
-    Random random{1};
-    for (std::uint8_t& value : pixels_) {
-      value = static_cast<std::uint8_t>(random.below(256));
-    }
-  }
-
-  std::size_t size() const override { return size_; }
-  int label(std::size_t index) const override { return static_cast<int>(index % 3); }
-  EncodedImage encoded(std::size_t index, std::vector<std::uint8_t>& memory) const override {
-    if (bad.contains(index)) {
-      throw BadImage(where(index), "made to be bad");
-    }
-    if (index == failing) {
-      throw std::logic_error("made to fail");
-    }
-    ++reads;
-    const auto begin = pixels_.begin() + static_cast<std::ptrdiff_t>(index * image_bytes(small));
-    memory.assign(begin, begin + static_cast<std::ptrdiff_t>(image_bytes(small)));
-    return {ImageFormat::planar_rgb, memory, small};
-  }
-  std::string where(std::size_t index) const override { return "image " + std::to_string(index); }
-
-  std::set<std::size_t> bad;
-  std::size_t failing = static_cast<std::size_t>(-1);
-  mutable std::atomic<int> reads{0};
-
- private:
-  std::size_t size_;
-  std::vector<std::uint8_t> pixels_;
-};
+using test::in_order;
+using test::MadeImages;
 
 TransformOptions augmented() {
   return {.geometry = RandomResizedCrop{.size = 6},
@@ -69,8 +24,7 @@ TransformOptions augmented() {
 }
 
 std::vector<std::size_t> shuffled(std::size_t count) {
-  std::vector<std::size_t> order(count);
-  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::vector<std::size_t> order = in_order(count);
   std::shuffle(order.begin(), order.end(), hora::internal::test::generator());
   return order;
 }
@@ -103,7 +57,7 @@ std::string error_of_next(Loader& loader) {
 }
 
 TEST(Loader, GivesTheSameBatchesWithAnyNumberOfWorkers) {
-  const MadeDataset data(103);
+  const MadeImages data(103);
   const auto order = shuffled(103);
   std::vector<std::vector<Seen>> epochs;
   for (const int workers : {0, 1, 2, 5}) {
@@ -130,7 +84,7 @@ TEST(Loader, GivesTheSameBatchesWithAnyNumberOfWorkers) {
 
 // As a training on fewer ranks, or in another order, has it.
 TEST(Loader, AnImageDoesNotDependOnItsPlace) {
-  const MadeDataset data(12);
+  const MadeImages data(12);
   Loader loader(data, augmented(), {.batch = 12, .workers = 2, .seed = 3});
   const auto order = shuffled(12);
   loader.start(5, order);
@@ -145,7 +99,7 @@ TEST(Loader, AnImageDoesNotDependOnItsPlace) {
 }
 
 TEST(Loader, BeginsAtAnyStep) {
-  const MadeDataset data(50);
+  const MadeImages data(50);
   const auto order = shuffled(50);
   for (const int workers : {0, 2}) {
     Loader loader(data, augmented(), {.batch = 8, .workers = workers, .seed = 9});
@@ -161,7 +115,7 @@ TEST(Loader, BeginsAtAnyStep) {
 }
 
 TEST(Loader, StartDropsWhatWasLeft) {
-  const MadeDataset data(64);
+  const MadeImages data(64);
   Loader loader(data, augmented(), {.batch = 4, .workers = 3});
   const auto order = shuffled(64);
   loader.start(0, order);
@@ -175,9 +129,8 @@ TEST(Loader, StartDropsWhatWasLeft) {
 }
 
 TEST(Loader, RaisesABadImageInItsStep) {
-  MadeDataset data(40);
-  std::vector<std::size_t> order(40);
-  std::iota(order.begin(), order.end(), std::size_t{0});
+  MadeImages data(40);
+  const auto order = in_order(40);
   data.bad = {21, 22, 30};
   for (const int workers : {0, 1, 4}) {
     Loader loader(data, augmented(), {.batch = 10, .workers = workers});
@@ -194,10 +147,9 @@ TEST(Loader, RaisesABadImageInItsStep) {
 }
 
 TEST(Loader, ReplacesBadImagesByTheNextGoodOne) {
-  MadeDataset data(20);
+  MadeImages data(20);
   data.bad = {3, 7, 8, 9};
-  std::vector<std::size_t> order(10);
-  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto order = in_order(10);
   for (const int workers : {0, 3}) {
     std::multiset<std::string> log;
     Loader loader(data, augmented(),
@@ -221,7 +173,7 @@ TEST(Loader, ReplacesBadImagesByTheNextGoodOne) {
 }
 
 TEST(Loader, SaysThatNoImageIsGood) {
-  MadeDataset data(6);
+  MadeImages data(6);
   data.bad = {0, 1, 2, 3, 4, 5};
   Loader loader(data, augmented(), {.batch = 3, .workers = 2, .bad_images = BadImages::skip});
   loader.start(0, shuffled(6));
@@ -230,10 +182,9 @@ TEST(Loader, SaysThatNoImageIsGood) {
 }
 
 TEST(Loader, AnotherErrorOfAWorkerIsNeverSkipped) {
-  MadeDataset data(40);
+  MadeImages data(40);
   data.failing = 17;
-  std::vector<std::size_t> order(40);
-  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto order = in_order(40);
   for (const int workers : {0, 2}) {
     Loader loader(data, augmented(),
                   {.batch = 10, .workers = workers, .bad_images = BadImages::skip});
@@ -244,25 +195,21 @@ TEST(Loader, AnotherErrorOfAWorkerIsNeverSkipped) {
 }
 
 TEST(Loader, CanBeDestroyedAtAnyMoment) {
-  MadeDataset data(200);
+  MadeImages data(200);
   data.bad = {150};
   for (int i = 0; i < 60; ++i) {
     Loader loader(data, augmented(), {.batch = 7, .workers = 1 + i % 4});
-    if (i % 3 == 0) {
-      continue;
-    }
+    if (i % 3 == 0) continue;
     loader.start(0, shuffled(200));
     try {
-      for (int step = 0; step < i % 7; ++step) {
-        loader.next();
-      }
+      for (int step = 0; step < i % 7; ++step) loader.next();
     } catch (const BadImage&) {
     }
   }
 }
 
 TEST(Loader, BatchesOutliveIt) {
-  const MadeDataset data(40);
+  const MadeImages data(40);
   std::vector<Batch> kept;
   {
     Loader loader(data, augmented(), {.batch = 4, .workers = 2});
@@ -278,7 +225,7 @@ TEST(Loader, BatchesOutliveIt) {
 }
 
 TEST(Loader, PrefetchesTwoBatches) {
-  const MadeDataset data(40);
+  const MadeImages data(40);
   Loader loader(data, augmented(), {.batch = 4, .workers = 2});
   loader.start(0, shuffled(40));
   loader.next();
@@ -339,57 +286,23 @@ TEST(CopiedBatches, AnErrorFreesNothing) {
   fails = false;
 }
 
-/// Reads a batch in another thread some time later, as a device does.
-class SlowCopy {
- public:
-  explicit SlowCopy(std::shared_ptr<BatchData> batch)
-      : now_(batch->images().begin(), batch->images().end()),
-        later_(std::make_shared<std::vector<float>>()),
-        ended_(std::make_shared<std::atomic<bool>>(false)),
-        reader_([from = batch->images(), later = later_, ended = ended_] {
-          std::this_thread::sleep_for(std::chrono::milliseconds(10));
-          later->assign(from.begin(), from.end());
-          *ended = true;
-        }) {}
-
-  CopiedBatches::Ended ended() const {
-    return [ended = ended_] { return ended->load(); };
-  }
-  bool is_right() {
-    reader_.join();
-    return *later_ == now_;
-  }
-
- private:
-  std::vector<float> now_;
-  std::shared_ptr<std::vector<float>> later_;
-  std::shared_ptr<std::atomic<bool>> ended_;
-  std::jthread reader_;
-};
-
 TEST(LoaderAndCopies, WorkersDoNotWriteWhereACopyReads) {
-  constexpr std::size_t images = 64;
-  PlanarRecords records{.files = {{"made", images}}, .pixels = {}, .labels = {}};
-  for (std::size_t image = 0; image < images; ++image) {
-    records.pixels.insert(records.pixels.end(), image_bytes({4, 4}),
-                          static_cast<std::uint8_t>(image));
-    records.labels.push_back(0);
-  }
-  const PlanarImages data("made images", {"a"}, {4, 4}, std::move(records));
-  std::vector<std::size_t> order(images);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::vector<SlowCopy> slow;
-  Loader loader(data, {.geometry = RandomCrop{{4, 4}}}, {.batch = 2, .workers = 2});
+  const MadeImages data(64);
+  Loader loader(data, augmented(), {.batch = 2, .workers = 2});
+  loader.start(0, in_order(64));
   CopiedBatches copies;
-  loader.start(0, order);
-  for (std::size_t step = 0; step < loader.steps(); ++step) {
-    copies.release();
-    const std::shared_ptr<BatchData> batch = loader.next();
-    slow.emplace_back(batch);
-    copies.keep(batch, slow.back().ended());
+  for (std::vector<float> before; Batch batch = loader.next(); copies.release()) {
+    before.assign(batch->images().begin(), batch->images().end());
+    // Some time later, as a device does.
+    const auto copy = std::async(std::launch::async, [before, from = batch->images()] {
+                        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+                        EXPECT_TRUE(std::ranges::equal(from, before));
+                      }).share();
+    copies.keep(std::move(batch), [copy] {
+      return copy.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    });
     std::this_thread::sleep_for(std::chrono::milliseconds(2));  // a step of the training
   }
-  for (SlowCopy& copy : slow) EXPECT_TRUE(copy.is_right());
 }
 
 }  // namespace

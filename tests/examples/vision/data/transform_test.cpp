@@ -1,18 +1,17 @@
 #include "examples/vision/data/transform.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tests/examples/vision/data/files.h"
 #include "tests/support/seed.h"
 
 namespace vision {
@@ -26,34 +25,23 @@ TEST(Random, RepeatsAndDependsOnEveryPartOfTheKey) {
   EXPECT_NE(Random({seed, 1, 2}).next(), Random({seed + 1, 1, 2}).next());
 }
 
-TEST(Random, BelowIsUniform) {
+TEST(Random, DrawsUniformly) {
   Random random{hora::internal::test::seed()};
   constexpr int draws = 90'000;
   std::array<int, 9> seen{};
-  for (int i = 0; i < draws; ++i) {
-    const std::uint64_t value = random.below(seen.size());
-    ASSERT_LT(value, seen.size());
-    ++seen[value];
-  }
-  EXPECT_EQ(random.below(1), 0U);
-  // 10,000 each; the deviation of a count is 94, and six of them are 566.
-  const auto [fewest, most] = std::minmax_element(seen.begin(), seen.end());
-  EXPECT_GT(*fewest, 10'000 - 566);
-  EXPECT_LT(*most, 10'000 + 566);
-}
-
-TEST(Random, UniformFillsItsInterval) {
-  Random random{hora::internal::test::seed()};
   double sum = 0;
-  constexpr int draws = 40'000;
   for (int i = 0; i < draws; ++i) {
+    ++seen.at(random.below(seen.size()));
     const double value = random.uniform(-2, 6);
     ASSERT_GE(value, -2);
     ASSERT_LT(value, 6);
     sum += value;
   }
-  // The deviation of the mean is 8 / sqrt(12 * draws) = 0.0115; six of them.
-  EXPECT_NEAR(sum / draws, 2, 0.07);
+  // 10,000 each; the deviation of a count is 94, and six of them are 566. That of the mean is
+  // 8 / sqrt(12 * draws) = 0.0077; six of them.
+  for (const int count : seen) EXPECT_NEAR(count, 10'000, 566);
+  EXPECT_NEAR(sum / draws, 2, 0.046);
+  EXPECT_EQ(random.below(1), 0U);
   EXPECT_EQ(random.uniform(3, 3), 3);
 }
 
@@ -134,40 +122,36 @@ TEST(Place, RandomCropOfOtherSizes) {
 
 // Sizes and places of torchvision 0.14's Resize(256) and CenterCrop(224).
 TEST(Place, CentreCropRoundsAsTorchvision) {
+  struct Row {
+    ImageSize image, resized;
+    int left, top;  ///< of the window
+  };
   Random random = random_of(0);
-  const auto placed = [&](ImageSize image) { return place(CentreCrop{}, false, image, random); };
-  EXPECT_EQ(placed({500, 375}).resized, (ImageSize{341, 256}));
-  EXPECT_EQ(placed({500, 375}).window, (Box{58, 16, 224, 224}));
-  EXPECT_EQ(placed({375, 500}).resized, (ImageSize{256, 341}));
-  EXPECT_EQ(placed({256, 257}).window, (Box{16, 16, 224, 224}));
-  EXPECT_EQ(placed({256, 259}).window, (Box{16, 18, 224, 224}));
-  EXPECT_EQ(placed({10, 10}).resized, (ImageSize{256, 256}));
+  for (const auto& [image, resized, left, top] :
+       {Row{{500, 375}, {341, 256}, 58, 16}, Row{{375, 500}, {256, 341}, 16, 58},
+        Row{{256, 257}, {256, 257}, 16, 16}, Row{{256, 259}, {256, 259}, 16, 18},
+        Row{{10, 10}, {256, 256}, 16, 16}}) {
+    const Placement placed = place(CentreCrop{}, false, image, random);
+    EXPECT_EQ(placed.resized, resized);
+    EXPECT_EQ(placed.window, (Box{left, top, 224, 224}));
+  }
   EXPECT_EQ(place(CentreCrop{41, 64}, false, {480, 360}, random).window, (Box{-5, -11, 64, 64}));
 }
 
 TEST(LargestDenominator, KeepsTheResizedSize) {
-  const auto denominator = [](int width, int height) {
-    return largest_denominator({{5, 5, width, height}, {224, 224}, {0, 0, 224, 224}});
-  };
-  EXPECT_EQ(denominator(100, 100), 1);
-  EXPECT_EQ(denominator(671, 3000), 1);
-  EXPECT_EQ(denominator(672, 672), 2);
-  EXPECT_EQ(denominator(1344, 1343), 2);
-  EXPECT_EQ(denominator(1344, 1344), 4);
-  EXPECT_EQ(denominator(2688, 9000), 8);
+  using Row = std::array<int, 3>;  // width, height, denominator
+  for (const auto& [width, height, denominator] :
+       {Row{100, 100, 1}, Row{671, 3000, 1}, Row{672, 672, 2}, Row{1344, 1343, 2},
+        Row{1344, 1344, 4}, Row{2688, 9000, 8}}) {
+    EXPECT_EQ(largest_denominator({{5, 5, width, height}, {224, 224}, {0, 0, 224, 224}}),
+              denominator);
+  }
 }
 
 constexpr int side = 64;  // of a tile
 
-std::vector<std::uint8_t> read(const std::string& name) {
-  std::ifstream file(REFERENCE "/" + name, std::ios::binary);
-  std::vector<std::uint8_t> bytes{std::istreambuf_iterator<char>(file), {}};
-  EXPECT_FALSE(bytes.empty()) << name;
-  return bytes;
-}
-
 Image decode(const std::string& name, ImageFormat format, int denominator = 1) {
-  const std::vector<std::uint8_t> bytes = read(name);
+  const std::vector<std::uint8_t> bytes = test::read_bytes(REFERENCE "/" + name);
   Decoder decoder;
   decoder.open({format, bytes, {}}, name);
   Image image;
@@ -195,20 +179,17 @@ Image part(const Image& image, const Box& box) {
 constexpr float whole_value = 1.0F / 255.0F;
 constexpr Normalisation to_pixels{{0, 0, 0}, {whole_value, whole_value, whole_value}};
 
-struct Difference {
-  double mean = 0;
+/// The values' differences: their mean and the largest.
+std::pair<double, double> difference(const std::vector<float>& values, const auto& expected) {
+  EXPECT_EQ(values.size(), expected.size());
+  double sum = 0;
   double most = 0;
-};
-
-Difference difference(const std::vector<float>& values, const Image& expected) {
-  EXPECT_EQ(values.size(), expected.pixels.size());
-  Difference found;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const double one = std::abs(static_cast<double>(values[i]) - expected.pixels[i]);
-    found.mean += one / static_cast<double>(values.size());
-    found.most = std::max(found.most, one);
+    const double one = std::abs(static_cast<double>(values[i]) - expected[i]);
+    sum += one;
+    most = std::max(most, one);
   }
-  return found;
+  return {sum / static_cast<double>(values.size()), most};
 }
 
 struct Case {
@@ -243,7 +224,7 @@ Case case_of(const nlohmann::json& json) {
 
 // Pillow rounds to 8 bits what here is computed in float: a tie may fall to the other side.
 TEST(Transform, GivesTorchvisionsPixels) {
-  const auto cases = nlohmann::json::parse(read("cases.json"));
+  const auto cases = nlohmann::json::parse(test::read_bytes(REFERENCE "/cases.json"));
   const Image tiles = decode("tiles.png", ImageFormat::png);
   ASSERT_EQ(tiles.size.height, side * static_cast<int>(cases.size()));
   for (std::size_t number = 0; number < cases.size(); ++number) {
@@ -259,10 +240,10 @@ TEST(Transform, GivesTorchvisionsPixels) {
         pixels.push_back(out[channel * side * side + i]);
       }
     }
-    const Difference found =
-        difference(pixels, part(tiles, {0, side * static_cast<int>(number), side, side}));
-    EXPECT_LT(found.mean, 0.01);
-    EXPECT_LT(found.most, 1.01);
+    const Image tile = part(tiles, {0, side * static_cast<int>(number), side, side});
+    const auto [mean, most] = difference(pixels, tile.pixels);
+    EXPECT_LT(mean, 0.01);
+    EXPECT_LT(most, 1.01);
   }
 }
 
@@ -282,10 +263,7 @@ TEST(Transform, ScaledDecodingStaysNearTheExactPixels) {
     std::vector<float> scaled(transform.output_floats());
     transform.apply(decode("photograph.jpg", ImageFormat::jpeg, denominator), denominator,
                     placement, scaled.data());
-    double mean = 0;
-    for (std::size_t i = 0; i < exact.size(); ++i) {
-      mean += std::abs(exact[i] - scaled[i]) / static_cast<double>(exact.size());
-    }
+    const double mean = difference(exact, scaled).first;
     EXPECT_LT(mean, 2) << "1/" << denominator << " of " << crop.width << " x " << crop.height
                        << " to " << to;
     EXPECT_GT(mean, 0);
@@ -293,7 +271,7 @@ TEST(Transform, ScaledDecodingStaysNearTheExactPixels) {
 }
 
 TEST(Transform, DecodesPlacesAndNormalisesInOneCall) {
-  const std::vector<std::uint8_t> bytes = read("photograph.jpg");
+  const std::vector<std::uint8_t> bytes = test::read_bytes(REFERENCE "/photograph.jpg");
   const EncodedImage encoded{ImageFormat::jpeg, bytes, {}};
   const TransformOptions options{.geometry = RandomResizedCrop{.size = side},
                                  .flip = true,
@@ -327,16 +305,14 @@ TEST(Transform, DecodesPlacesAndNormalisesInOneCall) {
 }
 
 TEST(Transform, NamesTheBadImage) {
-  std::vector<std::uint8_t> bytes = read("photograph.jpg");
+  std::vector<std::uint8_t> bytes = test::read_bytes(REFERENCE "/photograph.jpg");
   bytes.resize(bytes.size() / 2);
   Transform transform({.geometry = Resize{{side, side}}});
   std::vector<float> out(transform.output_floats());
-  try {
+  const auto apply = [&] {
     transform.apply({ImageFormat::jpeg, bytes, {}}, "folder/half.jpg", Random{0}, out.data());
-    FAIL();
-  } catch (const BadImage& error) {
-    EXPECT_EQ(std::string(error.what()).find("folder/half.jpg: "), 0U) << error.what();
-  }
+  };
+  EXPECT_THAT(apply, testing::ThrowsMessage<BadImage>(testing::StartsWith("folder/half.jpg: ")));
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// Lines of progress: progress.txt.
 #include "examples/vision/logs/progress.h"
 
 #include <fcntl.h>
@@ -7,6 +8,8 @@
 
 #include <cstdlib>
 #include <sstream>
+
+#include "tests/support/golden.h"
 
 namespace vision {
 namespace {
@@ -25,51 +28,36 @@ const TrainingStep kFifthStep{.epoch = 2,
                               .data_seconds = 0.0125,
                               .exposed_seconds = 0.005,
                               .seconds_left = 63};
-const std::string live_line =
-    "epoch 2/4  5/110  loss 1.235  top-1 43.8%  86 img/s  data 5%  comm 2%  1:03 left";
-const std::string plain_line =
-    "Epoch: [2][  5/110]  Time 0.250 (0.250)  Data 0.013 (0.013)  Comm 0.005 (0.005)  "
-    "Loss 1.2346 (1.2346)  Acc@1  43.75 ( 43.75)  86 images/s  1:03 left";
-
 StepSums means_of(const TrainingStep& one) {
   StepSums means;
   means.add(one);
   return means;
 }
+const std::string live_line = to_live_text(kFifthStep, means_of(kFifthStep), 200);
+const std::string plain_line = to_plain_text(kFifthStep, means_of(kFifthStep));
 
 Progress live(std::ostream& out, std::size_t columns) {
   return {&out, {.style = ProgressStyle::live, .columns = [columns] { return columns; }}};
 }
 
-TEST(LiveText, ShowsAllOfIt) {
-  EXPECT_EQ(to_live_text(kFifthStep, means_of(kFifthStep), 200), live_line);
-}
-
-TEST(LiveText, LeavesOutWhatIsNotMeasured) {
-  TrainingStep other = kFifthStep;
-  other.top1.reset();
-  other.seconds = 0;
-  EXPECT_EQ(to_live_text(other, means_of(other), 200),
-            "epoch 2/4  5/110  loss 1.235  86 img/s  1:03 left");
-}
-
-TEST(LiveText, KeepsToTheWidth) {
-  const StepSums means = means_of(kFifthStep);
-  for (std::size_t columns = 1; columns <= live_line.size(); ++columns) {
-    EXPECT_LE(to_live_text(kFifthStep, means, columns).size(), columns);
+TEST(Text, OfProgressIsAsPeopleReadIt) {
+  TrainingStep several = kFifthStep;
+  several.ranks = 2;
+  TrainingStep unmeasured = kFifthStep;
+  unmeasured.top1.reset();
+  unmeasured.seconds = 0;
+  std::string text;
+  for (const TrainingStep& step : {kFifthStep, several, unmeasured}) {
+    text += to_live_text(step, means_of(step), 200) + "\n";
+    text += to_plain_text(step, means_of(step)) + "\n";
   }
-  EXPECT_EQ(to_live_text(kFifthStep, means, live_line.size()), live_line);
-  EXPECT_EQ(to_live_text(kFifthStep, means, live_line.size() - 1),
-            "epoch 2/4  5/110  loss 1.235  top-1 43.8%  86 img/s  data 5%  1:03 left");
-  EXPECT_EQ(to_live_text(kFifthStep, means, 55),
-            "epoch 2/4  5/110  loss 1.235  86 img/s  1:03 left");
-  EXPECT_EQ(to_live_text(kFifthStep, means, 22), "epoch 2/4  1:03 left");
-  EXPECT_EQ(to_live_text(kFifthStep, means, 7), "epoch 2");
-}
-
-TEST(PlainText, HasValuesAndAverages) {
+  // Less and less of it as the width falls.
+  for (std::size_t columns = live_line.size(); columns > 0; --columns) {
+    const std::string line = to_live_text(kFifthStep, means_of(kFifthStep), columns);
+    EXPECT_LE(line.size(), columns);
+    text += line + "\n";
+  }
   TrainingStep before = kFifthStep;
-  before.step = 4;
   before.seconds = 0.75;
   before.loss = 3.23456;
   before.top1 = 6.25;
@@ -78,29 +66,11 @@ TEST(PlainText, HasValuesAndAverages) {
   TrainingStep after = kFifthStep;
   after.top5 = 70;
   means.add(after);
-  EXPECT_EQ(to_plain_text(after, means),
-            "Epoch: [2][  5/110]  Time 0.250 (0.500)  Data 0.013 (0.013)  Comm 0.005 (0.005)  "
-            "Loss 1.2346 (2.2346)  Acc@1  43.75 ( 25.00)  Acc@5  70.00 ( 50.00)  "
-            "86 images/s  1:03 left");
-}
-
-TEST(Text, OfSeveralRanksSaysWhose) {
-  TrainingStep step = kFifthStep;
-  step.ranks = 2;
-  EXPECT_EQ(to_live_text(step, means_of(step), 200),
-            "epoch 2/4  5/110  rank 0: loss 1.235  top-1 43.8%  all: 86 img/s  data 5%  comm 2%  "
-            "1:03 left");
-  const std::string plain = to_plain_text(step, means_of(step));
-  EXPECT_THAT(plain, testing::HasSubstr("]  rank 0: Time 0.250"));
-  EXPECT_THAT(plain, testing::HasSubstr(")  all: 86 images/s  1:03 left"));
-}
-
-TEST(ToMinutes, RoundsToSeconds) {
-  EXPECT_EQ(to_minutes(0), "0:00");
-  EXPECT_EQ(to_minutes(6.6), "0:07");
-  EXPECT_EQ(to_minutes(754), "12:34");
-  EXPECT_EQ(to_minutes(3 * 3600 + 59), "3:00:59");
-  EXPECT_EQ(to_minutes(-1), "0:00");
+  text += to_plain_text(after, means) + "\n";
+  for (const double seconds : {0.0, 6.6, 754.0, 3600.0, 3 * 3600 + 59.0, -1.0}) {
+    text += to_minutes(seconds) + "\n";
+  }
+  hora::internal::test::expect_golden("examples/vision/logs/progress.txt", "text", text);
 }
 
 TEST(Progress, LiveIsOneLineThatIsWrittenOver) {
@@ -137,19 +107,7 @@ TEST(Progress, AveragesAreOfTheEpochAndOfStepsNotShown) {
       progress.update(one, {});
     }
   }
-  std::istringstream lines(out.str());
-  std::string line;
-  std::vector<std::string> losses;
-  while (std::getline(lines, line)) {
-    losses.push_back(line.substr(0, 19) +
-                     line.substr(line.find("Loss"), line.find("  Acc") - line.find("Loss")));
-  }
-  EXPECT_THAT(losses, testing::ElementsAre("Epoch: [1][  1/110]Loss 100.0000 (100.0000)",
-                                           "Epoch: [1][ 10/110]Loss 100.0000 (100.0000)",
-                                           "Epoch: [1][ 20/110]Loss 100.0000 (100.0000)",
-                                           "Epoch: [2][  1/110]Loss 1.0000 (1.0000)",
-                                           "Epoch: [2][ 10/110]Loss 10.0000 (5.5000)",
-                                           "Epoch: [2][ 20/110]Loss 20.0000 (10.5000)"));
+  hora::internal::test::expect_golden("examples/vision/logs/progress.txt", "averages", out.str());
 }
 
 TEST(Progress, PlainIsALineEveryTenSeconds) {
@@ -171,12 +129,10 @@ TEST(Progress, OtherRanksAreSilent) {
   progress.line("nothing");
 }
 
-TEST(ChooseStyle, TakesWhatIsAskedFor) {
-  EXPECT_EQ(choose_style(ProgressStyle::live, -1), ProgressStyle::live);
-  EXPECT_EQ(choose_style(ProgressStyle::plain, -1), ProgressStyle::plain);
-}
-
 TEST(ChooseStyle, LiveOnlyOnATerminalOfKnownWidth) {
+  for (const ProgressStyle asked : {ProgressStyle::live, ProgressStyle::plain}) {
+    EXPECT_EQ(choose_style(asked, -1), asked);
+  }
   EXPECT_EQ(choose_style(ProgressStyle::automatic, -1), ProgressStyle::plain);
   EXPECT_EQ(terminal_columns(-1), 80U);
   const int terminal = posix_openpt(O_RDWR | O_NOCTTY);

@@ -1,14 +1,12 @@
 // Models against torchvision's, by numbers that make_reference.py has made.
 #include <gtest/gtest.h>
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/fmt/ranges.h>
 #include <torch/utils.h>
 
-#include <cstdint>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <sstream>
-#include <string>
-#include <vector>
 
 #include "tests/examples/vision/models/formula.h"
 
@@ -24,18 +22,9 @@ const nlohmann::json& reference() {
 template <class Dictionary>
 void append_lines(const Dictionary& tensors, std::string& lines) {
   for (const auto& item : tensors) {
-    lines += (lines.empty() ? "" : "\n") + item.key() + " ";
-    const auto sizes = item.value().sizes();
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      lines += (i == 0 ? "" : "x") + std::to_string(sizes[i]);
-    }
+    lines += fmt::format("{}{} {}", lines.empty() ? "" : "\n", item.key(),
+                         fmt::join(item.value().sizes().vec(), "x"));
   }
-}
-
-std::string hexadecimal(std::uint64_t value) {
-  std::ostringstream text;
-  text << std::hex << std::setw(16) << std::setfill('0') << value;
-  return text.str();
 }
 
 class EveryArchitecture : public testing::TestWithParam<std::string_view> {};
@@ -56,16 +45,14 @@ TEST_P(EveryArchitecture, HasTorchvisionsNamesAndShapesInItsOrder) {
   std::string lines;
   append_lines(parameters, lines);
   append_lines(buffers, lines);
-  EXPECT_EQ(hexadecimal(fnv1a(lines)), expected.at("digest").get<std::string>())
+  EXPECT_EQ(fmt::format("{:016x}", fnv1a(lines)), expected.at("digest").get<std::string>())
       << "these are not the lines of make_reference.py --tensors " << GetParam() << ":\n"
       << lines;
 }
 
 std::vector<std::string_view> all_names() {
   std::vector<std::string_view> names;
-  for (const Architecture& architecture : architectures()) {
-    names.push_back(architecture.name);
-  }
+  for (const Architecture& architecture : architectures()) names.push_back(architecture.name);
   return names;
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "tests/examples/vision/temporary_folder.h"
+#include "tests/frameworks/torch/network.h"
 #include "tests/support/read_file.h"
 
 namespace vision {
@@ -16,69 +17,64 @@ namespace {
 
 using testing::HasSubstr;
 
-TrainingOptions small_network() {
-  TrainingOptions options;
-  options.network.architecture = "resnet20";
-  return options;
-}
+class MakeClassifier : public testing::Test {
+ protected:
+  MakeClassifier() { options_.network.architecture = "resnet20"; }
 
-TEST(MakeClassifier, BeginsWithTheWeightsOfAFile) {
-  const hora::Context world = hora::init();
-  const test::TemporaryFolder folder;  // each rank's own: rank 0's is read
-  TrainingOptions options = small_network();
-  options.seed = 5;
-  const auto saved = make_classifier(world, options, torch::kCPU, 4, 10);
-  hora::save_safetensors((folder.path() / "weights").string(), hora::weights_of(*saved));
-  options.seed = 6;
-  options.network.weights = (folder.path() / "weights").string();
-  const auto loaded = make_classifier(world, options, torch::kCPU, 4, 10);
-  hora::broadcast_parameters(world, *loaded);
-  const auto expected = saved->parameters();
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_TRUE(torch::equal(loaded->parameters()[i], expected[i])) << i;
+  std::shared_ptr<Classifier> make(std::size_t classes, std::size_t steps_an_epoch = 10) const {
+    return make_classifier(world_, options_, torch::kCPU, classes, steps_an_epoch);
   }
+  /// A classifier that is saved as the weights of the next ones, of another seed.
+  std::shared_ptr<Classifier> make_saved() {
+    const auto saved = make(4);
+    options_.network.weights = folder_.file("weights");
+    hora::save_safetensors(options_.network.weights, hora::weights_of(*saved));
+    ++options_.seed;
+    return saved;
+  }
+
+  const hora::Context world_ = hora::init();
+  const test::TemporaryFolder folder_;  // each rank's own: rank 0's is read
+  TrainingOptions options_;
+};
+
+TEST_F(MakeClassifier, BeginsWithTheWeightsOfAFile) {
+  const auto saved = make_saved();
+  const auto loaded = make(4);
+  hora::broadcast_parameters(world_, *loaded);
+  hora::internal::test::expect_equal(loaded->parameters(), saved->parameters());
 }
 
-TEST(MakeClassifier, OfAnotherNumberOfClassesHasANewLastLayer) {
-  const hora::Context world = hora::init();
-  if (world.rank() != 0) GTEST_SKIP() << "rank 0 reads the file";
-  const test::TemporaryFolder folder;
-  TrainingOptions options = small_network();
-  const auto saved = make_classifier(world, options, torch::kCPU, 4, 10);
-  options.network.weights = (folder.path() / "weights").string();
-  hora::save_safetensors(options.network.weights, hora::weights_of(*saved));
+TEST_F(MakeClassifier, OfAnotherNumberOfClassesHasANewLastLayer) {
+  if (world_.rank() != 0) GTEST_SKIP() << "rank 0 reads the file";
+  const auto saved = make_saved();
   testing::internal::CaptureStdout();
-  const auto loaded = make_classifier(world, options, torch::kCPU, 5, 10)->named_parameters();
+  const auto loaded = make(5)->named_parameters();
   EXPECT_THAT(testing::internal::GetCapturedStdout(),
               HasSubstr("but for the last layer, which begins anew: 4 classes there, 5 here\n"));
   for (const auto& item : saved->named_parameters()) {
     EXPECT_EQ(torch::equal(loaded[item.key()], item.value()), item.key().substr(0, 3) != "fc.");
   }
-  options.validation.only = true;  // what it would say is drawn
-  EXPECT_THAT(test::message_of([&] { make_classifier(world, options, torch::kCPU, 5, 10); }),
-              HasSubstr("fc."));
+  options_.validation.only = true;  // what it would say is drawn
+  EXPECT_THAT(test::message_of([&] { make(5); }), HasSubstr("fc."));
 }
 
-TEST(MakeClassifier, RunningStatisticsFollowShortEpochs) {
-  const hora::Context world = hora::init();
-  TrainingOptions options = small_network();
+TEST_F(MakeClassifier, RunningStatisticsFollowShortEpochs) {
   for (const bool sync : {false, true}) {
-    options.distribution.sync_batch_norm = sync;
-    const auto model = make_classifier(world, options, torch::kCPU, 4, /*steps_an_epoch=*/6);
+    options_.distribution.sync_batch_norm = sync;
     int norms = 0;
-    for (const auto& module : model->modules()) {
-      if (const auto* norm = module->as<torch::nn::BatchNorm2d>()) {
-        EXPECT_FALSE(sync);
-        EXPECT_DOUBLE_EQ(norm->options.momentum().value(), 0.5);
-        ++norms;
-      }
-      if (const auto* norm = module->as<hora::SyncBatchNorm>()) {
-        EXPECT_TRUE(sync);
-        EXPECT_DOUBLE_EQ(norm->options.momentum().value(), 0.5);
-        ++norms;
-      }
+    int sync_norms = 0;
+    const auto count = [](const auto* norm, int& counted) {
+      if (norm == nullptr) return;
+      EXPECT_DOUBLE_EQ(norm->options.momentum().value(), 0.5);
+      ++counted;
+    };
+    for (const auto& module : make(4, /*steps_an_epoch=*/6)->modules()) {
+      count(module->as<torch::nn::BatchNorm2d>(), norms);
+      count(module->as<hora::SyncBatchNorm>(), sync_norms);
     }
-    EXPECT_EQ(norms, 19);
+    EXPECT_EQ(norms, sync ? 0 : 19);
+    EXPECT_EQ(sync_norms, sync ? 19 : 0);
   }
 }
 

@@ -66,16 +66,6 @@ TEST_P(ReplicateTest, GradientsAreTheSumOfTheReplicasAndStatisticsTheFirstOnes) 
   }
 }
 
-TEST_P(ReplicateTest, EvaluationRecordsNothingAndKeepsStatistics) {
-  model_->eval();
-  const torch::Tensor mean = model_->named_buffers()["bn1.running_mean"].clone();
-  const torch::NoGradGuard no_grad;
-  const torch::Tensor logits = logits_of_replicas();
-  EXPECT_FALSE(logits.requires_grad());
-  EXPECT_TRUE(torch::allclose(logits, precision_.logits(*model_, images_), 1e-2, 1e-2));
-  EXPECT_TRUE(torch::equal(model_->named_buffers()["bn1.running_mean"], mean));
-}
-
 INSTANTIATE_TEST_SUITE_P(, ReplicateTest, testing::Values(OptLevel::O0, OptLevel::O1, OptLevel::O2),
                          [](const testing::TestParamInfo<OptLevel>& test) {
                            return "O" + std::to_string(static_cast<int>(test.param));

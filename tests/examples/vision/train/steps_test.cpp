@@ -10,17 +10,13 @@
 #include <string>
 
 #include "tests/examples/vision/train/made_images.h"
+#include "tests/frameworks/torch/network.h"
 
 namespace vision {
 namespace {
 
+using test::in_order;
 using test::MadeImages;
-
-std::vector<std::size_t> in_order(std::size_t count) {
-  std::vector<std::size_t> samples(count);
-  for (std::size_t i = 0; i < count; ++i) samples[i] = i;
-  return samples;
-}
 
 TEST(Batches, HaveEachPixelWhereItsLayoutSays) {
   const MadeImages images(5);
@@ -128,11 +124,16 @@ class StepTraining {
   double factor = 1;  ///< of the logits
 };
 
-TEST(TrainStep, AccumulatedBatchesAreOneLargeBatch) {
-  const hora::Context world = hora::init();
+class TrainStep : public testing::Test {
+ protected:
+  const hora::Context world_ = hora::init();
+  const int last_ = world_.size() - 1;
+};
+
+TEST_F(TrainStep, AccumulatedBatchesAreOneLargeBatch) {
   const RegularisationOptions regularisation{.label_smoothing = 0.1, .clip_norm = 0.5};
-  StepTraining whole(world, {.regularisation = regularisation});
-  StepTraining parts(world, {.accumulate = 4, .regularisation = regularisation});
+  StepTraining whole(world_, {.regularisation = regularisation});
+  StepTraining parts(world_, {.accumulate = 4, .regularisation = regularisation});
   for (std::size_t step = 0; step < whole.steps(); ++step) {
     const StepResult expected = whole.run();
     const StepResult actual = parts.run();
@@ -146,9 +147,8 @@ TEST(TrainStep, AccumulatedBatchesAreOneLargeBatch) {
   }
 }
 
-TEST(TrainStep, LearnsAndCounts) {
-  const hora::Context world = hora::init();
-  StepTraining training(world, {});
+TEST_F(TrainStep, LearnsAndCounts) {
+  StepTraining training(world_, {});
   StepResult result;
   for (std::size_t step = 0; step < training.steps(); ++step) {
     result = training.run();
@@ -162,10 +162,9 @@ TEST(TrainStep, LearnsAndCounts) {
 
 // Equation 12 of the paper, by hand: with s smoothed, the loss of a label is (1 - s) times its own
 // and s times the mean of all classes' ones.
-TEST(TrainStep, SmoothsLabels) {
-  const hora::Context world = hora::init();
+TEST_F(TrainStep, SmoothsLabels) {
   constexpr double smoothing = 0.25;
-  StepTraining training(world, {.regularisation = {.label_smoothing = smoothing}});
+  StepTraining training(world_, {.regularisation = {.label_smoothing = smoothing}});
   const TensorBatch batch = training.next_batch();
   const torch::Tensor losses =
       -torch::log_softmax(training.network->forward(batch.images).detach(), 1);
@@ -175,10 +174,9 @@ TEST(TrainStep, SmoothsLabels) {
   EXPECT_NEAR(training.run().loss, (1 - smoothing) * of_labels + smoothing * of_all, 1e-5);
 }
 
-TEST(TrainStep, ClipsTheGradientsOfAllRanks) {
-  const hora::Context world = hora::init();
+TEST_F(TrainStep, ClipsTheGradientsOfAllRanks) {
   constexpr double largest = 1e-3;
-  StepTraining training(world, {.regularisation = {.clip_norm = largest}});
+  StepTraining training(world_, {.regularisation = {.clip_norm = largest}});
   training.run();
   double squares = 0;
   for (const auto& parameter : training.network->parameters()) {
@@ -187,11 +185,10 @@ TEST(TrainStep, ClipsTheGradientsOfAllRanks) {
   EXPECT_NEAR(std::sqrt(squares), largest, 1e-2 * largest);
 }
 
-TEST(TrainStep, AStepThatOverflowsOnOneRankChangesNoWeights) {
-  const hora::Context world = hora::init();
-  StepTraining training(world, {.scaled = true});
+TEST_F(TrainStep, AStepThatOverflowsOnOneRankChangesNoWeights) {
+  StepTraining training(world_, {.scaled = true});
   const torch::Tensor before = training.network->parameters().at(0).detach().clone();
-  if (world.rank() + 1 == world.size()) training.factor = INFINITY;
+  if (world_.rank() == last_) training.factor = INFINITY;
   EXPECT_FALSE(training.run().made);
   EXPECT_TRUE(torch::equal(training.network->parameters().at(0), before));
   training.factor = 1;
@@ -199,46 +196,40 @@ TEST(TrainStep, AStepThatOverflowsOnOneRankChangesNoWeights) {
   EXPECT_FALSE(torch::equal(training.network->parameters().at(0), before));
 }
 
-TEST(TrainStep, ANanOfOneRankIsLeftOutByAllAndNamed) {
-  const hora::Context world = hora::init();
-  const int last = world.size() - 1;
+TEST_F(TrainStep, ANanOfOneRankIsLeftOutByAllAndNamed) {
   for (const bool scaled : {false, true}) {
     const MadeOptions options{.accumulate = 2,
                               .regularisation = {.clip_norm = 1},
                               .scaled = scaled,
                               .policy = hora::NonFinitePolicy::skip};
-    StepTraining training(world, options);
-    StepTraining never(world, options);
-    if (world.rank() == last) training.factor = NAN;
+    StepTraining training(world_, options);
+    StepTraining never(world_, options);
+    if (world_.rank() == last_) training.factor = NAN;
     const StepResult result = training.run();
     EXPECT_FALSE(result.made);
     ASSERT_TRUE(result.non_finite.has_value());
-    EXPECT_EQ(result.non_finite->text(), "NaN in the loss of rank " + std::to_string(last));
+    EXPECT_EQ(result.non_finite->text(), "NaN in the loss of rank " + std::to_string(last_));
     training.factor = 1;
     training.restart();
     for (int step = 0; step < 3; ++step) {
       EXPECT_FALSE(training.run().non_finite.has_value());
       never.run();
     }
-    for (std::size_t i = 0; i < training.network->parameters().size(); ++i) {
-      EXPECT_TRUE(torch::equal(training.network->parameters()[i], never.network->parameters()[i]));
-    }
+    hora::internal::test::expect_equal(training.network->parameters(), never.network->parameters());
   }
 }
 
-TEST(TrainStep, AnInfiniteGradientOfOneRankEndsTheTrainingOfAll) {
-  const hora::Context world = hora::init();
-  const int last = world.size() - 1;
-  StepTraining training(world, {});
+TEST_F(TrainStep, AnInfiniteGradientOfOneRankEndsTheTrainingOfAll) {
+  StepTraining training(world_, {});
   training.network->named_parameters()["3.bias"].register_hook([&](const torch::Tensor& gradient) {
-    return world.rank() == last ? gradient * INFINITY : gradient;
+    return world_.rank() == last_ ? gradient * INFINITY : gradient;
   });
-  training.finite = hora::FiniteCheck(world, training.network->named_parameters());
+  training.finite = hora::FiniteCheck(world_, training.network->named_parameters());
   try {
     training.run();
     ADD_FAILURE() << "the step was made";
   } catch (const hora::Error& error) {
-    EXPECT_EQ(error.rank(), last);
+    EXPECT_EQ(error.rank(), last_);
     EXPECT_EQ(error.tensor(), "3.bias");
   }
 }
@@ -299,7 +290,8 @@ TEST_F(ValidationTest, CountsWhatIsRightWithRankZerosBuffers) {
 }
 
 TEST_F(ValidationTest, AnImageThatTookTheBadOnesPlaceDoesNotCountTwice) {
-  const MadeImages images(33, /*bad=*/7);
+  MadeImages images(33);
+  images.bad = {7};
   const ValidationResult result = make(images, brightest_row).run(stop_);
   EXPECT_EQ(result.images, 32);
   EXPECT_EQ(result.top1_correct, 32);

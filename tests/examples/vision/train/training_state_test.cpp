@@ -9,13 +9,9 @@
 #include <array>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <numeric>
 #include <optional>
-#include <ostream>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "examples/vision/train/program.h"
 #include "tests/examples/vision/temporary_folder.h"
@@ -35,7 +31,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using Samples = std::vector<std::size_t>;
 
-constexpr std::size_t kSamples = 103;
+constexpr int kSamples = 103;
 constexpr int kEpochs = 2;
 
 hora::DistributedSampler sampler_of(int rank, int size, std::size_t batch) {
@@ -51,28 +47,21 @@ Samples taken(const EpochSteps& steps, std::size_t begin, std::size_t end, std::
                  samples.begin() + static_cast<std::ptrdiff_t>(first + (end - begin) * batch));
 }
 
-TEST(EpochSteps, AWholeEpochIsTheSamplers) {
-  hora::DistributedSampler sampler = sampler_of(1, 2, 4);
-  const EpochSteps steps(sampler, {.epoch = 3});
-  EXPECT_EQ(steps.first(), 0U);
-  EXPECT_EQ(steps.end(), 12U);
-  EXPECT_EQ(steps.samples(), sampler.local_order());
-  EXPECT_EQ(steps.after(11).consumed, 96U);
-}
-
 TEST(EpochSteps, InterruptedAtAnyStepTheRestIsThatOfAWholeEpoch) {
+  hora::DistributedSampler sampler = sampler_of(1, 2, 4);
+  const EpochSteps whole(sampler, {.epoch = 3});
+  EXPECT_EQ(whole.first(), 0U);
+  EXPECT_EQ(whole.samples(), sampler.local_order());
   for (std::size_t done = 0; done < 12; ++done) {
-    hora::DistributedSampler sampler = sampler_of(1, 2, 4);
-    const EpochSteps whole(sampler, {.epoch = 3});
-    const Samples rest = taken(whole, done + 1, 12, 4);
-    const hora::SamplerPosition position = whole.after(done);
     hora::DistributedSampler other = sampler_of(1, 2, 4);
-    const EpochSteps resumed(other, position);
+    const EpochSteps resumed(other, whole.after(done));
     EXPECT_EQ(resumed.first(), done + 1);
-    EXPECT_EQ(resumed.end(), 12U);
-    EXPECT_EQ(taken(resumed, done + 1, 12, 4), rest);
+    for (const EpochSteps* const steps : {&whole, &resumed}) {
+      EXPECT_EQ(steps->end(), 12U);
+      EXPECT_EQ(steps->after(11).consumed, 96U);
+    }
+    EXPECT_EQ(taken(resumed, done + 1, 12, 4), taken(whole, done + 1, 12, 4));
     EXPECT_EQ(resumed.samples(), whole.samples()) << "for what takes the place of a bad image";
-    EXPECT_EQ(resumed.after(11).consumed, 96U);
   }
 }
 
@@ -213,30 +202,23 @@ struct TrialRun {
   double sum_of_losses = 0;
 };
 
-std::string message_of_common_error(const std::function<void()>& call) {
+void expect_refused(TrialRun& run, const testing::Matcher<const std::string&>& text) {
   try {
-    call();
+    run.state->resume();
+    ADD_FAILURE() << "resumed";
   } catch (const CommonError& error) {
-    return error.what();
-  }
-  return "no CommonError";
-}
-
-void expect_equal_bits(const std::vector<torch::Tensor>& actual,
-                       const std::vector<torch::Tensor>& expected) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (std::size_t i = 0; i < actual.size(); ++i) {
-    EXPECT_TRUE(torch::equal(actual[i], expected[i])) << i << '\n' << actual[i] << expected[i];
+    EXPECT_THAT(std::string(error.what()), text);
   }
 }
 
 class TrainingStateTest : public testing::Test {
  protected:
-  /// Begins a training, and leaves it after three steps.
-  void interrupt(const CheckpointOptions& options) const {
+  /// Begins a training, leaves it after three steps, and gives its sum of losses.
+  double interrupt(const CheckpointOptions& options) const {
     TrialRun run(world_, options);
     run.train(3);
     run.state->interrupted();
+    return run.sum_of_losses;
   }
 
   const hora::Context world_ = hora::init();
@@ -252,7 +234,9 @@ TEST_P(Interrupted, AtRandomStepsItEndsWithTheBitsOfATrainingThatNeverStopped) {
       .resume = "auto",
       .per_node = per_node};
   TrialRun uninterrupted(world_, {}, GetParam());
+  EXPECT_EQ(uninterrupted.state->resume(), "");
   EXPECT_FALSE(uninterrupted.train(-1));
+  EXPECT_FALSE(uninterrupted.state->interrupted()) << "without a folder nothing is saved";
   const auto expected = uninterrupted.values();
   const auto all = static_cast<std::uint64_t>(uninterrupted.state->progress().steps);
 
@@ -282,7 +266,7 @@ TEST_P(Interrupted, AtRandomStepsItEndsWithTheBitsOfATrainingThatNeverStopped) {
   EXPECT_EQ(last.state->progress().steps, *at.rbegin());
   EXPECT_FALSE(last.train(-1));
   last.state->wait();
-  expect_equal_bits(last.values(), expected);
+  hora::internal::test::expect_equal(last.values(), expected);
   EXPECT_EQ(last.state->progress().best_accuracy, 10.0 * kEpochs);
 }
 
@@ -306,38 +290,41 @@ TEST_F(TrainingStateTest, SavesAfterEachSoManySteps) {
 TEST_F(TrainingStateTest, AllRanksSumsOfTheEpochGoOn) {
   const SharedFolder folder(world_);
   const CheckpointOptions options{.folder = folder.file("a"), .resume = "auto"};
-  const auto sum_of_ranks = [&](double value) {
-    hora::allreduce(world_, hora::view(&value, 1), {.name = "sum", .op = hora::ReduceOp::sum});
-    return value;
-  };
-  double expected = 0;
-  {
-    TrialRun run(world_, options);
-    run.train(3);
-    run.state->interrupted();
-    expected = sum_of_ranks(run.sum_of_losses);
-  }
+  std::array sums{interrupt(options), 0.0, 0.0};
   TrialRun resumed(world_, options);
   resumed.state->resume();
-  EXPECT_NEAR(sum_of_ranks(resumed.state->progress().loss), expected, 1e-9);
-  EXPECT_NEAR(sum_of_ranks(resumed.state->progress().images), 9.0 * world_.size(), 1e-9);
+  sums[1] = resumed.state->progress().loss;
+  sums[2] = resumed.state->progress().images;
+  hora::allreduce(world_, hora::view(sums.data(), 3), {.name = "sums", .op = hora::ReduceOp::sum});
+  EXPECT_NEAR(sums[1], sums[0], 1e-9);
+  EXPECT_NEAR(sums[2], 9.0 * world_.size(), 1e-9);
 }
 
-TEST_F(TrainingStateTest, WithoutAFolderNothingIsSaved) {
-  TrialRun run(world_, {});
-  EXPECT_EQ(run.state->resume(), "");
-  EXPECT_TRUE(run.train(3));
-  EXPECT_FALSE(run.state->interrupted());
-  EXPECT_EQ(run.state->progress().steps, 3);
-}
-
-TEST_F(TrainingStateTest, WhereThereIsNothingToResumeOnlyAutoBeginsAnew) {
+TEST_F(TrainingStateTest, WhatCannotGoOnIsRefusedByAllRanksAlike) {
   const SharedFolder folder(world_);
   TrialRun automatic(world_, {.folder = folder.file("empty"), .resume = "auto"});
-  EXPECT_EQ(automatic.state->resume(), "");
+  EXPECT_EQ(automatic.state->resume(), "") << "where there is nothing, only auto begins anew";
   TrialRun named(world_, {.resume = folder.file("none")});
-  EXPECT_THAT(message_of_common_error([&] { named.state->resume(); }),
-              HasSubstr("there is no checkpoint on any rank"));
+  expect_refused(named, HasSubstr("there is no checkpoint on any rank"));
+  TrialRun slot(world_, {.resume = folder.file("mine/best")});
+  expect_refused(slot, HasSubstr("mine/best"));
+
+  const CheckpointOptions options{.folder = folder.file("a"), .resume = "auto"};
+  interrupt(options);
+  TrialRun shuffled(world_, options, {}, seed() + 1);
+  expect_refused(shuffled, AllOf(HasSubstr("in epoch 1, after"), HasSubstr("shuffled by seed")));
+  hora::barrier(world_);
+  if (world_.rank() == 0) fs::resize_file(folder.file("a/last/state.safetensors"), 100);
+  hora::barrier(world_);
+  TrialRun damaged(world_, options);
+  expect_refused(damaged, AllOf(HasSubstr("--resume auto"), HasSubstr("state.safetensors")));
+
+  hora::Checkpoint other(world_, {.folder = folder.file("b")});
+  other.add_weights(*damaged.model);
+  other.save({.step = 1});
+  other.wait();
+  TrialRun foreign(world_, {.resume = folder.file("b")});
+  expect_refused(foreign, HasSubstr("no progress of a training"));
 }
 
 TEST_F(TrainingStateTest, ASlotThatIsNamedIsTaken) {
@@ -366,8 +353,6 @@ TEST_F(TrainingStateTest, ASlotThatIsNamedIsTaken) {
     EXPECT_TRUE(run.state->interrupted());
   }
   EXPECT_EQ(steps_in(models), 3);
-  TrialRun other(world_, {.resume = folder.file("mine/best")});
-  EXPECT_THAT(message_of_common_error([&] { other.state->resume(); }), HasSubstr("mine/best"));
 }
 
 TEST_F(TrainingStateTest, ANewTrainingReplacesNoneInSilence) {
@@ -392,53 +377,10 @@ TEST_F(TrainingStateTest, ANewTrainingReplacesNoneInSilence) {
   }
 }
 
-TEST_F(TrainingStateTest, APlaceInAnotherOrderIsRefused) {
-  const SharedFolder folder(world_);
-  const CheckpointOptions options{.folder = folder.file("a"), .resume = "auto"};
-  interrupt(options);
-  TrialRun other(world_, options, {}, seed() + 1);
-  EXPECT_THAT(message_of_common_error([&] { other.state->resume(); }),
-              AllOf(HasSubstr("in epoch 1, after"), HasSubstr("shuffled by seed")));
-}
-
-TEST_F(TrainingStateTest, ADamagedCheckpointIsRefusedByAllRanksAlike) {
-  const SharedFolder folder(world_);
-  const CheckpointOptions options{.folder = folder.file("a"), .resume = "auto"};
-  interrupt(options);
-  if (world_.rank() == 0) fs::resize_file(folder.file("a/last/state.safetensors"), 100);
-  hora::barrier(world_);
-  TrialRun other(world_, options);
-  EXPECT_THAT(message_of_common_error([&] { other.state->resume(); }),
-              AllOf(HasSubstr("--resume auto"), HasSubstr("state.safetensors")));
-}
-
-TEST_F(TrainingStateTest, ACheckpointOfAnotherProgramIsRefused) {
-  const SharedFolder folder(world_);
-  {
-    auto model = TrialRun::network();
-    hora::Checkpoint other(world_, {.folder = folder.file("a")});
-    other.add_weights(*model);
-    other.save({.step = 1});
-    other.wait();
-  }
-  TrialRun run(world_, {.resume = folder.file("a")});
-  EXPECT_THAT(message_of_common_error([&] { run.state->resume(); }),
-              HasSubstr("no progress of a training"));
-}
-
 /// The runs' ranks.
 using Ranks = std::vector<int>;
 
 class OtherRanks : public testing::TestWithParam<Ranks> {};
-
-/// How often each sample was taken by the ranks that call it, and the others.
-std::vector<int> times_taken(const std::vector<std::int64_t>& own) {
-  std::vector<int> times(kSamples, 0);
-  for (const std::int64_t sample : own) ++times[static_cast<std::size_t>(sample)];
-  MPI_Allreduce(MPI_IN_PLACE, times.data(), static_cast<int>(times.size()), MPI_INT, MPI_SUM,
-                MPI_COMM_WORLD);
-  return times;
-}
 
 /// Rank 0's folder on all ranks of MPI, also those that no context has.
 std::string folder_of_rank_0(std::optional<TemporaryFolder>& own) {
@@ -490,7 +432,9 @@ TEST_P(OtherRanks, GoOnWithTheEpochAndTakeNoSampleTwice) {
     EXPECT_NEAR(so_far, losses, 1e-9) << "the sum of the epoch's losses goes on";
     EXPECT_GT(so_far, 0);
   }
-  const std::vector<int> times = times_taken(taken);
+  std::vector<int> times(kSamples, 0);
+  for (const std::int64_t sample : taken) ++times[static_cast<std::size_t>(sample)];
+  MPI_Allreduce(MPI_IN_PLACE, times.data(), kSamples, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   EXPECT_EQ(*std::max_element(times.begin(), times.end()), 1);
   EXPECT_LT(static_cast<std::size_t>(std::count(times.begin(), times.end(), 0)), width);
 }

@@ -1,9 +1,7 @@
 // From STL-10's files to losses, against Python's, by numbers that make_losses.py has made.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <hora/torch.h>
 
-#include <cmath>
-#include <cstdint>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -23,11 +21,7 @@ nlohmann::json reference() {
 }
 
 void write(const std::string& path, std::span<const std::uint8_t> bytes) {
-  std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(bytes.data()),
-             static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  ASSERT_TRUE(file) << path;
+  std::ofstream(path, std::ios::binary) << std::string(bytes.begin(), bytes.end());
 }
 
 /// As `write_stl10` of make_losses.py; the first images are the test part's as well.
@@ -61,9 +55,8 @@ TEST(Stl10Path, HasTheFirstTenLossesOfPython) {
                           .order = expected.at("order").get<std::vector<std::size_t>>()};
   const std::vector<double> losses = losses_of_ranks(world, training, *data.training);
   const auto wanted = expected.at("losses").get<std::vector<double>>();
-  ASSERT_EQ(losses.size(), 10U);
-  ASSERT_EQ(wanted.size(), 10U);
-  for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(losses[i], wanted[i], 1e-4) << i;
+  EXPECT_THAT(losses, testing::SizeIs(10));
+  EXPECT_THAT(losses, testing::Pointwise(testing::DoubleNear(1e-4), wanted));
   largest_difference(world, "STL-10", losses, wanted);
 }
 
