@@ -32,9 +32,7 @@ bool sends(const Collective& part) {
 void combine(std::span<const Collective> parts, std::size_t first,
              std::span<std::byte* const> outputs) {
   const Collective& any = parts.front();
-  if (any.count == 0) {
-    return;
-  }
+  if (any.count == 0) return;
   std::vector<const std::byte*> inputs;
   for (const Collective& part : parts) {
     inputs.push_back(static_cast<const std::byte*>(part.send) + first * size_of(any.type));
@@ -44,9 +42,7 @@ void combine(std::span<const Collective> parts, std::size_t first,
 }
 
 void copy(void* target, const void* source, std::size_t bytes) {
-  if (bytes > 0 && target != source) {
-    std::memmove(target, source, bytes);
-  }
+  if (bytes > 0 && target != source) std::memmove(target, source, bytes);
 }
 
 }  // namespace
@@ -73,29 +69,21 @@ const char* name_of(CollectiveKind kind) {
 
 std::size_t Collective::send_bytes() const {
   const std::size_t part = count * size_of(type);
-  if (kind == CollectiveKind::reduce_scatter) {
-    return part * static_cast<std::size_t>(ranks);
-  }
+  if (kind == CollectiveKind::reduce_scatter) return part * static_cast<std::size_t>(ranks);
   return sends(*this) ? part : 0;
 }
 
 std::size_t Collective::receive_bytes() const {
   const std::size_t part = count * size_of(type);
-  if (kind == CollectiveKind::all_gather) {
-    return part * static_cast<std::size_t>(ranks);
-  }
+  if (kind == CollectiveKind::all_gather) return part * static_cast<std::size_t>(ranks);
   return receives(*this) ? part : 0;
 }
 
 std::string Collective::text() const {
   std::string text = std::string(name_of(kind)) + " of " + std::to_string(count) + " " +
                      std::string(hora::name_of(type));
-  if (reduces(*this)) {
-    text += ", " + std::string(hora::name_of(op));
-  }
-  if (rooted(*this)) {
-    text += (is_transfer() ? ", peer " : ", root ") + std::to_string(root);
-  }
+  if (reduces(*this)) text += ", " + std::string(hora::name_of(op));
+  if (rooted(*this)) text += (is_transfer() ? ", peer " : ", root ") + std::to_string(root);
   if (!windows.empty()) text += ", in" + windows;
   return text;
 }
@@ -159,9 +147,7 @@ void perform(std::span<const Collective> parts) {
   const std::size_t bytes = any.count * size_of(any.type);
   const Collective& root = parts[static_cast<std::size_t>(any.root)];
   std::vector<std::byte*> outputs;
-  for (const Collective& part : parts) {
-    outputs.push_back(static_cast<std::byte*>(part.receive));
-  }
+  for (const Collective& part : parts) outputs.push_back(static_cast<std::byte*>(part.receive));
   switch (any.kind) {
     case CollectiveKind::all_reduce:
       return combine(parts, 0, outputs);
@@ -172,15 +158,11 @@ void perform(std::span<const Collective> parts) {
       return;
     case CollectiveKind::all_gather:
       for (std::size_t rank = 0; rank < parts.size(); ++rank) {
-        for (std::byte* output : outputs) {
-          copy(output + rank * bytes, parts[rank].send, bytes);
-        }
+        for (std::byte* output : outputs) copy(output + rank * bytes, parts[rank].send, bytes);
       }
       return;
     case CollectiveKind::broadcast:
-      for (std::byte* output : outputs) {
-        copy(output, root.send, bytes);
-      }
+      for (std::byte* output : outputs) copy(output, root.send, bytes);
       return;
     case CollectiveKind::reduce:
       return combine(parts, 0, std::span(outputs).subspan(static_cast<std::size_t>(any.root), 1));
