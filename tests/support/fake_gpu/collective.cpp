@@ -1,6 +1,7 @@
 #include "tests/support/fake_gpu/collective.h"
 
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "ops/local/kernels.h"
@@ -41,6 +42,14 @@ void combine(std::span<const Collective> parts, std::size_t first,
          {.post = any.op == ReduceOp::average ? 1.0 / any.ranks : 1.0});
 }
 
+template <class Key, class Value, std::size_t count>
+std::optional<Value> found_in(const std::pair<Key, Value> (&pairs)[count], Key key) {
+  for (const auto& [each, value] : pairs) {
+    if (each == key) return value;
+  }
+  return std::nullopt;
+}
+
 void copy(void* target, const void* source, std::size_t bytes) {
   if (bytes > 0 && target != source) std::memmove(target, source, bytes);
 }
@@ -48,23 +57,9 @@ void copy(void* target, const void* source, std::size_t bytes) {
 }  // namespace
 
 const char* name_of(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::all_reduce:
-      return "all_reduce";
-    case CollectiveKind::reduce_scatter:
-      return "reduce_scatter";
-    case CollectiveKind::all_gather:
-      return "all_gather";
-    case CollectiveKind::broadcast:
-      return "broadcast";
-    case CollectiveKind::reduce:
-      return "reduce";
-    case CollectiveKind::send:
-      return "send";
-    case CollectiveKind::recv:
-      return "recv";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                    "reduce",     "send",           "recv"};
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 std::size_t Collective::send_bytes() const {
@@ -89,47 +84,22 @@ std::string Collective::text() const {
 }
 
 std::optional<DataType> from_nccl(ncclDataType_t type) {
-  switch (type) {
-    case ncclFloat16:
-      return DataType::float16;
-    case ncclBfloat16:
-      return DataType::bfloat16;
-    case ncclFloat32:
-      return DataType::float32;
-    case ncclFloat64:
-      return DataType::float64;
-    case ncclInt32:
-      return DataType::int32;
-    case ncclInt64:
-      return DataType::int64;
-    case ncclUint8:
-      return DataType::uint8;
-    case ncclInt8:
-      return DataType::int8;
-    case ncclUint32:
-      return DataType::uint32;
-    case ncclUint64:
-      return DataType::uint64;
-    default:
-      return std::nullopt;
-  }
+  constexpr std::pair<ncclDataType_t, DataType> kTypes[] = {
+      {ncclFloat16, DataType::float16}, {ncclBfloat16, DataType::bfloat16},
+      {ncclFloat32, DataType::float32}, {ncclFloat64, DataType::float64},
+      {ncclInt32, DataType::int32},     {ncclInt64, DataType::int64},
+      {ncclUint8, DataType::uint8},     {ncclInt8, DataType::int8},
+      {ncclUint32, DataType::uint32},   {ncclUint64, DataType::uint64}};
+  return found_in(kTypes, type);
 }
 
 std::optional<ReduceOp> from_nccl(ncclRedOp_t op) {
-  switch (op) {
-    case ncclSum:
-      return ReduceOp::sum;
-    case ncclAvg:
-      return ReduceOp::average;
-    case ncclMin:
-      return ReduceOp::min;
-    case ncclMax:
-      return ReduceOp::max;
-    case ncclProd:
-      return ReduceOp::product;
-    default:
-      return std::nullopt;
-  }
+  constexpr std::pair<ncclRedOp_t, ReduceOp> kOps[] = {{ncclSum, ReduceOp::sum},
+                                                       {ncclAvg, ReduceOp::average},
+                                                       {ncclMin, ReduceOp::min},
+                                                       {ncclMax, ReduceOp::max},
+                                                       {ncclProd, ReduceOp::product}};
+  return found_in(kOps, op);
 }
 
 std::string disagreement(std::span<const Collective> parts) {
