@@ -82,9 +82,9 @@ class FakeCopy final : public DeviceCopy {
 };
 
 /// With streams that outlive all results, which are ready in the order of their inputs' streams.
-class FakeDevice final : public DeviceOfRank {
+class DeviceOfGpu final : public DeviceOfRank {
  public:
-  FakeDevice(FakeGpu& gpu, DeviceHeap& heap) : gpu_(gpu), cuda_(gpu.cuda()), heap_(heap) {
+  DeviceOfGpu(FakeGpu& gpu, DeviceHeap& heap) : gpu_(gpu), cuda_(gpu.cuda()), heap_(heap) {
     gpu.choose();
     for (CudaStream& stream : streams_) stream = CudaStream(cuda_, 0);
   }
@@ -129,7 +129,7 @@ class FakeGpuRanks final : public Ranks {
         world_(std::make_unique<GpuWorld>(options_)),
         meeting_(world_->size()) {
     for (int rank = 0; rank < world_->size(); ++rank) {
-      devices_.push_back(std::make_unique<FakeDevice>(world_->gpu(rank), world_->heap(rank)));
+      devices_.push_back(std::make_unique<DeviceOfGpu>(world_->gpu(rank), world_->heap(rank)));
     }
   }
   int count() const override { return world_->size(); }
@@ -157,7 +157,7 @@ class FakeGpuRanks final : public Ranks {
   GpuWorldOptions options_;
   std::unique_ptr<GpuWorld> world_;
   std::barrier<> meeting_;
-  std::vector<std::unique_ptr<FakeDevice>> devices_;
+  std::vector<std::unique_ptr<DeviceOfGpu>> devices_;
 };
 
 }  // namespace

@@ -21,97 +21,73 @@ void expect_all(const Member& member, const Result& result, std::int64_t rows, f
   for (const float element : elements_of<float>(member, result)) EXPECT_EQ(element, value);
 }
 
-Family allreduce_family() {
-  return {"allreduce",
-          [](const Member& member, const Placed& tensor, const std::string& name,
-             ProcessSet set) -> AnyHandle {
-            return allreduce_async(member.context, tensor,
-                                   {.name = name, .op = ReduceOp::sum, .process_set = set});
-          },
-          [](const Member& member, const std::string& name, ProcessSet set) {
-            Floats values = ones();
-            allreduce(member.context, member.placed(values),
-                      {.name = name, .op = ReduceOp::sum, .process_set = set});
-            EXPECT_EQ(values, Floats(kRows, static_cast<float>(size_of(member.context, set))));
-          }};
-}
-
-/// From the world's rank 0, or the set's first: its number alone comes from ranks_of(), which
+/// Sums, from the world's rank 0, or the set's first: its number alone comes from ranks_of(), which
 /// refuses sets that do not exist as the collective itself does.
-Family broadcast_family() {
-  const auto options = [](const Context& world, const std::string& name, ProcessSet set) {
-    return BroadcastOptions{.name = name, .root = ranks_of(world, set).front(), .process_set = set};
-  };
-  return {"broadcast",
-          [=](const Member& member, const Placed& tensor, const std::string& name,
+template <class Options>
+Options options_of(const Context& world, const std::string& name, ProcessSet set) {
+  Options options;
+  options.name = name;
+  options.process_set = set;
+  if constexpr (requires { options.op; }) options.op = ReduceOp::sum;
+  if constexpr (requires { options.root; }) options.root = ranks_of(world, set).front();
+  return options;
+}
+
+/// `run(member, twelve ones, options)` waits for the collective, and checks its result.
+template <class Options, class Start, class Run>
+Family family(const char* name, Start start, Run run) {
+  return {name,
+          [=](const Member& member, const Placed& tensor, const std::string& of,
               ProcessSet set) -> AnyHandle {
-            return broadcast_async(member.context, tensor, options(member.context, name, set));
+            return start(member.context, tensor, options_of<Options>(member.context, of, set));
           },
-          [=](const Member& member, const std::string& name, ProcessSet set) {
-            const BroadcastOptions chosen = options(member.context, name, set);
-            Floats values(kRows, static_cast<float>(member.context.rank()));
-            broadcast(member.context, member.placed(values), chosen);
-            EXPECT_EQ(values, Floats(kRows, static_cast<float>(chosen.root)));
-          }};
-}
-
-Family barrier_family() {
-  return {"barrier",
-          [](const Member& member, const Placed&, const std::string& name,
-             ProcessSet set) -> AnyHandle {
-            return barrier_async(member.context, {.name = name, .process_set = set});
-          },
-          [](const Member& member, const std::string& name, ProcessSet set) {
-            barrier(member.context, {.name = name, .process_set = set});
-          }};
-}
-
-Family allgather_family() {
-  return {"allgather",
-          [](const Member& member, const Placed& tensor, const std::string& name,
-             ProcessSet set) -> AnyHandle {
-            return allgather_async(member.context, tensor, {.name = name, .process_set = set});
-          },
-          [](const Member& member, const std::string& name, ProcessSet set) {
+          [=](const Member& member, const std::string& of, ProcessSet set) {
             Floats values = ones();
-            expect_all(member,
-                       allgather(member.context, member.placed(values),
-                                 {.name = name, .process_set = set}),
-                       kRows * size_of(member.context, set), 1.0F);
+            run(member, values, options_of<Options>(member.context, of, set));
           }};
 }
 
-Family alltoall_family() {
-  return {"alltoall",
-          [](const Member& member, const Placed& tensor, const std::string& name,
-             ProcessSet set) -> AnyHandle {
-            return alltoall_async(member.context, tensor, {.name = name, .process_set = set});
-          },
-          [](const Member& member, const std::string& name, ProcessSet set) {
-            Floats values = ones();
-            expect_all(
-                member,
-                alltoall(member.context, member.placed(values), {.name = name, .process_set = set}),
-                kRows, 1.0F);
-          }};
-}
-
-Family reduce_scatter_family() {
-  const auto options = [](const std::string& name, ProcessSet set) {
-    return ReduceScatterOptions{.name = name, .op = ReduceOp::sum, .process_set = set};
-  };
-  return {"reduce_scatter",
-          [=](const Member& member, const Placed& tensor, const std::string& name,
-              ProcessSet set) -> AnyHandle {
-            return reduce_scatter_async(member.context, tensor, options(name, set));
-          },
-          [=](const Member& member, const std::string& name, ProcessSet set) {
-            Floats values = ones();
-            const Result result =
-                reduce_scatter(member.context, member.placed(values), options(name, set));
-            const int size = size_of(member.context, set);
-            expect_all(member, result, kRows / size, static_cast<float>(size));
-          }};
+std::vector<Family> make_families() {
+  return {family<AllreduceOptions>(
+              "allreduce", [](const auto&... given) { return allreduce_async(given...); },
+              [](const Member& me, Floats& values, const AllreduceOptions& options) {
+                allreduce(me.context, me.placed(values), options);
+                const int size = size_of(me.context, options.process_set);
+                EXPECT_EQ(values, Floats(kRows, static_cast<float>(size)));
+              }),
+          family<BroadcastOptions>(
+              "broadcast", [](const auto&... given) { return broadcast_async(given...); },
+              [](const Member& me, Floats& values, const BroadcastOptions& options) {
+                values.assign(kRows, static_cast<float>(me.context.rank()));
+                broadcast(me.context, me.placed(values), options);
+                EXPECT_EQ(values, Floats(kRows, static_cast<float>(options.root)));
+              }),
+          family<BarrierOptions>(
+              "barrier",
+              [](const Context& world, const Placed&, const BarrierOptions& options) {
+                return barrier_async(world, options);
+              },
+              [](const Member& me, const Floats&, const BarrierOptions& options) {
+                barrier(me.context, options);
+              }),
+          family<AllgatherOptions>(
+              "allgather", [](const auto&... given) { return allgather_async(given...); },
+              [](const Member& me, Floats& values, const AllgatherOptions& options) {
+                const Result all = allgather(me.context, me.placed(values), options);
+                expect_all(me, all, kRows * size_of(me.context, options.process_set), 1.0F);
+              }),
+          family<AlltoallOptions>(
+              "alltoall", [](const auto&... given) { return alltoall_async(given...); },
+              [](const Member& me, Floats& values, const AlltoallOptions& options) {
+                expect_all(me, alltoall(me.context, me.placed(values), options), kRows, 1.0F);
+              }),
+          family<ReduceScatterOptions>(
+              "reduce_scatter", [](const auto&... given) { return reduce_scatter_async(given...); },
+              [](const Member& me, Floats& values, const ReduceScatterOptions& options) {
+                const Result own = reduce_scatter(me.context, me.placed(values), options);
+                const int size = size_of(me.context, options.process_set);
+                expect_all(me, own, kRows / size, static_cast<float>(size));
+              })};
 }
 
 }  // namespace
@@ -128,9 +104,7 @@ void wait(Started& started) {
 }
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> all = {allreduce_family(), broadcast_family(),
-                                          barrier_family(),   allgather_family(),
-                                          alltoall_family(),  reduce_scatter_family()};
+  static const std::vector<Family> all = make_families();
   return all;
 }
 

@@ -12,21 +12,32 @@ namespace {
 
 using Groups = Conformance;
 
-/// The tensors of one rank.
+constexpr std::size_t kTensors = 20;
+
+Shape shape(std::size_t i, std::int64_t rows) {
+  return {rows, static_cast<std::int64_t>(i) + 1};
+}
+
+/// One rank's tensors. Tensor i: rows of i + 1 elements, each this rank's number. Views are of the
+/// last call's tensors.
 class Tensors {
  public:
-  explicit Tensors(const Member& member) : me_(member) {}
-  /// Views of 1, 2, ... elements, each this rank's number.
+  explicit Tensors(const Member& member, std::int64_t rows = 1) : me_(member), rows_(rows) {}
   std::vector<TensorView> fresh_views() {
     placed_.clear();
-    for (std::size_t i = 0; i < values_.size(); ++i) {
-      values_[i].assign(i + 1, static_cast<float>(me_.context.rank()));
-      placed_.push_back(me_.placed(values_[i]));
+    for (std::size_t i = 0; i < kTensors; ++i) {
+      values_[i].assign((i + 1) * static_cast<std::size_t>(rows_),
+                        static_cast<float>(me_.context.rank()));
+      placed_.push_back(me_.placed(values_[i].data(), shape(i, rows_)));
     }
     return {placed_.begin(), placed_.end()};
   }
+  std::vector<ConstTensorView> views() {
+    const auto writable = fresh_views();
+    return {writable.begin(), writable.end()};
+  }
   void expect_all(float value) {
-    for (std::size_t i = 0; i < values_.size(); ++i) {
+    for (std::size_t i = 0; i < kTensors; ++i) {
       placed_[i].take_back();
       EXPECT_EQ(values_[i], std::vector<float>(i + 1, value)) << "tensor " << i;
     }
@@ -34,7 +45,8 @@ class Tensors {
 
  private:
   const Member& me_;
-  std::array<std::vector<float>, 20> values_;
+  std::int64_t rows_;
+  std::array<std::vector<float>, kTensors> values_;
   std::vector<Placed> placed_;
 };
 
@@ -104,38 +116,6 @@ TEST_F(Groups, OneThatDiffersIsTheErrorAndTheOthersAreRight) {
   barrier(world());  // a rank that left would be the error of those that still submit
 }
 
-constexpr std::size_t kTensors = 20;
-
-Shape shape(std::size_t i, std::int64_t rows) {
-  return {rows, static_cast<std::int64_t>(i) + 1};
-}
-
-/// One rank's inputs. Tensor i: as many rows as there are ranks, i + 1 elements long, each this
-/// rank's number. Views are of the last call's tensors.
-class Rows {
- public:
-  explicit Rows(const Member& member) : member_(member) {}
-  std::vector<TensorView> writable_views() {
-    const int size = member_.context.size();
-    placed_.clear();
-    for (std::size_t i = 0; i < kTensors; ++i) {
-      values_[i].assign((i + 1) * static_cast<std::size_t>(size),
-                        static_cast<float>(member_.context.rank()));
-      placed_.push_back(member_.placed(values_[i].data(), shape(i, size)));
-    }
-    return {placed_.begin(), placed_.end()};
-  }
-  std::vector<ConstTensorView> views() {
-    const auto writable = writable_views();
-    return {writable.begin(), writable.end()};
-  }
-
- private:
-  const Member& member_;
-  std::array<std::vector<float>, kTensors> values_;
-  std::vector<Placed> placed_;
-};
-
 class ResultGroups : public Conformance {
  protected:
   /// Each tensor has all ranks' values, `rows` rows a rank.
@@ -161,7 +141,7 @@ class ResultGroups : public Conformance {
 };
 
 TEST_F(ResultGroups, GiveTheResultsInTheOrderOfTheTensors) {
-  Rows rows(here());
+  Tensors rows(here(), size());
   const auto sum = static_cast<float>(size() * (size() - 1)) / 2.0F;
   for (int round = 0; round < 2; ++round) {  // new names, known names
     expect_ranks_in_order(grouped_allgather(world(), rows.views(), {.name = "all"}), size());
@@ -175,21 +155,21 @@ TEST_F(ResultGroups, GiveTheResultsInTheOrderOfTheTensors) {
 }
 
 TEST_F(ResultGroups, OfViewsThatMayBeWrittenTo) {
-  Rows rows(here());
-  expect_ranks_in_order(grouped_allgather(world(), rows.writable_views(), {.name = "all"}), size());
-  expect_ranks_in_order(grouped_alltoall(world(), rows.writable_views(), {.name = "exchanged"}), 1);
+  Tensors rows(here(), size());
+  expect_ranks_in_order(grouped_allgather(world(), rows.fresh_views(), {.name = "all"}), size());
+  expect_ranks_in_order(grouped_alltoall(world(), rows.fresh_views(), {.name = "exchanged"}), 1);
   expect_own_row(
-      grouped_reduce_scatter(world(), rows.writable_views(), {.name = "own", .op = ReduceOp::max}),
+      grouped_reduce_scatter(world(), rows.fresh_views(), {.name = "own", .op = ReduceOp::max}),
       static_cast<float>(size() - 1));
-  expect_ranks_in_order(grouped_allgather_async(world(), rows.writable_views()).wait(), size());
-  expect_ranks_in_order(grouped_alltoall_async(world(), rows.writable_views()).wait(), 1);
+  expect_ranks_in_order(grouped_allgather_async(world(), rows.fresh_views()).wait(), size());
+  expect_ranks_in_order(grouped_alltoall_async(world(), rows.fresh_views()).wait(), 1);
   expect_own_row(
-      grouped_reduce_scatter_async(world(), rows.writable_views(), {.op = ReduceOp::min}).wait(),
+      grouped_reduce_scatter_async(world(), rows.fresh_views(), {.op = ReduceOp::min}).wait(),
       0.0F);
 }
 
 TEST_F(ResultGroups, UnderOneHandle) {
-  Rows rows(here()), more(here());
+  Tensors rows(here(), size()), more(here(), size());
   ResultGroupHandle group = grouped_allgather_async(world(), rows.views(), {.name = "all"});
   ResultGroupHandle other = grouped_alltoall_async(world(), more.views(), {.name = "exchanged"});
   EXPECT_TRUE(group.wait_for(std::chrono::minutes(1)));
@@ -207,7 +187,7 @@ TEST_F(ResultGroups, UnderOneHandle) {
 }
 
 TEST_F(ResultGroups, OnEvenAndOddRanks) {
-  Rows rows(here());
+  Tensors rows(here(), size());
   const auto set = add_even_and_odd();
   const auto ranks = ranks_of(context(), set);
   const auto results = grouped_allgather(world(), rows.views(), {.name = "x", .process_set = set});
@@ -221,7 +201,7 @@ TEST_F(ResultGroups, OnEvenAndOddRanks) {
 }
 
 TEST_F(ResultGroups, OfNothingAndOfHandlesOfOnesOwn) {
-  Rows rows(here());
+  Tensors rows(here(), size());
   EXPECT_TRUE(grouped_allgather(world(), std::span<const ConstTensorView>{}).empty());
   EXPECT_TRUE(grouped_alltoall(world(), std::span<const TensorView>{}).empty());
   EXPECT_TRUE(grouped_reduce_scatter(world(), std::span<const TensorView>{}).empty());
@@ -235,7 +215,7 @@ TEST_F(ResultGroups, OfNothingAndOfHandlesOfOnesOwn) {
 
 TEST_F(ResultGroups, OneThatDiffersIsTheErrorAndTheNextGroupIsRight) {
   if (size() == 1) GTEST_SKIP() << "there is none to disagree with";
-  Rows rows(here());
+  Tensors rows(here(), size());
   auto views = rows.views();
   if (rank() == 0) views[7].shape = {size(), 2, 4};
   const Error error =

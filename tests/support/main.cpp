@@ -9,9 +9,7 @@
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  if (GTEST_FLAG_GET(list_tests)) {
-    return RUN_ALL_TESTS();
-  }
+  if (GTEST_FLAG_GET(list_tests)) return RUN_ALL_TESTS();
   try {
     hora::internal::test::set_seed(hora::internal::test::choose_seed());
   } catch (const std::exception& error) {

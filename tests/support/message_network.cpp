@@ -182,9 +182,7 @@ void MessageNetwork::deliver(decltype(channels_)::iterator channel) {
 std::size_t MessageNetwork::left_over() const {
   const std::lock_guard lock(mutex_);
   std::size_t count = 0;
-  for (const auto& member : members_) {
-    count += member->open_requests();
-  }
+  for (const auto& member : members_) count += member->open_requests();
   for (const auto& [channel, queues] : channels_) {
     count += queues.sends.size() + queues.receives.size();
   }

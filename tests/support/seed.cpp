@@ -50,9 +50,7 @@ void set_seed(std::uint64_t value) {
 }
 
 std::uint64_t seed() {
-  if (!stored_seed().has_value()) {
-    throw std::logic_error("main() has not called set_seed()");
-  }
+  if (!stored_seed().has_value()) throw std::logic_error("main() has not called set_seed()");
   return *stored_seed();
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <set>
 
 #include "tests/conformance/tensors.h"
@@ -21,18 +20,6 @@ class Programs : public testing::TestWithParam<int> {
     for (int i = 0; i < 200; ++i) body(draw_program(seeds(), GetParam()));
   }
 };
-
-TEST_P(Programs, AreTheSameFromTheSameSeed) {
-  for_many([&](const Program& program) {
-    const Program again = draw_program(program.seed, GetParam());
-    ASSERT_EQ(again.operations.size(), program.operations.size());
-    for (std::size_t i = 0; i < program.operations.size(); ++i) {
-      EXPECT_EQ(again.operations[i].values, program.operations[i].values);
-      EXPECT_EQ(again.operations[i].rows, program.operations[i].rows);
-    }
-    EXPECT_EQ(schedule(again, 0), schedule(program, 0));
-  });
-}
 
 TEST_P(Programs, EveryMemberRunsEachOperationOnceFromStartToWait) {
   for_many([&](const Program& program) {
@@ -59,33 +46,6 @@ TEST_P(Programs, EveryMemberRunsEachOperationOnceFromStartToWait) {
           program.operations.begin(), program.operations.end(),
           [&](const Operation& o) { return place_in(program.sets[o.set], rank) >= 0; });
       EXPECT_EQ(static_cast<std::ptrdiff_t>(done.size()), own);
-    }
-  });
-}
-
-/// Ranks as state machines; an operation that is waited for needs all members to have started it.
-TEST_P(Programs, NoRanksWaitInACircle) {
-  for_many([&](const Program& program) {
-    std::vector<std::vector<Step>> steps;
-    for (int rank = 0; rank < program.ranks; ++rank) steps.push_back(schedule(program, rank));
-    std::vector<std::size_t> next(steps.size(), 0);
-    std::map<std::size_t, std::set<std::size_t>> came;
-    for (bool progress = true; progress;) {
-      progress = false;
-      for (std::size_t rank = 0; rank < steps.size(); ++rank) {
-        if (next[rank] == steps[rank].size()) continue;
-        const Step& step = steps[rank][next[rank]];
-        if (step.action != Step::Action::wait) came[step.operation].insert(rank);
-        const auto& members = program.sets[program.operations[step.operation].set];
-        if (step.action != Step::Action::start && came[step.operation].size() < members.size()) {
-          continue;
-        }
-        ++next[rank];
-        progress = true;
-      }
-    }
-    for (std::size_t rank = 0; rank < steps.size(); ++rank) {
-      EXPECT_EQ(next[rank], steps[rank].size()) << "rank " << rank << " stands still";
     }
   });
 }

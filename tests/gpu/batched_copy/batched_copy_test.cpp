@@ -11,7 +11,6 @@
 #include <string>
 
 #include "ops/cuda/functions.h"
-#include "ops/cuda/stream.h"
 #include "tests/gpu/batched_copy/arena.h"
 #include "tests/gpu/batched_copy/device.h"
 #include "tests/support/reference/elements.h"
@@ -21,20 +20,13 @@ namespace hora::internal::test {
 namespace {
 
 using enum DataType;
-constexpr std::array kFloats = {float16, bfloat16, float32, float64};
 /// Value of bytes that no piece covers.
 constexpr auto kUntouched = std::byte{0xa5};
 /// As ops/cuda/kernels.h: bytes of a tile on the side of the larger type.
 constexpr std::size_t kTileBytes = 16384;
 
-class BatchedCopyTest : public testing::Test {
+class BatchedCopyTest : public KernelTest {
  protected:
-  void SetUp() override {
-    if (*missing_device() != 0) GTEST_SKIP() << "no GPU here: " << missing_device();
-  }
-
-  static void check(cudaError_t result) { cuda_check(device(), result, "a call of the test"); }
-
   static void transfer(std::byte* target, const std::byte* source, std::size_t bytes,
                        const CudaStream& stream) {
     check(device().memcpy_async(target, source, bytes, cudaMemcpyDefault, stream.get()));
@@ -130,14 +122,12 @@ class BatchedCopyTest : public testing::Test {
 };
 
 TEST_F(BatchedCopyTest, EqualTypesAreCopiedBitByBit) {
-  for (const DataType type : kAllTypes) {
-    compare(shapes_for(type, type), {{}, type, type, 1.0}, 0);
-  }
+  for (const DataType type : kAllTypes) compare(shapes_for(type, type), {{}, type, type, 1.0}, 0);
 }
 
 TEST_F(BatchedCopyTest, PowersOfTwoAreExactToTheBit) {
-  for (const DataType source : kFloats) {
-    for (const DataType target : kFloats) {
+  for (const DataType source : kFloatTypes) {
+    for (const DataType target : kFloatTypes) {
       for (const double scale : {1.0, 0.25, 8.0}) {
         compare(shapes_for(source, target), {{}, source, target, scale}, 0);
       }
@@ -149,8 +139,8 @@ TEST_F(BatchedCopyTest, PowersOfTwoAreExactToTheBit) {
 // float32's last place, for these scales) and the product to float32 where no type is float64, and
 // then once more to the target's type.
 TEST_F(BatchedCopyTest, OtherScalesAreWithinOneUnitInTheLastPlace) {
-  for (const DataType source : kFloats) {
-    for (const DataType target : kFloats) {
+  for (const DataType source : kFloatTypes) {
+    for (const DataType target : kFloatTypes) {
       for (const double scale : {1.0 / 3, 0.1}) {
         compare(shapes_for(source, target), {{}, source, target, scale}, 1);
       }
@@ -166,7 +156,7 @@ TEST_F(BatchedCopyTest, TellsOfOneValueOutsideTheLimitWhereverItIs) {
   const std::array outside = {kInfinity, -kInfinity, std::nanf(""), 41.0F, -41.0F};
   const CudaStream stream(device(), 0);
   std::size_t which = 0;
-  for (const DataType target : kFloats) {
+  for (const DataType target : kFloatTypes) {
     const auto tile =
         static_cast<std::int64_t>(kTileBytes / std::max(sizeof(float), size_of(target)));
     for (const std::int64_t elements : {std::int64_t{1}, std::int64_t{37}, 2 * tile + 5}) {

@@ -11,7 +11,6 @@
 #include "ops/cuda/functions.h"
 #include "ops/local/kernels.h"
 #include "tests/gpu/batched_copy/arena.h"
-#include "tests/gpu/batched_copy/block.h"
 #include "tests/gpu/batched_copy/device.h"
 #include "tests/support/seed.h"
 
@@ -61,12 +60,8 @@ void fill_with_normals(std::vector<std::byte>& memory, std::mt19937_64& random) 
   }
 }
 
-class BatchedUpdateTest : public testing::Test {
+class BatchedUpdateTest : public KernelTest {
  protected:
-  void SetUp() override {
-    if (*missing_device() != 0) GTEST_SKIP() << "no GPU here: " << missing_device();
-  }
-
   static void on_host(const Places& places, DataType type, const Step& step,
                       std::vector<std::byte>& memory) {
     for (const UpdatePiece& piece : places.pieces(memory.data())) {

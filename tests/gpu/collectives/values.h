@@ -4,6 +4,7 @@
 #include <hora/types.h>
 
 #include <cstdint>
+#include <string>
 
 #include "tests/support/reference/reference.h"
 
@@ -16,5 +17,9 @@ Bytes random_values(DataType type, std::int64_t count, std::uint64_t salt);
 /// not: each of n partial sums, at most n, and the mean's division may be rounded by half a unit in
 /// the last place, n * 2^-p for a type of p bits, and that on both sides. 0 for integers.
 double tolerance(DataType type, int ranks);
+
+/// Expects no element to be further apart.
+void expect_close(int ranks, DataType type, const Bytes& result, const Bytes& expected,
+                  const std::string& what);
 
 }  // namespace hora::internal::test

@@ -7,7 +7,6 @@
 #include "ops/cuda/functions.h"
 #include "ops/local/kernels.h"
 #include "tests/gpu/batched_copy/arena.h"
-#include "tests/gpu/batched_copy/block.h"
 #include "tests/gpu/batched_copy/device.h"
 #include "tests/support/reference/elements.h"
 #include "tests/support/seed.h"
@@ -60,12 +59,8 @@ struct Places {
   std::size_t bytes = 0;
 };
 
-class DeviceReduceTest : public testing::Test {
+class DeviceReduceTest : public KernelTest {
  protected:
-  void SetUp() override {
-    if (*missing_device() != 0) GTEST_SKIP() << "no GPU here: " << missing_device();
-  }
-
   static void expect_hosts_bits(const Case& c, std::mt19937_64& random) {
     const Places places(c);
     std::vector<std::byte> memory(places.bytes);

@@ -49,9 +49,7 @@ Wide load(DataType type, const std::byte* memory) {
 float to_odd(Wide value) {
   const auto nearest = static_cast<float>(value);
   const Wide back = nearest;
-  if (back == value || value != value) {
-    return nearest;
-  }
+  if (back == value || value != value) return nearest;
   const bool too_far = value < 0 ? back < value : back > value;
   const float truncated = too_far ? std::nextafter(nearest, 0.0F) : nearest;
   const std::uint32_t odd = std::bit_cast<std::uint32_t>(truncated) | 1U;

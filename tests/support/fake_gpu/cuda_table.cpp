@@ -1,7 +1,7 @@
-#include "tests/support/fake_gpu/cuda_table.h"
-
-#include <cstdio>
 #include <cstring>
+#include <functional>
+
+#include "tests/support/fake_gpu/fake_device.h"
 
 namespace hora::internal::test {
 namespace {
@@ -11,18 +11,15 @@ cudaError_t allocate(FakeDevice& device, MemoryKind kind, void** data, std::size
   return cudaSuccess;
 }
 
-cudaError_t release(FakeDevice& device, MemoryKind kind, void* data) {
-  if (data == nullptr) {
-    return cudaSuccess;
-  }
+template <MemoryKind kind>
+cudaError_t release(FakeDevice& device, void* data) {
+  if (data == nullptr) return cudaSuccess;
   device.synchronize_all();
   if (device.memory().in_use(data)) {
     device.fault("freeing memory that work not yet on its stream will use");
     return cudaErrorIllegalAddress;
   }
-  if (device.memory().release(kind, data)) {
-    return cudaSuccess;
-  }
+  if (device.memory().release(kind, data)) return cudaSuccess;
   device.violation("freeing what was not allocated, or not by this kind of call");
   return cudaErrorInvalidValue;
 }
@@ -87,143 +84,80 @@ cudaError_t set_bytes(FakeDevice& device, void* target, int value, std::size_t b
 }
 
 const char* text_of(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess:
-      return "no error";
-    case cudaErrorMemoryAllocation:
-      return "out of memory";
-    case cudaErrorInvalidValue:
-      return "invalid argument";
-    case cudaErrorInvalidResourceHandle:
-      return "invalid resource handle";
-    case cudaErrorIllegalAddress:
-      return "an illegal memory access was encountered";
-    default:
-      return "a fake error";
-  }
+  if (error == cudaErrorMemoryAllocation) return "out of memory";
+  return error == cudaErrorInvalidValue ? "invalid argument" : "a fake error";
 }
 
-void add_memory(CudaFunctions& table, FakeDevice& device) {
-  table.host_alloc = [&device](void** data, std::size_t bytes, unsigned) {
-    return made(device, "host_alloc",
-                [&] { return allocate(device, MemoryKind::pinned, data, bytes); });
-  };
-  table.free_host = [&device](void* data) {
-    return released(device, "free_host", [&] { return release(device, MemoryKind::pinned, data); });
-  };
-  table.malloc = [&device](void** data, std::size_t bytes) {
-    return made(device, "malloc", [&] {
-      return !device.is_current("cudaMalloc") ? cudaErrorInvalidDevice
-                                              : allocate(device, MemoryKind::device, data, bytes);
-    });
-  };
-  table.free = [&device](void* data) {
-    return released(device, "free", [&] { return release(device, MemoryKind::device, data); });
-  };
-  table.memcpy_async = [&device](void* target, const void* source, std::size_t bytes,
-                                 cudaMemcpyKind kind, cudaStream_t stream) {
-    return made(device, "memcpy_async",
-                [&] { return copy_bytes(device, target, source, bytes, kind, stream); });
-  };
-  table.memset_async = [&device](void* target, int value, std::size_t bytes, cudaStream_t stream) {
-    return made(device, "memset_async",
-                [&] { return set_bytes(device, target, value, bytes, stream); });
-  };
-}
-
-void add_streams(CudaFunctions& table, FakeDevice& device) {
-  table.stream_create = [&device](cudaStream_t* stream, unsigned, int) {
-    return made(device, "stream_create", [&] { return device.create_stream(stream); });
-  };
-  table.stream_destroy = [&device](cudaStream_t stream) {
-    return released(device, "stream_destroy", [&] { return device.destroy_stream(stream); });
-  };
-  table.stream_synchronize = [&device](cudaStream_t stream) {
-    return made(device, "stream_synchronize", [&] { return device.synchronize_stream(stream); });
-  };
-  table.stream_wait_event = [&device](cudaStream_t stream, cudaEvent_t event, unsigned) {
-    return made(device, "stream_wait_event", [&] { return device.wait_event(stream, event); });
-  };
-  table.stream_is_capturing = [&device](cudaStream_t stream, cudaStreamCaptureStatus* status) {
-    return made(device, "stream_is_capturing", [&] { return device.is_capturing(stream, status); });
-  };
-  table.thread_exchange_stream_capture_mode = [&device](cudaStreamCaptureMode* mode) {
-    return made(device, "thread_exchange_stream_capture_mode", [&] {
-      device.exchange_capture_mode(mode);
-      return cudaSuccess;
-    });
-  };
-  table.event_create = [&device](cudaEvent_t* event, unsigned flags) {
-    const bool timing = (flags & cudaEventDisableTiming) == 0;
-    return made(device, "event_create", [&] { return device.create_event(event, timing); });
-  };
-  table.event_destroy = [&device](cudaEvent_t event) {
-    return released(device, "event_destroy", [&] { return device.destroy_event(event); });
-  };
-  table.event_record = [&device](cudaEvent_t event, cudaStream_t stream) {
-    return made(device, "event_record", [&] { return device.record_event(event, stream); });
-  };
-  table.event_query = [&device](cudaEvent_t event) {
-    return made(device, "event_query", [&] { return device.query_event(event); });
-  };
-  table.event_synchronize = [&device](cudaEvent_t event) {
-    return made(device, "event_synchronize", [&] { return device.synchronize_event(event); });
-  };
-  table.event_elapsed_time = [&device](float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
-    return made(device, "event_elapsed_time",
-                [&] { return device.elapsed_time(milliseconds, from, to); });
-  };
+cudaError_t ctx_get_current(FakeDevice& device, CUcontext* context) {
+  static int any = 0;
+  *context = device.has_current() ? reinterpret_cast<CUcontext>(&any) : nullptr;
+  return cudaSuccess;
 }
 
 }  // namespace
 
 CudaFunctions cuda_functions(FakeDevice& device) {
+  // `always`: takes place even where the script says that it fails.
+  const auto call = [&device](const char* name, auto body, bool always = false) {
+    device.script().add(name);
+    return [=, &device](auto... arguments) {
+      const cudaError_t error = device.begin(name);
+      if (error != cudaSuccess && !always) return device.end(error);
+      const cudaError_t done = std::invoke(body, device, arguments...);
+      return device.end(error != cudaSuccess ? error : done);
+    };
+  };
+  const auto released = [&](const char* name, auto body) { return call(name, body, true); };
+  using Device = FakeDevice;
+  device.script().add("get_last_error");
   CudaFunctions table;
   table.get_error_string = text_of;
   table.get_last_error = [&device] {
     device.script().begin("get_last_error");
     return device.take_last_error();
   };
-  table.get_device = [&device](int* index) {
-    *index = device.current();
-    return made(device, "get_device", [] { return cudaSuccess; });
+  table.get_device_count = call("get_device_count", &Device::get_device_count);
+  table.get_device = call("get_device", &Device::get_device);
+  table.set_device = call("set_device", &Device::set_device);
+  table.ctx_get_current = [get = call("ctx_get_current", ctx_get_current)](CUcontext* context) {
+    return static_cast<CUresult>(get(context));
   };
-  table.ctx_get_current = [&device](CUcontext* context) {
-    const cudaError_t error = device.begin("ctx_get_current");
-    static int any = 0;
-    *context = device.has_current() ? reinterpret_cast<CUcontext>(&any) : nullptr;
-    return static_cast<CUresult>(error);
-  };
-  table.device_synchronize = [&device] {
-    return made(device, "device_synchronize", [&] { return device.synchronize_device(); });
-  };
-  table.set_device = [&device](int index) {
-    return made(device, "set_device", [&] { return device.choose(index); });
-  };
-  table.get_device_count = [&device](int* count) {
-    return made(device, "get_device_count", [&] {
-      *count = device.index() + 1 + device.peers();
-      return cudaSuccess;
-    });
-  };
-  table.get_device_properties = [&device](cudaDeviceProp* properties, int index) {
-    return made(device, "get_device_properties", [&] {
-      if (index != device.index()) return cudaErrorInvalidDevice;
-      *properties = {};
-      properties->uuid.bytes[0] = static_cast<char>(device.number() + 1);
-      return cudaSuccess;
-    });
-  };
-  table.device_get_pci_bus_id = [&device](char* id, int length, int) {
-    return made(device, "device_get_pci_bus_id", [&] {
-      std::snprintf(id, static_cast<std::size_t>(length), "%s", device.bus_id().c_str());
-      return cudaSuccess;
-    });
-  };
-  add_streams(table, device);
-  add_kernels(table, device);
-  add_memory(table, device);
-  add_pools(table, device);
+  table.device_synchronize = call("device_synchronize", &Device::device_synchronize);
+  table.get_device_properties = call("get_device_properties", &Device::get_device_properties);
+  table.device_get_pci_bus_id = call("device_get_pci_bus_id", &Device::device_get_pci_bus_id);
+  table.stream_create = call("stream_create", &Device::stream_create);
+  table.stream_destroy = released("stream_destroy", &Device::stream_destroy);
+  table.stream_synchronize = call("stream_synchronize", &Device::stream_synchronize);
+  table.stream_wait_event = call("stream_wait_event", &Device::stream_wait_event);
+  table.stream_is_capturing = call("stream_is_capturing", &Device::stream_is_capturing);
+  table.thread_exchange_stream_capture_mode =
+      call("thread_exchange_stream_capture_mode", &Device::exchange_capture_mode);
+  table.event_create = call("event_create", &Device::event_create);
+  table.event_destroy = released("event_destroy", &Device::event_destroy);
+  table.event_record = call("event_record", &Device::event_record);
+  table.event_query = call("event_query", &Device::event_query);
+  table.event_synchronize = call("event_synchronize", &Device::event_synchronize);
+  table.event_elapsed_time = call("event_elapsed_time", &Device::event_elapsed_time);
+  table.host_alloc = call("host_alloc", [](Device& on, void** data, std::size_t bytes, unsigned) {
+    return allocate(on, MemoryKind::pinned, data, bytes);
+  });
+  table.free_host = released("free_host", release<MemoryKind::pinned>);
+  table.malloc = call("malloc", [](Device& on, void** data, std::size_t bytes) {
+    return on.is_current("cudaMalloc") ? allocate(on, MemoryKind::device, data, bytes)
+                                       : cudaErrorInvalidDevice;
+  });
+  table.free = released("free", release<MemoryKind::device>);
+  table.mem_pool_create = call("mem_pool_create", &Device::mem_pool_create);
+  table.mem_pool_destroy = released("mem_pool_destroy", &Device::mem_pool_destroy);
+  table.mem_pool_set_attribute = call("mem_pool_set_attribute", &Device::mem_pool_set_attribute);
+  table.mem_pool_trim_to = call("mem_pool_trim_to", &Device::mem_pool_trim_to);
+  table.malloc_from_pool_async = call("malloc_from_pool_async", &Device::malloc_from_pool_async);
+  table.free_async = released("free_async", &Device::free_async);
+  table.memcpy_async = call("memcpy_async", copy_bytes);
+  table.memset_async = call("memset_async", set_bytes);
+  table.batched_copy = call("batched_copy", copy_pieces);
+  table.device_reduce = call("device_reduce", reduce_memory);
+  table.batched_update = call("batched_update", update_pieces);
   return table;
 }
 

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <initializer_list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,15 +22,27 @@
 #include <vector>
 
 #include "ops/cuda/functions.h"
-#include "tests/support/fake_gpu/fake_gpu.h"
 
 namespace hora::internal::test {
+
+struct FakeGpuOptions {
+  std::uint64_t seed = 0;
+  /// Each item of work on a stream starts after a random time up to this.
+  std::chrono::microseconds longest_delay{0};
+  /// A communicator is ready at this poll after all ranks have come.
+  int initialisation_polls = 3;
+  int peers = 0;  ///< other GPUs that the same process sees, after this one
+  /// An abort by this rank makes its peers' communicators report ncclRemoteError, as it does where
+  /// a network connects them; in a node they are told nothing.
+  bool peers_notice_aborts = false;
+  bool has_windows = true;  ///< false: the calls of NCCL 2.27 are missing
+};
 
 /// A name that was not announced is std::invalid_argument. Thread rule: any thread.
 class CallScript {
  public:
-  explicit CallScript(std::initializer_list<std::string_view> calls);
-
+  /// Announces a call.
+  void add(const std::string& call);
   /// Counts a call; the error it shall end with, 0 for none.
   int begin(std::string_view call);
   int count(std::string_view call) const;
@@ -96,23 +107,6 @@ class FakeMemory {
   std::map<const std::byte*, Block, std::greater<>> blocks_;
 };
 
-/// Thread rule: any thread.
-class FakePools {
- public:
-  void add(cudaMemPool_t pool);
-  /// The others: false where there is no such pool.
-  bool remove(cudaMemPool_t pool);
-  bool keep(cudaMemPool_t pool, std::uint64_t bytes);
-  bool knows(cudaMemPool_t pool) const;
-
-  /// Bytes that each keeps when the device synchronises; CUDA's default is 0.
-  std::vector<std::uint64_t> kept() const;
-
- private:
-  mutable std::mutex mutex_;
-  std::map<cudaMemPool_t, std::uint64_t> kept_;
-};
-
 /// Shared by the streams and events of one device. `mutex` guards all of it.
 struct StreamsState {
   std::mutex mutex;
@@ -157,33 +151,25 @@ class FakeDevice {
   void hold(bool held);
 
   CallScript& script() { return script_; }
+  const CallScript& script() const { return script_; }
   FakeMemory& memory() { return memory_; }
-  FakePools& pools() { return pools_; }
+  const FakeMemory& memory() const { return memory_; }
   int number() const { return number_; }
-  /// "0000:01:00.0", unique in its world.
-  std::string bus_id() const;
-  int peers() const { return options_.peers; }
 
   void violation(std::string text);
   /// A violation by work that runs: every later call fails, as after an illegal address in CUDA.
   void fault(std::string text);
   std::vector<std::string> violations() const;
 
+  cudaError_t faulted() const;
   /// Counts the call; what the script, an earlier fault, or a capture makes of it.
   cudaError_t begin(std::string_view call);
   /// Remembers the calling thread's last error.
   cudaError_t end(cudaError_t result);
   cudaError_t take_last_error();
 
-  // fake_threads.cpp: what each thread has as its current GPU.
-
-  /// GPU k of a world has index k.
-  int index() const { return number_; }
-  /// The calling thread's current GPU: the first one where it has none.
-  int current();
-  /// Whether it has one.
+  /// Whether the calling thread has a current GPU. GPU k of a world has index k.
   bool has_current();
-  cudaError_t choose(int index);
   /// As nearly every call of CUDA: the first GPU becomes the thread's current one where it has
   /// none, for which a context is made there.
   void touch();
@@ -191,27 +177,39 @@ class FakeDevice {
   bool is_current(std::string_view what);
   /// Indices of the GPUs on which this process has made a context.
   std::vector<int> contexts() const;
-
-  // fake_captures.cpp: of streams that are captured, nothing runs.
-
+  /// Effect of a call that may wait on the captures of this process: of streams that are captured,
+  /// nothing runs.
+  cudaError_t wait_while_capturing(std::string_view call);
   cudaError_t begin_capture(cudaStream_t stream, cudaStreamCaptureMode mode);
   cudaError_t end_capture(cudaStream_t stream);
-  cudaError_t is_capturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
-  void exchange_capture_mode(cudaStreamCaptureMode* mode);
-  /// Effect of a call that may wait on the captures of this process.
-  cudaError_t wait_while_capturing(std::string_view call);
 
-  cudaError_t synchronize_device();
-  cudaError_t create_stream(cudaStream_t* stream);
-  cudaError_t destroy_stream(cudaStream_t stream);
-  cudaError_t synchronize_stream(cudaStream_t stream);
-  cudaError_t wait_event(cudaStream_t stream, cudaEvent_t event);
-  cudaError_t create_event(cudaEvent_t* event, bool timing);
-  cudaError_t destroy_event(cudaEvent_t event);
-  cudaError_t record_event(cudaEvent_t event, cudaStream_t stream);
-  cudaError_t query_event(cudaEvent_t event);
-  cudaError_t synchronize_event(cudaEvent_t event);
-  cudaError_t elapsed_time(float* milliseconds, cudaEvent_t from, cudaEvent_t to);
+  // As the members of CudaFunctions.
+  cudaError_t get_device(int* index);  ///< the first one where the thread has none
+  cudaError_t set_device(int index);
+  cudaError_t get_device_count(int* count);
+  cudaError_t get_device_properties(cudaDeviceProp* properties, int index);
+  /// "0000:01:00.0", unique in its world.
+  cudaError_t device_get_pci_bus_id(char* id, int length, int index);
+  cudaError_t device_synchronize();
+  cudaError_t stream_create(cudaStream_t* stream, unsigned flags, int priority);
+  cudaError_t stream_destroy(cudaStream_t stream);
+  cudaError_t stream_synchronize(cudaStream_t stream);
+  cudaError_t stream_wait_event(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+  cudaError_t stream_is_capturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
+  cudaError_t exchange_capture_mode(cudaStreamCaptureMode* mode);
+  cudaError_t event_create(cudaEvent_t* event, unsigned flags);
+  cudaError_t event_destroy(cudaEvent_t event);
+  cudaError_t event_record(cudaEvent_t event, cudaStream_t stream);
+  cudaError_t event_query(cudaEvent_t event);
+  cudaError_t event_synchronize(cudaEvent_t event);
+  cudaError_t event_elapsed_time(float* milliseconds, cudaEvent_t from, cudaEvent_t to);
+  cudaError_t mem_pool_create(cudaMemPool_t* pool, const cudaMemPoolProps* properties);
+  cudaError_t mem_pool_destroy(cudaMemPool_t pool);
+  cudaError_t mem_pool_set_attribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value);
+  cudaError_t mem_pool_trim_to(cudaMemPool_t pool, std::size_t kept);
+  cudaError_t malloc_from_pool_async(void** data, std::size_t bytes, cudaMemPool_t pool,
+                                     cudaStream_t stream);
+  cudaError_t free_async(void* data, cudaStream_t stream);
   /// Waits for all streams, as cudaFree and cudaFreeHost do.
   void synchronize_all();
 
@@ -219,12 +217,13 @@ class FakeDevice {
   cudaError_t enqueue(cudaStream_t stream, std::chrono::microseconds delay,
                       std::function<void()> work, MemoryUse use = {});
   std::chrono::microseconds random_delay();
-  bool knows(cudaStream_t stream);
+  bool knows(cudaStream_t stream) { return find(stream) != nullptr; }
 
   int streams() const;
   int events() const;
-  /// Ever created with a time stamp.
   int timing_events() const;
+  /// Bytes that each pool keeps when the device synchronises; CUDA's default is 0.
+  std::vector<std::uint64_t> kept_by_pools() const;
   /// The next handle's value.
   std::uintptr_t next_handle();
 
@@ -252,19 +251,20 @@ class FakeDevice {
   // With the mutex held.
   ThreadState& own_thread();
   std::shared_ptr<Capture> capture_of(cudaStream_t stream) const;
-  void invalidate_all();
-  bool is_captured(cudaEvent_t event);
   std::shared_ptr<FakeStream> find(cudaStream_t stream);
   /// Null where nothing was recorded. False: not an event of this device.
   bool latest(cudaEvent_t event, std::shared_ptr<Record>& record);
+  /// The same for what waits for it, which ends a capture that it is part of.
+  cudaError_t to_wait_for(cudaEvent_t event, std::shared_ptr<Record>& record);
   void wait(const std::shared_ptr<Record>& record);
+  /// Whether there is such a pool; a violation where there is none.
+  cudaError_t of_pool(cudaMemPool_t pool);
   void pause(std::chrono::microseconds delay);
 
   const int number_;
   const FakeGpuOptions options_;
   CallScript script_;
   FakeMemory memory_;
-  FakePools pools_;
   mutable StreamsState state_;
   std::mt19937_64 generator_;
   std::uintptr_t handles_ = 0;
@@ -272,6 +272,7 @@ class FakeDevice {
   std::vector<std::shared_ptr<FakeStream>> retired_;
   std::map<cudaEvent_t, FakeEvent> events_;
   int timing_events_ = 0;
+  std::map<cudaMemPool_t, std::uint64_t> pools_;  ///< and the bytes that each keeps
   std::map<std::uint64_t, ThreadState> threads_;
   std::set<int> contexts_;
   std::map<cudaStream_t, std::shared_ptr<Capture>> captures_;
@@ -282,7 +283,13 @@ class FakeDevice {
 /// Number of the calling thread; the system gives a thread's id to another one once it has ended.
 std::uint64_t thread_number();
 
-/// The table whose calls go to `device`.
+/// The table whose calls go to `device`; announces them to its script.
 CudaFunctions cuda_functions(FakeDevice& device);
+
+// hora's own kernels.
+cudaError_t copy_pieces(FakeDevice& device, const BatchedCopy& copy, cudaStream_t stream);
+cudaError_t reduce_memory(FakeDevice& device, const DeviceReduction& reduction,
+                          cudaStream_t stream);
+cudaError_t update_pieces(FakeDevice& device, const BatchedUpdate& update, cudaStream_t stream);
 
 }  // namespace hora::internal::test

@@ -24,39 +24,21 @@
 #include <string_view>
 #include <vector>
 
-#include "ops/cuda/functions.h"
-#include "ops/nccl/functions.h"
+#include "tests/support/fake_gpu/fake_device.h"
+#include "tests/support/fake_gpu/fake_nccl.h"
 
 namespace hora::internal::test {
-
-class NcclWorld;
 
 /// The place where the communicators of several FakeGpus (ranks as threads of one process) meet.
 /// Thread rule: any thread.
 class FakeNcclWorld {
  public:
-  FakeNcclWorld();
-  ~FakeNcclWorld();
-
   /// Ranks that disagreed about a collective, and misuse of NCCL. Empty after a right program.
-  std::vector<std::string> errors() const;
+  std::vector<std::string> errors() const { return world_->errors(); }
 
  private:
   friend class FakeGpu;
-  std::shared_ptr<NcclWorld> world_;
-};
-
-struct FakeGpuOptions {
-  std::uint64_t seed = 0;
-  /// Each item of work on a stream starts after a random time up to this.
-  std::chrono::microseconds longest_delay{0};
-  /// A communicator is ready at this poll after all ranks have come.
-  int initialisation_polls = 3;
-  int peers = 0;  ///< other GPUs that the same process sees, after this one
-  /// An abort by this rank makes its peers' communicators report ncclRemoteError, as it does where
-  /// a network connects them; in a node they are told nothing.
-  bool peers_notice_aborts = false;
-  bool has_windows = true;  ///< false: the calls of NCCL 2.27 are missing
+  std::shared_ptr<NcclWorld> world_ = std::make_shared<NcclWorld>();
 };
 
 /// Counts of handles made and not given back.
@@ -75,62 +57,91 @@ struct LiveHandles {
 /// One rank's GPU. Thread rule: any thread; the destructor ends all work, whatever it waits for.
 class FakeGpu {
  public:
-  explicit FakeGpu(FakeNcclWorld& world, const FakeGpuOptions& options = {});
-  ~FakeGpu();
+  explicit FakeGpu(FakeNcclWorld& world, const FakeGpuOptions& options = {})
+      : device_(world.world_->next_gpu(), options), nccl_(world.world_, device_, options) {}
+  ~FakeGpu() {
+    // Streams that wait for other ranks first, then the streams' threads.
+    nccl_.stop();
+    device_.stop();
+  }
   FakeGpu(const FakeGpu&) = delete;
   FakeGpu& operator=(const FakeGpu&) = delete;
 
   /// CUDA's, and makes it the calling thread's current one.
-  int index() const;
-  void choose();
+  int index() const { return device_.number(); }
+  void choose() { device_.set_device(index()); }
   /// Indices of the GPUs on which this rank has made contexts: its own, after a right program.
-  std::vector<int> contexts() const;
-  const CudaFunctions& cuda() const;
-  const NcclFunctions& nccl() const;
+  std::vector<int> contexts() const { return device_.contexts(); }
+  const CudaFunctions& cuda() const { return cuda_table_; }
+  const NcclFunctions& nccl() const { return nccl_table_; }
 
   /// The nth call from now on (1: the next) of a member of CudaFunctions fails, once; nth 0: every
   /// call. Nothing is done by a call that fails, but that destroying and freeing always take place.
-  void fail(std::string_view call, int nth, cudaError_t error);
+  void fail(std::string_view call, int nth, cudaError_t error) {
+    device_.script().fail(call, nth, error);
+  }
   /// The same for NcclFunctions. "initialisation" is the background part of making a communicator,
   /// "window_registration" that of a window.
-  void nccl_fail(std::string_view call, int nth, ncclResult_t error);
+  void nccl_fail(std::string_view call, int nth, ncclResult_t error) {
+    nccl_.script().fail(call, nth, error);
+  }
   /// Work that this call of either table puts on a stream takes at least so long.
-  void delay(std::string_view call, std::chrono::microseconds duration);
+  void delay(std::string_view call, std::chrono::microseconds duration) {
+    CallScript& cuda = device_.script();
+    (cuda.knows(call) ? cuda : nccl_.script()).delay(call, duration);
+  }
   /// Streams begin no further work until resume().
-  void hold();
-  void resume();
+  void hold() { device_.hold(true); }
+  void resume() { device_.hold(false); }
   /// NCCL puts nothing on streams that it has not yet put there, until resume_launches().
-  void hold_launches();
-  void resume_launches();
+  void hold_launches() { nccl_.hold_launches(true); }
+  void resume_launches() { nccl_.hold_launches(false); }
   /// As cudaStreamBeginCapture and cudaStreamEndCapture, which hora never calls.
   cudaError_t begin_capture(cudaStream_t stream,
-                            cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal);
-  cudaError_t end_capture(cudaStream_t stream);
+                            cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal) {
+    return device_.begin_capture(stream, mode);
+  }
+  cudaError_t end_capture(cudaStream_t stream) { return device_.end_capture(stream); }
   /// Sets the result of ncclCommGetAsyncError from now on, of one communicator or of all.
-  void async_error(ncclComm_t comm, ncclResult_t error);
-  void async_error(ncclResult_t error);
+  void async_error(ncclComm_t comm, ncclResult_t error) { nccl_.async_error(comm, error); }
+  void async_error(ncclResult_t error) { nccl_.async_error(nullptr, error); }
 
   /// Calls of a member since the beginning.
-  int count(std::string_view call) const;
-  int nccl_count(std::string_view call) const;
-  LiveHandles live() const;
+  int count(std::string_view call) const { return device_.script().count(call); }
+  int nccl_count(std::string_view call) const { return nccl_.script().count(call); }
+  LiveHandles live() const {
+    const FakeMemory& memory = device_.memory();
+    return {.streams = device_.streams(),
+            .events = device_.events(),
+            .pinned = memory.blocks(MemoryKind::pinned),
+            .device = memory.blocks(MemoryKind::device) + memory.blocks(MemoryKind::ordered) +
+                      memory.blocks(MemoryKind::nccl),
+            .communicators = nccl_.communicators(),
+            .registrations = nccl_.registrations(),
+            .windows = nccl_.windows(),
+            .pools = static_cast<int>(kept_by_pools().size())};
+  }
   /// Bytes that each of the pools keeps when the device synchronises.
-  std::vector<std::uint64_t> kept_by_pools() const;
+  std::vector<std::uint64_t> kept_by_pools() const { return device_.kept_by_pools(); }
   /// Events with a time stamp that were ever created.
-  int timing_events() const;
+  int timing_events() const { return device_.timing_events(); }
   /// Whether all of [data, data + bytes) is memory of this GPU, in one block.
-  bool owns(const void* data, std::size_t bytes) const;
+  bool owns(const void* data, std::size_t bytes) const {
+    return device_.memory().on_device(data, bytes);
+  }
   /// Handles that are not this GPU's, memory outside of any allocation (also when the work runs),
   /// copies from and to pageable host memory (which synchronise), misaligned elements; what is
   /// made, launched, or put on the null stream while another GPU is the thread's current one;
   /// memory freed while it is registered, or while work may still touch it that was asked for;
   /// registrations changed while NCCL's thread may read them. Such a call fails; where work has
   /// already begun, so do all later ones.
-  std::vector<std::string> violations() const;
+  std::vector<std::string> violations() const { return device_.violations(); }
 
  private:
-  struct Parts;
-  std::unique_ptr<Parts> parts_;
+  FakeDevice device_;
+  FakeNccl nccl_;
+  const CudaFunctions cuda_table_ = cuda_functions(device_);
+  const NcclFunctions nccl_table_ = nccl_functions(nccl_);
 };
 
 }  // namespace hora::internal::test

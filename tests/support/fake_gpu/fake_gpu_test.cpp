@@ -14,8 +14,6 @@ namespace hora::internal::test {
 namespace {
 
 using std::chrono::milliseconds;
-using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr int kValues = 1000;
@@ -61,32 +59,6 @@ TEST_F(FakeGpuTest, WorkRunsLaterAndInOrder) {
   EXPECT_THAT(gpu_.violations(), IsEmpty());
 }
 
-TEST_F(FakeGpuTest, TheNullStreamIsAStream) {
-  const DeviceMemory memory(gpu_.cuda(), kBytes);
-  ASSERT_EQ(gpu_.cuda().memset_async(memory.data(), 5, kBytes, nullptr), cudaSuccess);
-  ASSERT_EQ(gpu_.cuda().stream_synchronize(nullptr), cudaSuccess);
-  EXPECT_TRUE(all(memory.data(), 5));
-}
-
-TEST_F(FakeGpuTest, StreamsAreOrderedByEventsOnly) {
-  const CudaStream slow(gpu_.cuda(), 0);
-  const CudaStream fast(gpu_.cuda(), 0);
-  const DeviceMemory memory(gpu_.cuda(), kBytes);
-  const DeviceMemory result(gpu_.cuda(), kBytes);
-  Event event(gpu_.cuda());
-  gpu_.delay("memset_async", milliseconds(10));
-  for (int value = 1; value <= 5; ++value) {
-    fill(slow, memory.data(), value);
-    event.record(slow.get());
-    wait(fast.get(), event);
-    copy(fast, result.data(), memory.data());
-    event.record(fast.get());
-    wait(slow.get(), event);
-  }
-  finish(fast);
-  EXPECT_TRUE(all(result.data(), 5));
-}
-
 TEST_F(FakeGpuTest, WaitingIsForTheRecordAtTheTimeOfTheCall) {
   const CudaStream stream(gpu_.cuda(), 0);
   const CudaStream stuck(gpu_.cuda(), 0);
@@ -100,30 +72,6 @@ TEST_F(FakeGpuTest, WaitingIsForTheRecordAtTheTimeOfTheCall) {
   event.record(stuck.get());  // the stream does not wait for this one
   finish(stream);
   EXPECT_FALSE(event.query());
-}
-
-TEST_F(FakeGpuTest, ADestroyedStreamFinishesItsWork) {
-  const DeviceMemory memory(gpu_.cuda(), kBytes);
-  Event event(gpu_.cuda());
-  {
-    const CudaStream stream(gpu_.cuda(), 0);
-    gpu_.delay("memset_async", milliseconds(10));
-    fill(stream, memory.data(), 7);
-    event.record(stream.get());
-  }
-  event.synchronize();
-  EXPECT_TRUE(all(memory.data(), 7));
-}
-
-TEST_F(FakeGpuTest, FreeingWaitsForTheStreams) {
-  const CudaStream stream(gpu_.cuda(), 0);
-  {
-    const DeviceMemory memory(gpu_.cuda(), kBytes);
-    gpu_.delay("memset_async", milliseconds(10));
-    fill(stream, memory.data(), 7);
-  }
-  finish(stream);
-  EXPECT_THAT(gpu_.violations(), IsEmpty());
 }
 
 TEST_F(FakeGpuTest, FindsMemoryThatIsNotItsOwn) {
@@ -170,24 +118,6 @@ TEST_F(FakeGpuTest, FailsTheNthCallOrAll) {
   EXPECT_EQ(gpu_.count("set_device"), 6);
   EXPECT_THROW(gpu_.fail("set_devise", 1, cudaErrorUnknown), std::invalid_argument);
   EXPECT_THROW(gpu_.count("cudaSetDevice"), std::invalid_argument);
-}
-
-TEST_F(FakeGpuTest, EndsWithWorkThatCannotFinish) {
-  const auto gpu = std::make_unique<FakeGpu>(world_);
-  gpu->choose();
-  cudaStream_t first = nullptr;
-  cudaStream_t second = nullptr;
-  cudaEvent_t event = nullptr;
-  void* memory = nullptr;
-  ASSERT_EQ(gpu->cuda().stream_create(&first, cudaStreamNonBlocking, 0), cudaSuccess);
-  ASSERT_EQ(gpu->cuda().stream_create(&second, cudaStreamNonBlocking, 0), cudaSuccess);
-  ASSERT_EQ(gpu->cuda().event_create(&event, 0), cudaSuccess);
-  ASSERT_EQ(gpu->cuda().malloc(&memory, 16), cudaSuccess);
-  gpu->delay("memset_async", std::chrono::hours(1));
-  gpu->cuda().memset_async(memory, 0, 16, first);
-  gpu->cuda().event_record(event, first);
-  gpu->cuda().stream_wait_event(second, event, 0);
-  EXPECT_EQ(gpu->live(), (LiveHandles{.streams = 2, .events = 1, .device = 1}));
 }
 
 }  // namespace

@@ -29,9 +29,7 @@ void* FakeMemory::allocate(MemoryKind kind, std::size_t bytes) {
 bool FakeMemory::release(MemoryKind kind, void* data) {
   const std::scoped_lock lock(mutex_);
   const auto found = blocks_.find(static_cast<std::byte*>(data));
-  if (found == blocks_.end() || found->second.kind != kind) {
-    return false;
-  }
+  if (found == blocks_.end() || found->second.kind != kind) return false;
   blocks_.erase(found);
   ::operator delete(data, kAlignment);
   return true;
@@ -40,9 +38,7 @@ bool FakeMemory::release(MemoryKind kind, void* data) {
 const FakeMemory::Block* FakeMemory::find(const void* data, std::size_t bytes) const {
   const auto* begin = static_cast<const std::byte*>(data);
   const auto found = blocks_.lower_bound(begin);  // the last block that begins at or before it
-  if (found == blocks_.end()) {
-    return nullptr;
-  }
+  if (found == blocks_.end()) return nullptr;
   const auto offset = static_cast<std::size_t>(begin - found->first);
   return offset <= found->second.bytes && bytes <= found->second.bytes - offset ? &found->second
                                                                                 : nullptr;

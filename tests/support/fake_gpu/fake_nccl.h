@@ -27,6 +27,7 @@ class FakeNccl {
   void stop();
 
   CallScript& script() { return script_; }
+  const CallScript& script() const { return script_; }
   NcclWorld& world() { return *world_; }
   FakeDevice& device() { return device_; }
 
@@ -43,6 +44,8 @@ class FakeNccl {
   /// Destroys or aborts. In a group of the calling thread that is open an abort ends the
   /// collectives, but frees nothing before the group ends.
   ncclResult_t release(ncclComm_t comm, bool abort);
+  ncclResult_t destroy(ncclComm_t comm) { return release(comm, false); }
+  ncclResult_t abort(ncclComm_t comm) { return release(comm, true); }
   ncclResult_t add_registration(ncclComm_t comm, void* data, std::size_t bytes, void** handle);
   ncclResult_t remove_registration(ncclComm_t comm, void* handle);
   ncclResult_t register_window(ncclComm_t comm, void* data, std::size_t bytes, void** window,
@@ -51,7 +54,7 @@ class FakeNccl {
   ncclResult_t free(void* data);
   const char* last_error(ncclComm_t comm);
 
-  void start_group();
+  ncclResult_t start_group();
   ncclResult_t end_group(ncclResult_t scripted);
   ncclResult_t collective(ncclComm_t comm, Collective part, ncclDataType_t type, ncclRedOp_t op,
                           cudaStream_t stream, ncclResult_t scripted);

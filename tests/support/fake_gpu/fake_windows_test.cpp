@@ -73,33 +73,6 @@ TEST_P(FakeWindows, OneComesToBeWhenAllRanksHaveCome) {
   EXPECT_THAT(ranks_.world.errors(), IsEmpty());
 }
 
-TEST_P(FakeWindows, SeveralComeInAGroup) {
-  run([&](WindowRank& rank, int) {
-    RegisteredMemory& first = rank.memory_of(256);
-    RegisteredMemory& second = rank.memory_of(512);
-    NcclCallGroup calls(rank.nccl);
-    first.become_window();
-    second.become_window();
-    calls.end();
-    rank.communicator.wait_ready(far_away());
-    EXPECT_EQ(rank.gpu.live().windows, 2);
-    second.deregister();
-    first.deregister();
-    rank.communicator.close(far_away());
-  });
-  EXPECT_THAT(ranks_.world.errors(), IsEmpty());
-}
-
-TEST_P(FakeWindows, ThoseOfAnAbortedCommunicatorAreGone) {
-  run([&](WindowRank& rank, int number) {
-    RegisteredMemory& memory = rank.memory_of(256);
-    if (number == 0) memory.become_window();  // and the others never do
-    rank.communicator.abort();
-    EXPECT_EQ(rank.gpu.live().windows, 0);
-  });
-  EXPECT_THAT(ranks_.world.errors(), IsEmpty());
-}
-
 /// Expects all ranks' communicators to report it after `body`.
 void expect_error(const std::function<void(WindowRank&, int)>& body, const char* text) {
   Ranks ranks(2, with_delays());
@@ -226,13 +199,6 @@ TEST(FakeWindowFaults, ACommunicatorIsNotClosedWithWindows) {
     rank.communicator.close(far_away());
   });
   EXPECT_THAT(ranks.world.errors(), ElementsAre(HasSubstr("whose memory is lost")));
-}
-
-TEST(FakeWindowFaults, BeforeNccl227ThereIsNoSuchCall) {
-  FakeNcclWorld world;
-  const FakeGpu gpu(world, {.has_windows = false});
-  EXPECT_FALSE(gpu.nccl().comm_window_register);
-  EXPECT_FALSE(gpu.nccl().comm_window_deregister);
 }
 
 }  // namespace

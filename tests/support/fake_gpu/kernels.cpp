@@ -8,7 +8,7 @@
 
 #include "ops/cuda/functions.h"
 #include "tests/support/fake_gpu/batched_copy.h"
-#include "tests/support/fake_gpu/cuda_table.h"
+#include "tests/support/fake_gpu/fake_device.h"
 
 namespace hora::internal::test {
 namespace {
@@ -49,25 +49,6 @@ cudaError_t launch(FakeDevice& device, const KernelTexts& texts, bool is_valid,
                         device.memory().use(ranges));
 }
 
-cudaError_t copy_pieces(FakeDevice& device, const BatchedCopy& copy, cudaStream_t stream) {
-  constexpr KernelTexts kTexts{"batched_copy",
-                               "a batched copy of types or addresses that it does not take",
-                               "a batched copy's piece is not in any block of device memory"};
-  std::vector<CopyPiece> pieces(copy.pieces.begin(), copy.pieces.end());
-  std::vector<MemoryRange> ranges = {{copy.flag, copy.flag ? size_of(copy.target_type) : 0}};
-  for (const CopyPiece& piece : pieces) {
-    const auto elements = static_cast<std::size_t>(piece.elements);
-    ranges.emplace_back(piece.target, elements * size_of(copy.target_type));
-    if (piece.source) ranges.emplace_back(piece.source, elements * size_of(copy.source_type));
-  }
-  const auto work = [given = copy, pieces = std::move(pieces)] {
-    auto owned = given;
-    owned.pieces = pieces;
-    run(owned);
-  };
-  return launch(device, kTexts, valid(copy), ranges, stream, work);
-}
-
 /// True where there are inputs, not too many, and the memory is aligned to the elements.
 bool takes(const DeviceReduction& reduction) {
   const auto aligned = [&](const std::byte* memory) {
@@ -84,23 +65,6 @@ void perform(const DeviceReduction& reduction) {
   std::byte* const output = reduction.output;
   reduce(reduction.type, reduction.op, reduction.inputs, {&output, 1},
          static_cast<std::size_t>(reduction.count), {.post = reduction.scale});
-}
-
-cudaError_t reduce_memory(FakeDevice& device, const DeviceReduction& reduction,
-                          cudaStream_t stream) {
-  constexpr KernelTexts kTexts{"device_reduce",
-                               "a reduction of inputs or addresses that it does not take",
-                               "a reduction's memory is not in any block of device memory"};
-  std::vector<const std::byte*> inputs(reduction.inputs.begin(), reduction.inputs.end());
-  const std::size_t bytes = static_cast<std::size_t>(reduction.count) * size_of(reduction.type);
-  std::vector<MemoryRange> ranges = {{reduction.output, bytes}};
-  for (const std::byte* const input : inputs) ranges.emplace_back(input, bytes);
-  const auto work = [given = reduction, inputs = std::move(inputs)] {
-    auto owned = given;
-    owned.inputs = inputs;
-    perform(owned);
-  };
-  return launch(device, kTexts, takes(reduction), ranges, stream, work);
 }
 
 std::size_t states_of(const BatchedUpdate& update) {
@@ -137,6 +101,44 @@ void perform(const BatchedUpdate& update) {
   }
 }
 
+}  // namespace
+
+cudaError_t copy_pieces(FakeDevice& device, const BatchedCopy& copy, cudaStream_t stream) {
+  constexpr KernelTexts kTexts{"batched_copy",
+                               "a batched copy of types or addresses that it does not take",
+                               "a batched copy's piece is not in any block of device memory"};
+  std::vector<CopyPiece> pieces(copy.pieces.begin(), copy.pieces.end());
+  std::vector<MemoryRange> ranges = {{copy.flag, copy.flag ? size_of(copy.target_type) : 0}};
+  for (const CopyPiece& piece : pieces) {
+    const auto elements = static_cast<std::size_t>(piece.elements);
+    ranges.emplace_back(piece.target, elements * size_of(copy.target_type));
+    if (piece.source) ranges.emplace_back(piece.source, elements * size_of(copy.source_type));
+  }
+  const auto work = [given = copy, pieces = std::move(pieces)] {
+    auto owned = given;
+    owned.pieces = pieces;
+    run(owned);
+  };
+  return launch(device, kTexts, valid(copy), ranges, stream, work);
+}
+
+cudaError_t reduce_memory(FakeDevice& device, const DeviceReduction& reduction,
+                          cudaStream_t stream) {
+  constexpr KernelTexts kTexts{"device_reduce",
+                               "a reduction of inputs or addresses that it does not take",
+                               "a reduction's memory is not in any block of device memory"};
+  std::vector<const std::byte*> inputs(reduction.inputs.begin(), reduction.inputs.end());
+  const std::size_t bytes = static_cast<std::size_t>(reduction.count) * size_of(reduction.type);
+  std::vector<MemoryRange> ranges = {{reduction.output, bytes}};
+  for (const std::byte* const input : inputs) ranges.emplace_back(input, bytes);
+  const auto work = [given = reduction, inputs = std::move(inputs)] {
+    auto owned = given;
+    owned.inputs = inputs;
+    perform(owned);
+  };
+  return launch(device, kTexts, takes(reduction), ranges, stream, work);
+}
+
 cudaError_t update_pieces(FakeDevice& device, const BatchedUpdate& update, cudaStream_t stream) {
   constexpr KernelTexts kTexts{"batched_update",
                                "an update of types or addresses that it does not take",
@@ -157,20 +159,6 @@ cudaError_t update_pieces(FakeDevice& device, const BatchedUpdate& update, cudaS
     perform(owned);
   };
   return launch(device, kTexts, takes(update), ranges, stream, work);
-}
-
-}  // namespace
-
-void add_kernels(CudaFunctions& table, FakeDevice& device) {
-  table.batched_copy = [&device](const BatchedCopy& copy, cudaStream_t stream) {
-    return made(device, "batched_copy", [&] { return copy_pieces(device, copy, stream); });
-  };
-  table.device_reduce = [&device](const DeviceReduction& reduction, cudaStream_t stream) {
-    return made(device, "device_reduce", [&] { return reduce_memory(device, reduction, stream); });
-  };
-  table.batched_update = [&device](const BatchedUpdate& update, cudaStream_t stream) {
-    return made(device, "batched_update", [&] { return update_pieces(device, update, stream); });
-  };
 }
 
 }  // namespace hora::internal::test

@@ -1,4 +1,4 @@
-#include <array>
+#include <functional>
 
 #include "tests/support/fake_gpu/fake_nccl.h"
 
@@ -9,29 +9,12 @@ namespace {
 template <class Body>
 ncclResult_t alone(FakeNccl& nccl, std::string_view call, Body body) {
   const ncclResult_t scripted = nccl.begin(call);
-  if (!nccl.enter()) {
-    return ncclInvalidUsage;
-  }
+  if (!nccl.enter()) return ncclInvalidUsage;
   // To the device's context and back to the thread's own, as NCCL sees it.
   if (call != "comm_get_async_error" && call != "group_start") nccl.device().touch();
   const ncclResult_t result = body(scripted);
   nccl.leave();
   return result;
-}
-
-template <class Body>
-ncclResult_t made(FakeNccl& nccl, std::string_view call, Body body) {
-  return alone(nccl, call,
-               [&](ncclResult_t scripted) { return scripted != ncclSuccess ? scripted : body(); });
-}
-
-/// Takes place even where the script says that it fails.
-template <class Body>
-ncclResult_t released(FakeNccl& nccl, std::string_view call, Body body) {
-  return alone(nccl, call, [&](ncclResult_t scripted) {
-    const ncclResult_t result = body();
-    return scripted != ncclSuccess ? scripted : result;
-  });
 }
 
 ncclResult_t collective(FakeNccl& nccl, const Collective& part, ncclDataType_t type, ncclRedOp_t op,
@@ -42,111 +25,42 @@ ncclResult_t collective(FakeNccl& nccl, const Collective& part, ncclDataType_t t
 }
 
 const char* text_of(ncclResult_t result) {
-  static constexpr std::array kTexts{
-      "no error",         "unhandled cuda error", "unhandled system error", "internal error",
-      "invalid argument", "invalid usage",        "remote process exited",  "in progress"};
-  const auto index = static_cast<std::size_t>(result);
-  return index < kTexts.size() ? kTexts[index] : "unknown result code";
+  return result == ncclRemoteError ? "remote process exited" : "a fake error";
 }
 
-void add_communicators(NcclFunctions& table, FakeNccl& nccl) {
-  table.comm_init_rank_config = [&nccl](ncclComm_t* comm, int ranks, const ncclUniqueId& id,
-                                        int rank, ncclConfig_t* config) {
-    *comm = nullptr;
-    return made(nccl, "comm_init_rank_config", [&] {
-      return nccl.device().is_current("a communicator was made")
-                 ? nccl.initialise(comm, ranks, id, rank, config)
-                 : ncclInvalidUsage;
-    });
-  };
-  table.comm_get_async_error = [&nccl](ncclComm_t comm, ncclResult_t* state) {
-    return made(nccl, "comm_get_async_error", [&] { return nccl.poll(comm, state); });
-  };
-  table.comm_finalize = [&nccl](ncclComm_t comm) {
-    return made(nccl, "comm_finalize", [&] { return nccl.finalize(comm); });
-  };
-  table.comm_destroy = [&nccl](ncclComm_t comm) {
-    return released(nccl, "comm_destroy", [&] { return nccl.release(comm, false); });
-  };
-  table.comm_abort = [&nccl](ncclComm_t comm) {
-    return released(nccl, "comm_abort", [&] { return nccl.release(comm, true); });
-  };
-  table.comm_register = [&nccl](ncclComm_t comm, void* data, std::size_t bytes, void** handle) {
-    return made(nccl, "comm_register",
-                [&] { return nccl.add_registration(comm, data, bytes, handle); });
-  };
-  table.comm_deregister = [&nccl](ncclComm_t comm, void* handle) {
-    return released(nccl, "comm_deregister",
-                    [&] { return nccl.remove_registration(comm, handle); });
-  };
-  if (!nccl.has_windows()) return;
-  table.comm_window_register = [&nccl](ncclComm_t comm, void* data, std::size_t bytes,
-                                       void** window, int) {
-    return alone(nccl, "comm_window_register", [&](ncclResult_t scripted) {
-      return nccl.register_window(comm, data, bytes, window, scripted);
-    });
-  };
-  table.comm_window_deregister = [&nccl](ncclComm_t comm, void* window) {
-    return released(nccl, "comm_window_deregister",
-                    [&] { return nccl.remove_window(comm, window); });
-  };
-}
-
-void add_collectives(NcclFunctions& table, FakeNccl& nccl) {
-  table.group_start = [&nccl] {
-    return made(nccl, "group_start", [&] {
-      nccl.start_group();
-      return ncclSuccess;
-    });
-  };
-  table.group_end = [&nccl] {
-    return alone(nccl, "group_end",
-                 [&](ncclResult_t scripted) { return nccl.end_group(scripted); });
-  };
-  using enum CollectiveKind;
-  table.all_reduce = [&nccl](const void* send, void* receive, std::size_t count,
-                             ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
-                             cudaStream_t stream) {
-    return collective(nccl, {all_reduce, send, receive, count}, type, op, comm, stream);
-  };
-  table.reduce_scatter = [&nccl](const void* send, void* receive, std::size_t count,
-                                 ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
-                                 cudaStream_t stream) {
-    return collective(nccl, {reduce_scatter, send, receive, count}, type, op, comm, stream);
-  };
-  table.all_gather = [&nccl](const void* send, void* receive, std::size_t count,
-                             ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
-    return collective(nccl, {all_gather, send, receive, count}, type, ncclSum, comm, stream);
-  };
-  table.broadcast = [&nccl](const void* send, void* receive, std::size_t count, ncclDataType_t type,
-                            int root, ncclComm_t comm, cudaStream_t stream) {
-    Collective part{broadcast, send, receive, count};
-    part.root = root;
-    return collective(nccl, part, type, ncclSum, comm, stream);
-  };
-  table.reduce = [&nccl](const void* send, void* receive, std::size_t count, ncclDataType_t type,
-                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
-    Collective part{reduce, send, receive, count};
-    part.root = root;
-    return collective(nccl, part, type, op, comm, stream);
-  };
-  table.send = [&nccl](const void* data, std::size_t count, ncclDataType_t type, int peer,
-                       ncclComm_t comm, cudaStream_t stream) {
-    Collective part{send, data, nullptr, count};
-    part.root = peer;
-    return collective(nccl, part, type, ncclSum, comm, stream);
-  };
-  table.recv = [&nccl](void* data, std::size_t count, ncclDataType_t type, int peer,
-                       ncclComm_t comm, cudaStream_t stream) {
-    Collective part{recv, nullptr, data, count};
-    part.root = peer;
-    return collective(nccl, part, type, ncclSum, comm, stream);
-  };
+/// Memory belongs to no communicator: any thread may allocate while another is inside.
+ncclResult_t allocate(FakeNccl& nccl, void** data, std::size_t bytes) {
+  ncclResult_t result = nccl.begin("mem_alloc");
+  nccl.device().touch();
+  if (!nccl.device().is_current("ncclMemAlloc")) result = ncclInvalidUsage;
+  *data =
+      result != ncclSuccess ? nullptr : nccl.device().memory().allocate(MemoryKind::nccl, bytes);
+  // After a failure of CUDA's it leaves the last error as it is.
+  if (result != ncclSuccess) nccl.device().end(cudaErrorMemoryAllocation);
+  return result;
 }
 
 }  // namespace
 
 NcclFunctions nccl_functions(FakeNccl& nccl) {
+  for (const char* const call :
+       {"get_last_error", "get_version", "get_unique_id", "initialisation", "comm_window_register",
+        "window_registration", "mem_alloc", "mem_free", "group_end", "all_reduce", "reduce_scatter",
+        "all_gather", "broadcast", "reduce", "send", "recv"}) {
+    nccl.script().add(call);
+  }
+  // `always`: takes place even where the script says that it fails.
+  const auto call = [&nccl](const char* name, auto body, bool always = false) {
+    nccl.script().add(name);
+    return [=, &nccl](auto... arguments) {
+      return alone(nccl, name, [&](ncclResult_t scripted) {
+        if (scripted != ncclSuccess && !always) return scripted;
+        const ncclResult_t result = std::invoke(body, nccl, arguments...);
+        return scripted != ncclSuccess ? scripted : result;
+      });
+    };
+  };
+  using Nccl = FakeNccl;
   NcclFunctions table;
   table.get_error_string = text_of;
   table.get_last_error = [&nccl](ncclComm_t comm) {
@@ -161,25 +75,72 @@ NcclFunctions nccl_functions(FakeNccl& nccl) {
     *id = nccl.world().next_id();
     return nccl.begin("get_unique_id");
   };
-  // Memory belongs to no communicator: any thread may allocate while another is inside.
-  table.mem_alloc = [&nccl](void** data, std::size_t bytes) {
-    ncclResult_t result = nccl.begin("mem_alloc");
-    nccl.device().touch();
-    if (!nccl.device().is_current("ncclMemAlloc")) result = ncclInvalidUsage;
-    *data =
-        result != ncclSuccess ? nullptr : nccl.device().memory().allocate(MemoryKind::nccl, bytes);
-    // After a failure of CUDA's it leaves the last error as it is.
-    if (result != ncclSuccess) nccl.device().end(cudaErrorMemoryAllocation);
-    return result;
-  };
+  table.mem_alloc = [&nccl](void** data, std::size_t bytes) { return allocate(nccl, data, bytes); };
   table.mem_free = [&nccl](void* data) {
     const ncclResult_t scripted = nccl.begin("mem_free");
     nccl.device().touch();
     const ncclResult_t result = nccl.free(data);
     return scripted != ncclSuccess ? scripted : result;
   };
-  add_communicators(table, nccl);
-  add_collectives(table, nccl);
+  table.comm_init_rank_config = call("comm_init_rank_config", &Nccl::initialise);
+  table.comm_get_async_error = call("comm_get_async_error", &Nccl::poll);
+  table.comm_finalize = call("comm_finalize", &Nccl::finalize);
+  table.comm_destroy = call("comm_destroy", &Nccl::destroy, true);
+  table.comm_abort = call("comm_abort", &Nccl::abort, true);
+  table.comm_register = call("comm_register", &Nccl::add_registration);
+  table.comm_deregister = call("comm_deregister", &Nccl::remove_registration, true);
+  table.comm_window_deregister = call("comm_window_deregister", &Nccl::remove_window, true);
+  table.comm_window_register = [&nccl](ncclComm_t comm, void* data, std::size_t bytes,
+                                       void** window, int) {
+    return alone(nccl, "comm_window_register", [&](ncclResult_t scripted) {
+      return nccl.register_window(comm, data, bytes, window, scripted);
+    });
+  };
+  if (!nccl.has_windows()) table.comm_window_register = nullptr;
+  if (!nccl.has_windows()) table.comm_window_deregister = nullptr;
+  table.group_start = call("group_start", &Nccl::start_group);
+  table.group_end = [&nccl] {
+    return alone(nccl, "group_end",
+                 [&](ncclResult_t scripted) { return nccl.end_group(scripted); });
+  };
+  using enum CollectiveKind;
+  const auto reducing = [&nccl](CollectiveKind kind) {
+    return [kind, &nccl](const void* send, void* receive, std::size_t count, ncclDataType_t type,
+                         ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+      return collective(nccl, {kind, send, receive, count}, type, op, comm, stream);
+    };
+  };
+  table.all_reduce = reducing(all_reduce);
+  table.reduce_scatter = reducing(reduce_scatter);
+  table.all_gather = [&nccl](const void* send, void* receive, std::size_t count,
+                             ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
+    return collective(nccl, {all_gather, send, receive, count}, type, ncclSum, comm, stream);
+  };
+  const auto rooted = [](Collective part, int root) {
+    part.root = root;
+    return part;
+  };
+  table.broadcast = [&nccl, rooted](const void* send, void* receive, std::size_t count,
+                                    ncclDataType_t type, int root, ncclComm_t comm,
+                                    cudaStream_t stream) {
+    return collective(nccl, rooted({broadcast, send, receive, count}, root), type, ncclSum, comm,
+                      stream);
+  };
+  table.reduce = [&nccl, rooted](const void* send, void* receive, std::size_t count,
+                                 ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm,
+                                 cudaStream_t stream) {
+    return collective(nccl, rooted({reduce, send, receive, count}, root), type, op, comm, stream);
+  };
+  table.send = [&nccl, rooted](const void* data, std::size_t count, ncclDataType_t type, int peer,
+                               ncclComm_t comm, cudaStream_t stream) {
+    return collective(nccl, rooted({send, data, nullptr, count}, peer), type, ncclSum, comm,
+                      stream);
+  };
+  table.recv = [&nccl, rooted](void* data, std::size_t count, ncclDataType_t type, int peer,
+                               ncclComm_t comm, cudaStream_t stream) {
+    return collective(nccl, rooted({recv, nullptr, data, count}, peer), type, ncclSum, comm,
+                      stream);
+  };
   return table;
 }
 

@@ -48,13 +48,9 @@ class Ranks {
         }
       });
     }
-    for (std::thread& thread : threads) {
-      thread.join();
-    }
+    for (std::thread& thread : threads) thread.join();
     for (const std::exception_ptr& failure : failures) {
-      if (failure) {
-        std::rethrow_exception(failure);
-      }
+      if (failure) std::rethrow_exception(failure);
     }
   }
 

@@ -34,9 +34,7 @@ struct ThreadSetTransport final : SetTransport {
 }  // namespace
 
 SetWires::SetWires(int nodes, int slices) : leaders(nodes) {
-  for (int slice = 0; slice < slices; ++slice) {
-    meetings.push_back(std::make_unique<Meeting>(nodes));
-  }
+  for (int slice = 0; slice < slices; ++slice) meetings.push_back(std::make_unique<Meeting>(nodes));
 }
 
 SetWires& WireRoom::wires(ProcessSet set, const Topology& topology) {
