@@ -1,5 +1,5 @@
 // Command lines of a trainer, each with the fields that it sets or what it prints:
-// command_lines.txt. HORA_UPDATE_GOLDEN=1 writes it anew.
+// command_lines.txt. TEST_UPDATE_GOLDEN=1 writes it anew.
 #include "examples/vision/train/options.h"
 
 #include <gmock/gmock.h>
@@ -113,7 +113,7 @@ TEST(Options, HaveTheirOutcomesWordForWordAndEachThatHelpListsIsTaken) {
     actual += line + "\n" + outcome;
     if (!outcome.starts_with("exit")) taken += std::regex_replace(line, std::regex("="), " ") + " ";
   }
-  if (std::getenv("HORA_UPDATE_GOLDEN") != nullptr) std::ofstream(COMMAND_LINES) << actual;
+  if (std::getenv("TEST_UPDATE_GOLDEN") != nullptr) std::ofstream(COMMAND_LINES) << actual;
   EXPECT_EQ(actual, golden);
 
   const std::string help = outcome_of("$ --help");
