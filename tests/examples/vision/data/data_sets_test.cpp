@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What an image is stored as, with its first bytes.
+/// An image's format and first bytes.
 std::string content(const Dataset& images, std::size_t index) {
   std::vector<std::uint8_t> memory;
   try {

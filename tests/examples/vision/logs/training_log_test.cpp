@@ -1,4 +1,4 @@
-// What trainings log, line by line and curve by curve: training_log.txt.
+// Trainings' logs, line by line and curve by curve: training_log.txt.
 #include "examples/vision/logs/training_log.h"
 
 #include <gmock/gmock.h>
@@ -58,7 +58,7 @@ std::string curves_in(const std::string& folder) {
   return text;
 }
 
-/// What `train` logs is the golden text, in both forms.
+/// Expects the golden text of `train`'s log, in both forms.
 void expect_logged(const std::string& name, LogTargets targets,
                    const std::function<void(TrainingLog&)>& train) {
   const TemporaryFolder folder;

@@ -69,7 +69,7 @@ std::optional<FoundPart> newest(const std::string& folder) {
   return std::nullopt;
 }
 
-/// Of "last", "previous" and "best"; -1 where there is none.
+/// Steps of "last", "previous" and "best"; -1 where there is none.
 std::array<std::int64_t, 3> steps_in(const std::string& folder) {
   std::array<std::int64_t, 3> steps{-1, -1, -1};
   const std::string_view slots[] = {"last", "previous", "best"};

@@ -269,7 +269,7 @@ std::vector<std::vector<std::size_t>> batches_of(const DistributedSampler& sampl
   return batches;
 }
 
-// Of 16 samples in steps of 15 the last one is for rank 0 alone: the others end before it.
+// The last of 16 samples in steps of 15 is for rank 0 alone: the others end before it.
 TEST(DataLoaderSampler, ALoadersPassIsTheSamplersEpoch) {
   const auto check = [](std::size_t samples, int rank, Remainder remainder, std::size_t batches) {
     DistributedSampler sampler(

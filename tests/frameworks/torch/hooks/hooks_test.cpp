@@ -24,7 +24,7 @@ class PowerSgdTest : public testing::Test {
     ((matrix_ * of_matrix).sum() + (vector_ * of_vector).sum()).backward();
     optimizer_->synchronize();
   }
-  /// Of the averages of `steps` steps with the same gradients.
+  /// Sum of the averages of `steps` steps with the same gradients.
   torch::Tensor sum_of(const torch::Tensor& of_matrix, int steps) {
     torch::Tensor sum = torch::zeros_like(of_matrix);
     for (int step = 0; step < steps; ++step) {
