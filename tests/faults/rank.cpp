@@ -121,8 +121,8 @@ void step(const hora::Context& world, const Fault& fault, std::int64_t number) {
   if (!is_absent) {
     small = hora::allreduce_async(world, hora::view(values.data(), 100), {.name = name});
     if (!waits_later) small.wait();
-  } else if (waits_later) {
-    std::this_thread::sleep_for(50ms);  // so that its next tensor comes after the others' first
+  } else {
+    std::this_thread::sleep_for(500ms);  // so that its next tensor comes after the others' first
   }
   if (!is_it) return;
   hora::Handle handle = hora::allreduce_async(
