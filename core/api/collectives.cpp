@@ -1,4 +1,3 @@
-#include <hora/collectives.h>
 #include <hora/error.h>
 #include <hora/objects.h>
 #include <hora/printable.h>
@@ -6,19 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <limits>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
 
 #include "core/api/internals.h"
 #include "core/api/results.h"
 #include "core/base/checked.h"
 #include "core/base/text.h"
-#include "core/engine/engine.h"
-#include "core/plan/plan.h"
 
 namespace hora {
 
@@ -277,9 +269,7 @@ std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r, Pro
   ResultForm form{.type = r.signature.type,
                   .row = Shape(shape.begin() + 1, shape.end()),
                   .device = {},
-                  .stream = r.stream,
-                  .name = {},
-                  .output = std::nullopt};
+                  .stream = r.stream};
   if (output) {
     check_output(context, r, *output, set);
     form.name = std::string(r.name);

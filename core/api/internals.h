@@ -3,19 +3,9 @@
 #pragma once
 
 #include <hora/context.h>
-#include <hora/export.h>
-#include <hora/handle.h>
 #include <hora/result.h>
-#include <hora/types.h>
 
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "core/control_block/tensor_id.h"
 

@@ -5,10 +5,7 @@
 
 #include <exception>
 #include <optional>
-#include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "core/engine/engine.h"
 #include "core/engine/interfaces.h"

@@ -8,8 +8,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <exception>
-#include <memory>
 #include <typeinfo>
 #include <utility>
 

@@ -95,8 +95,7 @@ MachineTopology machine_topology();
 /// The system's RDMA devices: those of InfiniBand, RoCE, Omni-Path and EFA.
 inline constexpr const char* kRdmaDevices = "/sys/class/infiniband";
 
-/// Their active ports, "mlx5_0 port 1", in order; of a folder laid out as kRdmaDevices, which need
-/// not exist.
+/// Their active ports, "mlx5_0 port 1", in order; of a folder like kRdmaDevices, if it exists.
 std::vector<std::string> active_rdma_ports(const std::filesystem::path& devices = kRdmaDevices);
 
 /// A new regular file for this user alone (mode 0600): one of that name is removed first. What else

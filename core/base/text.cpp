@@ -1,16 +1,13 @@
 // hora/types.h, hora/error.h and hora/printable.h; texts of messages.
 #include "core/base/text.h"
 
-#include <hora/error.h>
 #include <hora/printable.h>
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/fmt/ranges.h>
 
-#include <algorithm>
 #include <array>
 #include <numeric>
 #include <ostream>
-#include <utility>
 
 #include "core/base/checked.h"
 #include "core/base/diagnostics.h"

@@ -6,12 +6,6 @@
 #include <hora/error.h>
 #include <hora/types.h>
 
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -19,9 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/control_block/atomic.h"
 #include "core/control_block/node_progress.h"
-#include "core/control_block/tensor_id.h"
 
 namespace hora::internal {
 
@@ -446,8 +438,7 @@ struct LogBatch {
 /// its own view; all state lies in the memory, except the positions named as this rank's.
 ///
 /// Thread rules: arrive(), signal() and the queries: any thread of any rank. next_batch() and
-/// set_done(): the thread that holds this rank's engine lock. push_*, pop_*, retire: the
-/// leader's, likewise.
+/// set_done(): the holder of this rank's engine lock. push_*, pop_*, retire: of the leader's.
 class NodeControlBlock {
  public:
   static std::size_t bytes(const ControlBlockShape& shape) {

@@ -6,9 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
 #include <limits>
 
 #include "core/control_block/atomic.h"

@@ -11,8 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// For the ranks of a node to wake, and for leaders, which may look only ten times a second, to
-/// pass a message on.
+/// For ranks to wake, and for leaders, which may look ten times a second, to pass a message on.
 constexpr auto kRanksNoticeTime = milliseconds(20);
 constexpr auto kNodesNoticeTime = milliseconds(300);
 
@@ -32,9 +31,7 @@ bool ends_by_itself(std::int64_t process) {
 
 }  // namespace
 
-Engine::Engine(EngineParts parts) : Engine(nullptr, std::move(parts)) {}
-
-Engine::Engine(std::unique_ptr<Transport> transport, EngineParts parts)
+Engine::Engine(EngineParts parts, std::unique_ptr<Transport> transport)
     : transport_(std::move(transport)),
       parts_(std::move(parts)),
       sets_(parts_),
@@ -42,7 +39,7 @@ Engine::Engine(std::unique_ptr<Transport> transport, EngineParts parts)
 
 std::shared_ptr<Engine> Engine::make(std::unique_ptr<Transport> transport, bool engine_thread) {
   EngineParts parts = transport->parts();
-  const std::shared_ptr<Engine> made(new Engine(std::move(transport), std::move(parts)),
+  const std::shared_ptr<Engine> made(new Engine(std::move(parts), std::move(transport)),
                                      [](Engine* engine) {
                                        if (!engine->is_forked()) delete engine;
                                      });

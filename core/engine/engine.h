@@ -1,26 +1,8 @@
 /// The engine of one rank, as its context, handles and buffers call it.
 #pragma once
 
-#include <hora/context.h>
-#include <hora/error.h>
-
-#include <atomic>
-#include <functional>
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
 #include "core/base/diagnostics.h"
-#include "core/base/process.h"
-#include "core/base/sync.h"
-#include "core/engine/interfaces.h"
-#include "core/engine/operations.h"
 #include "core/engine/progress.h"
-#include "core/flight/flight_recorder.h"
 
 namespace hora::internal {
 
@@ -30,11 +12,9 @@ namespace hora::internal {
 class Engine {
  public:
   static std::shared_ptr<Engine> make(std::unique_ptr<Transport> transport, bool engine_thread);
-  /// Without a transport of its own: the parts outlive it, and nobody calls shutdown() or abort().
-  explicit Engine(EngineParts parts);
+  /// Without a transport of its own the parts outlive it, and nobody calls shutdown() or abort().
+  explicit Engine(EngineParts parts, std::unique_ptr<Transport> transport = nullptr);
   ~Engine();
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
 
   const EngineParts& parts() const { return parts_; }
   NodeMemory& memory() const { return *parts_.world.memory; }
@@ -138,7 +118,6 @@ class Engine {
   static void abandon(std::shared_ptr<Engine> engine) noexcept;
 
  private:
-  Engine(std::unique_ptr<Transport> transport, EngineParts parts);
   void collect(Operation& operation);
   void keep_unreported(const Error& error, const Operation& failed);
   /// Throws what collect() does.

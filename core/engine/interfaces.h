@@ -102,8 +102,7 @@ class DeviceHeap {
   virtual std::byte* allocate(std::size_t bytes, std::optional<void*> stream) = 0;
   /// Freed when `stream` has done what it was given so far.
   virtual void release(std::byte* data, std::optional<void*> stream) noexcept = 0;
-  /// After what `stream` holds; both block the host until the copy is there. Throw
-  /// Error(transport).
+  /// After what `stream` holds; both block until the copy is there. Throw Error(transport).
   virtual void to_host(std::byte* host, const std::byte* data, std::size_t bytes, void* stream) = 0;
   virtual void to_device(std::byte* data, const std::byte* host, std::size_t bytes,
                          void* stream) = 0;

@@ -169,12 +169,8 @@ Operations::Operations(const SetParts& parts, const EngineParts& engine,
                                                                                 : 2),
       table_(control_block_.id_capacity()) {}
 
-void Operations::check_open() const {
-  if (closed_) throw detached(*closed_);
-}
-
 std::shared_ptr<Operation> Operations::enter(Request& request) {
-  check_open();
+  if (closed_) throw detached(*closed_);
   if (auto again = request.name.empty() ? nullptr : table_.enter_again(request.name)) {
     if (again->signature != request.signature) again->signature = std::move(request.signature);
     again->result = request.result;
@@ -214,7 +210,7 @@ std::shared_ptr<Operation> Operations::submit(Request&& request, Caller caller) 
   try {
     operation->memory.copy_in(memory_, operation->signature, request, caller);
     const LockGuard table(table_lock_);
-    check_open();
+    if (closed_) throw detached(*closed_);
     if (set_deadlines(*operation, request.timeout)) {
       // A caller that sleeps, and the engine, which may outlast its turn.
       control_block_.signal(memory_.local_rank);
@@ -259,8 +255,6 @@ std::shared_ptr<Operation> Operations::timed_out(Duration time) {
       if (!operation->decided) {
         send({.kind = MailKind::expiring,
               .name = operation->name,
-              .signature = {},
-              .location = {},
               .expiry = operation->limit.expiry(operation->submitted, time)});
       }
     }
@@ -367,7 +361,7 @@ std::shared_ptr<Operation> Operations::join() {
   operation->name = kJoinName;
   operation->signature.kind = OperationKind::join;
   const LockGuard table(table_lock_);
-  check_open();
+  if (closed_) throw detached(*closed_);
   if (!table_.enter(operation)) {
     throw Error(ErrorCode::duplicate_name,
                 fmt::format("rank {} has joined this process set already", rank_), rank_);
@@ -722,8 +716,7 @@ void TensorMemory::take(const SetMemory& set, const Signature& signature, const 
                     .runs_on_device = set.on_device(signature),
                     .is_on_device = !exchanges && signature.device != DeviceKind::cpu,
                     .has_place = result && signature.kind == OperationKind::allgather,
-                    .single_node = set.single_node(),
-                    .own = {}};
+                    .single_node = set.single_node()};
   std::optional<Location> found;
   if (bytes_ > 0 && !facts.runs_on_device && !facts.is_on_device) {
     found = set.memory().find(request.data, bytes_);

@@ -2,41 +2,27 @@
 /// other ranks learn of them, how the memory of their tensors is reached, their results and errors.
 #pragma once
 
-#include <hora/collectives.h>
 #include <hora/context.h>
-#include <hora/error.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <deque>
-#include <functional>
-#include <memory>
 #include <new>
-#include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <vector>
 
 #include "core/base/checked.h"
 #include "core/base/sync.h"
 #include "core/base/text.h"
 #include "core/control_block/atomic.h"
-#include "core/control_block/node_control_block.h"
-#include "core/control_block/tensor_id.h"
 #include "core/engine/interfaces.h"
 #include "core/flight/flight_recorder.h"
 #include "core/messages/messages.h"
 #include "core/negotiation/leader.h"
 #include "core/negotiation/signature.h"
-#include "core/negotiation/topology.h"
-#include "core/plan/plan.h"
 
 namespace hora::internal {
 
@@ -172,7 +158,7 @@ struct MemoryFacts {
   bool in_windows = false;
   bool has_place = false;    ///< in an allgather's result
   bool single_node = false;  ///< of the set
-  Range own;                 ///< own_part(): of a caller that waits, and of allreduces
+  Range own = {};            ///< own_part(): of a caller that waits, and of allreduces
 };
 
 struct MemoryPlan {
@@ -194,8 +180,6 @@ class SmallBlocks {
   /// `memory` outlives it.
   explicit SmallBlocks(NodeMemory& memory) : memory_(memory) {}
   ~SmallBlocks();
-  SmallBlocks(const SmallBlocks&) = delete;
-  SmallBlocks& operator=(const SmallBlocks&) = delete;
 
   /// Throws Error(out_of_memory).
   NodeMemory::MemoryBlock take();
@@ -502,8 +486,6 @@ class Operations {
   /// All outlive it. `aborted`: peers may still touch memory, so that none is freed.
   Operations(const SetParts& parts, const EngineParts& engine, const std::atomic<bool>& aborted,
              const Tracer& trace, ProcessSet set);
-  Operations(const Operations&) = delete;
-  Operations& operator=(const Operations&) = delete;
 
   ProcessSet set() const { return set_; }
   const SetMemory& memory() const { return memory_; }
@@ -614,11 +596,10 @@ class Operations {
   void report(const Operation& operation) HORA_REQUIRES(table_lock_);
   void send(const Mail& mail) HORA_REQUIRES(table_lock_);
   void send(MailKind kind, std::string name = {}) HORA_REQUIRES(table_lock_) {
-    send({.kind = kind, .name = std::move(name), .signature = {}, .location = {}});
+    send({.kind = kind, .name = std::move(name)});
   }
   /// By which a rank that has joined takes part in what is decided, without data.
   std::shared_ptr<Operation> make_proxy(Id id, const Signature& signature);
-  void check_open() const HORA_REQUIRES(table_lock_);
   void release(Operation& operation);
 
   const int rank_;  ///< in the world
@@ -647,8 +628,7 @@ class Operations {
   std::deque<std::vector<std::byte>> outbox_ HORA_GUARDED_BY(table_lock_);
   std::atomic<bool> mail_waits_{false};                       ///< the outbox is not empty
   std::optional<Error> closed_ HORA_GUARDED_BY(table_lock_);  ///< why nothing more can be submitted
-  /// Results of exchanges that were under way when all failed: peers may still write there, so they
-  /// are not freed.
+  /// Results of exchanges that were under way when all failed: not freed, as peers may write there.
   std::vector<std::shared_ptr<ExchangeResult>> retained_on_failure_ HORA_GUARDED_BY(table_lock_);
   Statistics statistics_ HORA_GUARDED_BY(table_lock_);
 };

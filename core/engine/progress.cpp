@@ -396,10 +396,7 @@ void Progress::abort(const Error& found, Origin origin) {
     log().error("{}: {}", to_string(identity_of_process(parts_.rank)), error.what());
   }
   // Before any call fails: whose error it is, and what was waited for.
-  if (parts_.flight) {
-    is_first&& origin == Origin::here ? parts_.flight->failed(error)
-                                      : parts_.flight->failed_elsewhere(error);
-  }
+  if (parts_.flight) parts_.flight->failed(error, !is_first || origin == Origin::elsewhere);
   for (SetEngine* engine : engines()) engine->operations().close(error);
   sets_.aborted().store(true);
   parts_.world.control_block->signal_others();
@@ -542,8 +539,7 @@ void Progress::Turn::leave() {
   if (!lock_.owns_lock()) return;
   progress_.lock().assert_held();
   progress_.wakeup_flags_.set_caller(false);
-  // Signals went to this caller meanwhile, and only it has polled: the engine thread has seen no
-  // signal.
+  // Signals went to this caller meanwhile, and only it has polled: the engine has seen none.
   const bool leftover = progress_.is_unfinished();
   lock_.unlock();
   if (leftover) progress_.wake_rank();

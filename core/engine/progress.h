@@ -2,24 +2,9 @@
 /// it is made, and which thread does so: the engine's own, or one that waits for a result.
 #pragma once
 
-#include <hora/collectives.h>
-
-#include <algorithm>
-#include <atomic>
-#include <deque>
-#include <functional>
-#include <memory>
 #include <mutex>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <thread>
-#include <vector>
 
-#include "core/base/sync.h"
-#include "core/control_block/atomic.h"
-#include "core/control_block/node_control_block.h"
-#include "core/engine/interfaces.h"
 #include "core/engine/set_engine.h"
 
 namespace hora::internal {
@@ -88,8 +73,6 @@ class ProcessSets {
 
   /// `parts` outlive it.
   explicit ProcessSets(const EngineParts& parts);
-  ProcessSets(const ProcessSets&) = delete;
-  ProcessSets& operator=(const ProcessSets&) = delete;
 
   // Any thread.
   SetEngine& world() const { return *world_; }
@@ -172,8 +155,6 @@ class Progress {
   /// Both outlive it.
   Progress(const EngineParts& parts, ProcessSets& sets);
   ~Progress() { stop(); }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
 
   ProgressLock& lock() const HORA_RETURNS_LOCK(lock_) { return lock_; }
 
@@ -194,8 +175,6 @@ class Progress {
    public:
     explicit Turn(Progress& progress) : progress_(progress) {}
     ~Turn() { leave(); }
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
 
     /// False where another thread makes progress or is about to, and after stop().
     bool take();

@@ -1,4 +1,3 @@
-#include "core/engine/set_engine.h"
 
 #include <spdlog/fmt/fmt.h>
 
@@ -481,8 +480,7 @@ std::optional<Waits::Stall> SetEngine::stall(Duration time) const {
 
 namespace {
 
-/// The lowest of a node's ranks that wait logs for all of them; if it stops meanwhile, another one
-/// does after this time.
+/// The lowest of a node's ranks that wait logs for all; if it stops, another one after this time.
 constexpr Duration kTurn = std::chrono::seconds(1);
 /// A process that ends is noticed this late, where nothing else shows it.
 constexpr Duration kProcessCheck = std::chrono::seconds(1);
@@ -496,8 +494,7 @@ constexpr Duration kLauncherFirst = std::chrono::seconds(2);
 /// Between two looks of those who watch.
 constexpr std::chrono::nanoseconds kRecordInterval = std::chrono::milliseconds(500);
 
-/// " is stopped (SIGSTOP)", " has ended" and the like; empty where the state says nothing of the
-/// kind.
+/// " is stopped (SIGSTOP)", " has ended" and the like; empty for other states.
 std::string_view state_text(ProcessState state) {
   switch (state) {
     case ProcessState::gone:

@@ -2,32 +2,11 @@
 /// long in it and which rank says so, and who comes last.
 #pragma once
 
-#include <hora/error.h>
-
-#include <atomic>
-#include <cstdint>
-#include <deque>
-#include <functional>
 #include <map>
-#include <memory>
-#include <optional>
 #include <set>
-#include <span>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
-#include "core/base/process.h"
-#include "core/base/sync.h"
-#include "core/control_block/node_control_block.h"
-#include "core/engine/interfaces.h"
 #include "core/engine/operations.h"
-#include "core/flight/flight_recorder.h"
-#include "core/messages/messages.h"
 #include "core/negotiation/arrivals.h"
-#include "core/negotiation/leader.h"
-#include "core/plan/plan.h"
 
 namespace hora::internal {
 
@@ -73,8 +52,7 @@ class Waits {
   Waits(const SetParts& parts, const EngineParts& engine, ProcessSet id)
       : parts_(parts), engine_(engine), id_(id), warning_(engine.settings.stall_warning) {}
 
-  /// This rank's knowledge of an operation. `unit`: in which it is under way, 0: none. `known`: a
-  /// leader's of its name.
+  /// This rank's knowledge of an operation, under way in `unit` (0: none). `known`: a leader's.
   WaitReport report_on(const Operation& operation, std::uint64_t unit,
                        const std::optional<Presence>& known) const;
   /// The root's report on one that has run out of time on some rank.
@@ -199,15 +177,9 @@ class LeaderIo {
     return control_block_.leader_has_pending_work() || leader_.has_joined_arrivals();
   }
   /// The root's, since the last call: ids that run, and who came last to them.
-  std::vector<std::pair<Id, LastArrival>> take_arrivals() {
-    if (arrivals_.empty()) return {};
-    return std::exchange(arrivals_, {});
-  }
+  std::vector<std::pair<Id, LastArrival>> take_arrivals() { return std::exchange(arrivals_, {}); }
   /// The root's, likewise: what has run out of time on some rank.
-  std::vector<Expired> take_expired() {
-    if (expired_.empty()) return {};
-    return std::exchange(expired_, {});
-  }
+  std::vector<Expired> take_expired() { return std::exchange(expired_, {}); }
   std::optional<Duration> deadline() const { return leader_.deadline(); }
   Presence presence_of(const std::string& name) const { return leader_.presence_of(name); }
 
@@ -304,8 +276,6 @@ class SetEngine {
  public:
   /// `engine` and `sets`, of which it is one, outlive it.
   SetEngine(const SetParts& parts, const EngineParts& engine, ProcessSets& sets, ProcessSet id);
-  SetEngine(const SetEngine&) = delete;
-  SetEngine& operator=(const SetEngine&) = delete;
 
   NodeControlBlock& control_block() const { return control_block_; }
   /// The submitting side.

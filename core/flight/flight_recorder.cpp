@@ -278,8 +278,7 @@ RecordTicket RecordWriter::submitted(std::string_view name, ProcessSet set,
   const RecordTicket ticket = header.next.fetch_add(1, kRelaxed);
   header.submitted_at.store(time.count(), kRelaxed);
   RecordEntry& entry = memory_->entries[ticket % kRecordedCollectives];
-  // A thread that was held up here for as long as all other entries took still writes: this one
-  // goes unrecorded.
+  // A thread that was held up for as long as all other entries took still writes: not recorded.
   std::uint32_t before = entry.begun.load(kRelaxed);
   if (entry.written.load(std::memory_order_acquire) != before ||
       !entry.begun.compare_exchange_strong(before, static_cast<std::uint32_t>(ticket + 1),

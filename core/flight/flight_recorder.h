@@ -4,8 +4,7 @@
 /// the relay of SIGUSR1 and SIGUSR2, which batch systems send before they end a job: to all ranks.
 ///
 /// Under horarun the rank's guard, its parent process, makes the memory (a memfd) and reads it;
-/// otherwise it is the rank's own. Times are nanoseconds of the host's CLOCK_MONOTONIC; 0: has not
-/// happened.
+/// else it is the rank's own. Times: nanoseconds of the host's CLOCK_MONOTONIC; 0: not happened.
 #pragma once
 
 #include <hora/error.h>
@@ -270,8 +269,6 @@ class FlightRecorder {
   /// hora::init begins. `variable`: the value of kRecordVariable, null where it is not set. Memory
   /// that cannot be used is logged as a warning, and replaced by the rank's own.
   explicit FlightRecorder(const char* variable);
-  FlightRecorder(const FlightRecorder&) = delete;
-  FlightRecorder& operator=(const FlightRecorder&) = delete;
 
   RecordWriter writer() const noexcept { return writer_; }
   /// Whether roots keep a ledger of arrivals: not where the variable says "off".
@@ -284,22 +281,15 @@ class FlightRecorder {
   /// From here on a failure is written there; empty: nowhere. Throws Error(invalid_setting) where
   /// nothing can be written. Without effect where there is a guard.
   void write_failures_to(const std::string& folder);
-  /// The first call writes the cause, and the file.
-  ///@{
-  void failed(const Error& error) noexcept { failed(error.what(), code_of(error)); }
-  void failed(const std::string& cause) noexcept { failed(cause, 0); }
-  /// The cause is of another rank.
-  void failed_elsewhere(const Error& error) noexcept {
-    failed(error.what(), code_of(error) | kFailedElsewhere);
+  /// The first call writes the cause, and the file. `code`: RecordedCause::code.
+  void failed(std::string_view cause, std::uint32_t code = 0) noexcept;
+  /// `elsewhere`: the cause is of another rank.
+  void failed(const Error& error, bool elsewhere = false) noexcept {
+    const std::uint32_t code = static_cast<std::uint32_t>(error.code()) + 1;
+    failed(error.what(), elsewhere ? code | kFailedElsewhere : code);
   }
-  ///@}
 
  private:
-  static std::uint32_t code_of(const Error& error) {
-    return static_cast<std::uint32_t>(error.code()) + 1;
-  }
-  void failed(std::string_view cause, std::uint32_t code) noexcept;
-
   std::optional<RecordMemory> memory_;  ///< none: off
   bool counts_arrivals_;
   RecordWriter writer_;

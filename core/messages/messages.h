@@ -1,6 +1,4 @@
-/// The values that negotiation exchanges, and their encoding as verified FlatBuffers.
-///
-/// The limits of numbers in a peer's message. Pure.
+/// The values that negotiation exchanges, their limits, and their encoding as FlatBuffers. Pure.
 #pragma once
 
 #include <hora/error.h>

@@ -5,22 +5,12 @@
 
 #include <hora/collectives.h>
 
-#include <algorithm>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
-#include <optional>
 #include <set>
-#include <span>
-#include <string>
 #include <unordered_map>
-#include <utility>
-#include <vector>
 
-#include "core/control_block/tensor_id.h"
 #include "core/messages/messages.h"
 #include "core/negotiation/arrivals.h"
 #include "core/negotiation/signature.h"
@@ -53,8 +43,7 @@ struct Expired {
 
 /// Names that wait too long, until the next report: to the parent at once, by the root in a warning
 /// once the others may have answered. The root's besides: names that run out of time, reported to
-/// it a little before, so that all nodes' answers are there. Pure. Thread rule: one thread at a
-/// time.
+/// it a little before, so that all nodes' answers are there. Thread rule: one thread at a time.
 class OverdueNames {
  public:
   /// Which ranks are ready for a name, and which local ranks are not, by the leader's own records.
@@ -383,8 +372,7 @@ struct LeaderOutput {
 
 /// Readiness goes up the tree once the leader's whole subtree has an id or a report; decisions come
 /// down. Where a rank's signature of a known name has changed, its id is given up, and all report.
-/// Ranks that have joined are present for every name, with nothing. Thread rule: one thread at a
-/// time.
+/// Ranks that have joined are present for all names, with nothing. Thread rule: one at a time.
 class Leader {
  public:
   /// `set`: whose negotiation this is. `warning_interval`: between two warnings.
@@ -392,8 +380,7 @@ class Leader {
          Duration warning_interval = {});
 
   void on_mail(int local_rank, const Mail& mail, Duration now);
-  /// Every local rank is ready for `id` (only in jobs of several nodes). `resized`: see
-  /// Up::resized.
+  /// Every local rank is ready for `id` (jobs of several nodes alone). `resized`: Up::resized.
   void on_node_ready(Id id, const LastArrival& last = {}, bool resized = false);
   void on_up(int child, const Up& up, Duration now);
   /// Why this cannot be the next decision, given those before; empty where it can.

@@ -60,8 +60,7 @@ struct Range {
 };
 
 /// The upper bound of a chunk between `nodes` nodes: `setting` (HORA_CHUNK_SIZE), or where that is
-/// 0 32 KiB for each node (a message costs about 2 us, as 100 Gbit/s do for that), from 1 to 32
-/// MiB.
+/// 0 32 KiB a node (a message costs about 2 us, as 100 Gbit/s do for that), from 1 to 32 MiB.
 std::size_t chunk_limit(std::size_t setting, int nodes);
 /// The same of broadcasts: chosen 512 KiB, so that nodes receive and send at once.
 std::size_t broadcast_chunk_limit(std::size_t setting);
@@ -102,7 +101,7 @@ struct Unit {
 
 /// Cuts a decided batch into units, in its order: the one that begins with tensor `first` into
 /// `unit`, whose memory is used again; returns the next one's first. Neighbours of equal kind,
-/// type, op, root, scale and device are fused within the threshold. A unit of zero bytes has no
+/// type, op, root, scale and device are fused within the threshold. Without bytes there is no
 /// chunk.
 std::size_t plan_unit(std::span<const Signature* const> decided, std::size_t first,
                       const PlanLimits& limits, Unit& unit);
@@ -375,8 +374,8 @@ bool is_even(std::span<const std::int64_t> rows);
 std::size_t round_bytes(std::size_t chunk_bytes, int nodes);
 
 /// Offsets of rows and streams of one exchange, whose spans and topology outlive it. The
-/// constructor throws Error(transport) for invalid extents of a rank; after it no sum wraps, where
-/// there is no refusal().
+/// constructor throws Error(transport) for invalid extents; after it no sum wraps, if there is no
+/// refusal().
 class ExchangeMap {
  public:
   ExchangeMap(const Topology& topology, ExchangeExtents extents);

@@ -219,8 +219,6 @@ class Trace {
   explicit Trace(const TraceOptions& options = {});
   /// Stops.
   ~Trace();
-  Trace(const Trace&) = delete;
-  Trace& operator=(const Trace&) = delete;
 
   bool on() const noexcept { return on_.load(std::memory_order_relaxed); }
 

@@ -13,18 +13,9 @@
 #pragma once
 
 #include <hora/collectives.h>
-#include <hora/context.h>
-#include <hora/export.h>
-#include <hora/handle.h>
-#include <hora/result.h>
-#include <hora/types.h>
 
-#include <chrono>
 #include <concepts>
 #include <iterator>
-#include <span>
-#include <type_traits>
-#include <vector>
 
 namespace HORA_EXPORT hora {
 

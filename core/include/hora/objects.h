@@ -10,14 +10,6 @@
 #pragma once
 
 #include <hora/collectives.h>
-#include <hora/context.h>
-#include <hora/export.h>
-
-#include <cstddef>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
 
 namespace HORA_EXPORT hora {
 
