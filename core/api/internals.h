@@ -1,5 +1,4 @@
-/// hora's own access to members of public classes that are not public, and to the memory of the
-/// node's ranks; checks that several public functions share.
+/// hora's access to what is not public in public classes, and to peers' memory; shared checks.
 #pragma once
 
 #include <hora/context.h>

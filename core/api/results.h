@@ -61,8 +61,7 @@ class ResultMemory : public ExchangeResult {
     return form_.output && form_.output->size() == bytes;
   }
   bool collected() const { return collected_; }
-  /// As a Buffer's: the program has had the memory, and a handle that an exception drops may leave
-  /// a collective in flight on it. Then it is not reused.
+  /// The program has had the memory, and an exception may leave a collective in flight: no reuse.
   bool may_be_in_flight() const { return collected_ && std::uncaught_exceptions() > 0; }
 
   ResultForm form_;

@@ -15,8 +15,7 @@ using std::chrono::milliseconds;
 constexpr auto kRanksNoticeTime = milliseconds(20);
 constexpr auto kNodesNoticeTime = milliseconds(300);
 
-/// For the rank that has published the first cause to end, and for its guard to report that; more
-/// where that process is seen to live on.
+/// For the rank of the first cause to end, and its guard to report that; more where it lives on.
 constexpr auto kFailedRankGrace = milliseconds(400);
 constexpr auto kLivingRankGrace = std::chrono::seconds(2);
 
@@ -202,8 +201,7 @@ void Engine::depart() {
   for (const SetEngine* set : sets_.all()) {
     for (auto& operation : set->operations().uncollected()) open.push_back(std::move(operation));
   }
-  wait_until(
-      [&] { return std::all_of(open.begin(), open.end(), [](auto& s) { return s->finished(); }); });
+  wait_until([&] { return std::ranges::all_of(open, [](auto& s) { return s->finished(); }); });
   for (const auto& operation : open) {
     if (operation->state.load(std::memory_order_acquire) == Operation::kFailed) {
       keep_unreported(*operation->error, *operation);
@@ -224,9 +222,7 @@ void Engine::depart() {
   const NodeControlBlock& node = *parts_.world.control_block;
   node.status(node.local_rank()).departed.store(now().count());
   progress_.wake_thread();
-  wait_until([&] {
-    return std::all_of(sets.begin(), sets.end(), [](auto* s) { return s->all_departed(); });
-  });
+  wait_until([&] { return std::ranges::all_of(sets, &SetEngine::all_departed); });
   wait_until([&] {
     const BetweenRounds lock(progress_.lock());
     return !progress_.messages_left();

@@ -28,8 +28,7 @@ class Engine {
 
   void start_thread() { progress_.start(); }
   bool has_thread() const { return progress_.has_thread(); }
-  /// Makes the progress that is possible; for engines without a thread. Does nothing where another
-  /// thread makes progress, or after stop().
+  /// A step, for engines without a thread; not where another thread makes one, or after stop().
   bool progress() { return progress_.try_step(); }
 
   /// Copies data that peers cannot see to where they can, and announces it at once (on a device as
@@ -103,8 +102,7 @@ class Engine {
   void at_shutdown(std::function<void()> action);
   /// Collective. Does nothing the second time. Throws unreported_error().
   void shutdown();
-  /// The first part of shutdown(): waits for what is in flight, announces that this rank departs,
-  /// and returns when all have.
+  /// The first part of shutdown(): waits for what is in flight, departs, and waits for all to.
   void depart();
   /// The second part: ends the thread.
   void stop() { progress_.stop(); }

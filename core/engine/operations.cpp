@@ -6,8 +6,7 @@
 namespace hora::internal {
 namespace {
 
-/// The share of a limit that a rank that knows more has to notice its end first, and for its
-/// message to arrive; and the least and the most that is.
+/// The share of a limit by which ranks that know more notice its end first; its least and most.
 constexpr int kGraceShare = 16;
 constexpr auto kLeastGrace = std::chrono::milliseconds(100);
 constexpr auto kLongestGrace = std::chrono::milliseconds(1000);
@@ -313,27 +312,22 @@ void Operations::announce(const std::shared_ptr<Operation>& operation) {
   table_.set_waiting(id, operation);
   operation->last_extents = entry.last_extents;
   trace_.marked(operation->name, "ready");
-  const Arrival arrival = arrive(*operation, id);
-  if (arrival == Arrival::complete) trace_.marked(operation->name, "last of the node");
+  const bool single_node = memory_.single_node();
+  const Arrival arrival =
+      control_block_.arrive(id, operation->memory.location(), operation->submitted,
+                            !single_node && operation->is_resized(memory_));
+  if (arrival == Arrival::complete) {
+    if (single_node) control_block_.signal_others();
+    control_block_.signal(single_node ? control_block_.local_rank() : 0);
+    trace_.marked(operation->name, "last of the node");
+  } else if (arrival == Arrival::waiting && control_block_.any_joined()) {
+    control_block_.signal(0);
+  }
   if (arrival != Arrival::stale) return;
   // Reported here, so that the decision that gives the id up does not report it again.
   table_.set_waiting(id, nullptr);
   operation->id.reset();
   report(*operation);
-}
-
-Operations::Arrival Operations::arrive(const Operation& operation, Id id) {
-  const bool single_node = memory_.single_node();
-  const Arrival arrival =
-      control_block_.arrive(id, operation.memory.location(), operation.submitted,
-                            !single_node && operation.is_resized(memory_));
-  if (arrival == Arrival::complete) {
-    if (single_node) control_block_.signal_others();
-    control_block_.signal(single_node ? control_block_.local_rank() : 0);
-  } else if (arrival == Arrival::waiting && control_block_.any_joined()) {
-    control_block_.signal(0);
-  }
-  return arrival;
 }
 
 void Operations::report(const Operation& operation) {

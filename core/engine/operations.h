@@ -2,27 +2,14 @@
 /// other ranks learn of them, how the memory of their tensors is reached, their results and errors.
 #pragma once
 
-#include <hora/context.h>
-
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <cstring>
 #include <deque>
 #include <new>
-#include <string>
-#include <string_view>
-#include <unordered_map>
 
-#include "core/base/checked.h"
-#include "core/base/sync.h"
 #include "core/base/text.h"
-#include "core/control_block/atomic.h"
 #include "core/engine/interfaces.h"
 #include "core/flight/flight_recorder.h"
 #include "core/messages/messages.h"
 #include "core/negotiation/leader.h"
-#include "core/negotiation/signature.h"
 
 namespace hora::internal {
 
@@ -31,8 +18,7 @@ inline Duration now() {
   return std::chrono::steady_clock::now().time_since_epoch();
 }
 
-/// A copy that shares nothing: std::runtime_error's own copies share their text, counted inside the
-/// standard library where thread checkers cannot see it.
+/// A copy that shares no text: std::runtime_error's do, counted where thread checkers see nothing.
 inline Error detached(const Error& error) {
   return {error.code(), std::string(error.what()), error.rank(), error.tensor()};
 }
@@ -279,8 +265,7 @@ class TensorMemory {
   /// Null where the memory is not on a device.
   const std::shared_ptr<DeviceWork>& work() const { return work_; }
 
-  /// Published to the node's ranks: where the tensor lies, or an exchange's header; of a
-  /// tensor on the device what that says of it (BegunOnDevice).
+  /// Published to the node: the place of the tensor, of an exchange's header, or BegunOnDevice's.
   Location location() const { return location_; }
   std::size_t bytes() const { return bytes_; }
   /// An ExchangeHeader in this rank's window; null where it is no exchange.
@@ -543,8 +528,7 @@ class Operations {
   Duration next_timeout() const { return Duration(next_timeout_.load(kWakeOrder)); }
 
   // The thread that makes progress.
-  /// The operation that has run out of time first by now, or null; reports those that
-  /// will soon to the leader.
+  /// The first operation to have run out of time, or null; tells the leader which ones will soon.
   std::shared_ptr<Operation> timed_out(Duration time);
   /// The one that waits longest of those that a rank must log itself: decided and under way on the
   /// host for longer than HORA_STALL_WARNING, or overdue while the root is silent; or null.
@@ -583,8 +567,7 @@ class Operations {
 
   /// Before it is announced.
   void record(Operation& operation) const;
-  /// It is submitted now; `timeout`: of its call. True where a thread that sleeps would notice its
-  /// end too late: it looks again within a tick.
+  /// It is submitted now; `timeout`: of its call. True where sleeping threads must look again.
   bool set_deadlines(Operation& operation, std::chrono::milliseconds timeout)
       HORA_REQUIRES(table_lock_);
 
@@ -592,7 +575,6 @@ class Operations {
   // How peers learn of operations: known ids by ready bits, all else, and all where a rank of the
   // node has joined, by mail to the node's leader; wakes the ranks that must see it.
   void announce(const std::shared_ptr<Operation>& operation) HORA_REQUIRES(table_lock_);
-  Arrival arrive(const Operation& operation, Id id);
   void report(const Operation& operation) HORA_REQUIRES(table_lock_);
   void send(const Mail& mail) HORA_REQUIRES(table_lock_);
   void send(MailKind kind, std::string name = {}) HORA_REQUIRES(table_lock_) {

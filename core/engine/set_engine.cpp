@@ -484,8 +484,7 @@ namespace {
 constexpr Duration kTurn = std::chrono::seconds(1);
 /// A process that ends is noticed this late, where nothing else shows it.
 constexpr Duration kProcessCheck = std::chrono::seconds(1);
-/// Between two looks at stopped processes; of two that are further apart this process may itself
-/// have been stopped between them.
+/// Between two looks at stopped processes; the most, unless this process was stopped, too.
 constexpr Duration kLook = std::chrono::seconds(1);
 constexpr Duration kLongestLook = std::chrono::seconds(2);
 /// From horarun's limit to this one.

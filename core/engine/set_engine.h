@@ -2,11 +2,7 @@
 /// long in it and which rank says so, and who comes last.
 #pragma once
 
-#include <map>
-#include <set>
-
 #include "core/engine/operations.h"
-#include "core/negotiation/arrivals.h"
 
 namespace hora::internal {
 
@@ -165,8 +161,7 @@ class LeaderIo {
            TreeLink* tree, ProcessSet set = kWorld, Duration warning_interval = {},
            std::function<std::string(int)> remark = {});
 
-  /// Handles what has come in; true if there was anything. Throws Error(transport) for an invalid
-  /// message, and EndedElsewhere.
+  /// True if anything had come in. Throws EndedElsewhere; Error(transport) for invalid messages.
   bool work(Duration now);
   /// Tells the neighbours in the tree why this node ends, within some milliseconds.
   void send_end(const Error& error) noexcept;
@@ -301,8 +296,7 @@ class SetEngine {
   bool polls() const { return parts_.data_path->polls(); }
   MemoryUse withdraw() { return parts_.data_path->withdraw(); }
   bool leads_several() const { return leader_io_ && parts_.topology.nodes() > 1; }
-  /// Handles what has come for a leader, and nothing else. Throws as make_progress(), that is
-  /// EndedElsewhere where another node has ended.
+  /// Handles what has come for a leader, and nothing else. Throws as LeaderIo::work().
   void hear(Duration time) {
     if (leader_io_) leader_io_->work(time);
   }

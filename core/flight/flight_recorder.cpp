@@ -498,8 +498,7 @@ std::string json_line(const Json& json) {
   return json.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
-/// The fields of an object, in a file: a constant is written, a variable is read. The first that is
-/// wrong is kept as the problem.
+/// An object's fields in a file: constants are written, variables read. Keeps the first problem.
 class Fields {
  public:
   Fields(Json& object, std::string& problem) : object_(object), problem_(problem) {
@@ -760,7 +759,7 @@ tl::expected<void, std::string> make_record_folder(const std::string& folder) {
   }
   if (::access(folder.c_str(), W_OK | X_OK) != 0) {
     return tl::unexpected("the folder " + in_quotes(folder) +
-                          " cannot be written to: " + std::generic_category().message(errno));
+                          " cannot be written to: " + system_reason());
   }
   return {};
 }
@@ -774,8 +773,8 @@ tl::expected<std::string, std::string> write_record(const FlightRecord& record,
     std::ofstream file(made.descriptor_path());
     file << to_json(record) << std::flush;
     if (!file) {
-      return tl::unexpected(fmt::format("the file {} cannot be written: {}", in_quotes(path),
-                                        std::generic_category().message(errno)));
+      return tl::unexpected("the file " + in_quotes(path) +
+                            " cannot be written: " + system_reason());
     }
   } catch (const Error& error) {
     return tl::unexpected(std::string(error.what()));

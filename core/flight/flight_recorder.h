@@ -262,8 +262,7 @@ class RecordWriter {
 void write_arrivals(RecordArrivals& memory, RecordTime at, std::uint64_t decisions,
                     std::uint64_t steps, std::span<const RankArrivals> rows) noexcept;
 
-/// Owns the record; without a guard a rank that fails writes it to a file itself. Thread rule:
-/// failed() and writer(): any thread; the rest: one thread.
+/// Owns the record, and without a guard writes it to a file. Any thread: failed(), writer().
 class FlightRecorder {
  public:
   /// hora::init begins. `variable`: the value of kRecordVariable, null where it is not set. Memory

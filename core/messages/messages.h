@@ -92,8 +92,7 @@ struct Up {
   std::vector<int> joined = {};        ///< read first: reports may count them as present
   std::vector<LastArrival> last = {};  ///< for each of `ready`, without its time; or empty
   std::vector<Expiring> expiring = {};
-  /// The ids of `ready` to whose last run some rank of the subtree has brought other extents, or
-  /// does not know all extents of it.
+  /// Of `ready`: some rank has brought other extents to the last run, or does not know all of it.
   std::vector<Id> resized = {};
   /// Ids whose names some rank reports, as it brings another signature, or that wait for ranks that
   /// have joined: to be given up, so that all ranks report.

@@ -165,12 +165,10 @@ class ArrivalLedger {
   std::uint32_t window_decisions_ = 0;
 };
 
-/// Two sentences: the rank, its host, how late it is, in which phase where one explains it, what
-/// that costs, and what to look at.
+/// Two sentences: the rank, its host, how late it is, in which phase, the cost, what to look at.
 std::string slow_rank_text(const SlowRank& slow, std::span<const ProcessIdentity> processes);
 
-/// The final report's table: a line for each rank, the most frequent last one first, and below it
-/// one for each phase where there are several.
+/// The final report's table: a line a rank, most often last first, below it one a phase if several.
 std::string arrivals_text(const ArrivalLedger& ledger, std::span<const ProcessIdentity> processes);
 
 }  // namespace hora::internal

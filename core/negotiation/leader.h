@@ -6,7 +6,6 @@
 #include <hora/collectives.h>
 
 #include <deque>
-#include <functional>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -137,14 +136,19 @@ class JoinedRanks {
     for (std::size_t r = 0; r < ranks.size(); ++r) joined[r] = ranks_.contains(ranks[r]);
     return joined;
   }
-  /// True where all ranks of a child's subtree have.
-  bool all_below(int child, const TreePosition& position) const {
-    if (ranks_.empty()) return false;
-    const auto ranks = position.ranks_in_subtree(child);
-    return std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return ranks_.contains(rank); });
+  /// True where all ranks of the subtree but these local ones and these children's have.
+  bool complete(const LocalRanks& local, const auto& children, const TreePosition& position) const {
+    return (of_node(position) | local) == position.whole_node() &&
+           std::ranges::all_of(position.children(), [&](int child) {
+             return children.contains(child) || all_below(child, position);
+           });
   }
 
  private:
+  bool all_below(int child, const TreePosition& position) const {
+    return !ranks_.empty() && std::ranges::includes(ranks_, position.ranks_in_subtree(child));
+  }
+
   std::set<int> ranks_;
   int last_ = 0;
 };
@@ -173,7 +177,10 @@ struct KnownId {
 
   bool anyone_ready() const { return node_ready || !ready_below.empty(); }
   /// All ranks of the subtree are ready or have joined.
-  bool complete(const JoinedRanks& joined, const TreePosition& position) const;
+  bool complete(const JoinedRanks& joined, const TreePosition& position) const {
+    return joined.complete(node_ready ? position.whole_node() : LocalRanks(), ready_below,
+                           position);
+  }
   /// All ranks of the subtree are ready.
   bool all_came(const TreePosition& position) const {
     return node_ready && ready_below.size() == position.children().size();
@@ -201,7 +208,9 @@ struct ReportedName {
     return ranks;
   }
   /// Every rank of the subtree has reported it or has joined.
-  bool complete(const JoinedRanks& joined, const TreePosition& position) const;
+  bool complete(const JoinedRanks& joined, const TreePosition& position) const {
+    return joined.complete(local_ranks(), below, position);
+  }
 };
 
 /// All signatures of a complete() name, with ranks; those that have not reported it have joined.

@@ -35,8 +35,7 @@
 
 namespace hora::internal {
 
-/// Elements of `type` are taken together in node order, and the result is multiplied by `scale`
-/// (floating-point types; skipped where it is 1).
+/// Elements of `type`, taken together in node order; of floating point then multiplied by `scale`.
 struct Reduction {
   DataType type = DataType::float32;
   ReduceOp op = ReduceOp::sum;
@@ -247,8 +246,7 @@ struct BoundUnit {
   int local_size = 1;
   /// [position in unit.tensors * local_size + local rank]; on a device this rank's alone are set.
   std::vector<std::byte*> memory;
-  /// The same index, for units in place on a device: each rank's tensor (BegunOnDevice::place);
-  /// kNowhere for a rank that has joined.
+  /// Likewise, in place on a device: each rank's tensor (BegunOnDevice::place), or kNowhere.
   std::vector<Location> places;
   std::vector<std::shared_ptr<DeviceWork>> work;  ///< by position; on a device only
   /// Some of this rank's memory is a caller's, who has it back when the unit has completed or
@@ -338,8 +336,7 @@ std::size_t extents_of_rank(OperationKind kind, int ranks);
 std::int64_t scattered_rows(std::int64_t rows, int ranks, int rank);
 std::int64_t first_scattered_row(std::int64_t rows, int ranks, int rank);
 
-/// The bytes that a rank with these extents gives to rank `to`: of alltoall and reduce-scatter;
-/// empty of allgather, which gives all to every rank.
+/// What a rank with these extents gives to rank `to`; empty of an allgather, where all get all.
 Range rows_to_rank(OperationKind kind, std::span<const std::int64_t> rows, int ranks, int to,
                    std::size_t row_bytes);
 

@@ -224,8 +224,7 @@ class Trace {
 
   /// Throws Error(invalid_argument) where the file cannot be written, Error(invalid_use) while on.
   void start(const std::string& file, const TraceIdentity& identity);
-  /// The file is complete when this returns; nothing where the trace is off. Throws
-  /// Error(transport) where not all of it could be written.
+  /// Completes the file, if there is one. Throws Error(transport) where not all could be written.
   void stop();
   /// stop() for destructors: failures are logged.
   void close() noexcept;
