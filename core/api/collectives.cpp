@@ -266,10 +266,8 @@ std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r, Pro
   const auto& engine = engine_of(context);
   const EngineParts& parts = engine->parts();
   const Shape& shape = r.signature.shape;
-  ResultForm form{.type = r.signature.type,
-                  .row = Shape(shape.begin() + 1, shape.end()),
-                  .device = {},
-                  .stream = r.stream};
+  ResultForm form{
+      .type = r.signature.type, .row = Shape(shape.begin() + 1, shape.end()), .stream = r.stream};
   if (output) {
     check_output(context, r, *output, set);
     form.name = std::string(r.name);

@@ -17,7 +17,7 @@ namespace hora::internal {
 struct ResultForm {
   DataType type = DataType::float32;
   Shape row;  ///< all extents but the first
-  Device device;
+  Device device = {};
   void* stream = nullptr;  ///< of the output, where there is one, else of the input
   std::string name = {};   ///< the tensor's, for errors of the output
   std::optional<std::span<std::byte>> output = {};  ///< the caller's memory for the result

@@ -152,8 +152,7 @@ class FlightRecorder;
 class DataPath {
  public:
   virtual ~DataPath() = default;
-  /// Starts the unit: number 1, 2, ... in the order of calls. Leaves another, to be used, in
-  /// `unit`.
+  /// Starts unit number 1, 2, ... in the order of calls. Leaves one in `unit` to be used again.
   virtual void start(BoundUnit&& unit) = 0;
   /// Makes the progress that is possible now; true if there was any.
   virtual bool advance() = 0;

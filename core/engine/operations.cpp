@@ -591,9 +591,8 @@ void copy_around(const SetMemory& set, Range left_out, std::byte* target, const 
       std::memcpy(target + begin, source + begin, length);
     }
   };
-  const std::size_t end = left_out.begin + left_out.bytes;
   copy(0, left_out.begin);
-  copy(end, bytes - end);
+  copy(left_out.end(), bytes - left_out.end());
 }
 
 MemoryWay way_of(const MemoryFacts& facts) {

@@ -672,10 +672,9 @@ WaitReport Waits::known_of(const std::string& name, const TimeLimit& limit, int 
 
 /// Adds a remark on each of `ranks` that is on this node.
 void Waits::add_remarks(WaitReport& report, const std::vector<int>& ranks) const {
-  for (std::size_t r = 0; r < ranks_of_node().size(); ++r) {
-    const int rank = ranks_of_node()[r];
-    if (rank == report.rank || std::ranges::find(ranks, rank) == ranks.end()) continue;
-    report.remarks.push_back(state_of(static_cast<int>(r)));
+  for (const int rank : ranks_of_node()) {
+    if (rank == report.rank || std::ranges::count(ranks, rank) == 0) continue;
+    report.remarks.push_back(state_of(parts_.topology.local_rank_of(rank)));
   }
 }
 
@@ -826,13 +825,12 @@ std::optional<Error> Waits::stopped_rank(Duration time) {
 std::optional<Error> Waits::gone_rank(Duration time, bool any_waits) {
   next_check_ = time + kProcessCheck;
   if (!any_waits) return std::nullopt;
-  for (std::size_t r = 0; r < ranks_of_node().size(); ++r) {
-    const int rank = ranks_of_node()[r];
+  for (const int rank : ranks_of_node()) {
     if (rank == engine_.rank || process_state(identity_of(rank).pid) != ProcessState::gone) {
       continue;
     }
     return Error(ErrorCode::transport,
-                 state_of(static_cast<int>(r)) +
+                 state_of(parts_.topology.local_rank_of(rank)) +
                      ". It has not called shutdown(): was it killed (by the kernel where memory "
                      "ran out: see dmesg), or has it left by exit()?",
                  rank);

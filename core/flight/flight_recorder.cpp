@@ -302,27 +302,23 @@ RecordTicket RecordWriter::submitted(std::string_view name, ProcessSet set,
 
 void RecordWriter::decided(RecordTicket ticket, std::uint64_t number,
                            RecordTime time) const noexcept {
-  RecordEntry* const entry = entry_of(ticket);
+  RecordEntry* const entry = progressed(ticket, time);
   if (!entry) return;
   entry->number.store(number, kRelease);
   entry->ready.store(time.count(), kRelease);
-  memory_->header.progressed_at.store(time.count(), kRelaxed);
 }
 
 void RecordWriter::started(RecordTicket ticket, RecordTime time) const noexcept {
-  RecordEntry* const entry = entry_of(ticket);
-  if (!entry) return;
-  entry->started.store(time.count(), kRelease);
-  memory_->header.progressed_at.store(time.count(), kRelaxed);
+  RecordEntry* const entry = progressed(ticket, time);
+  if (entry) entry->started.store(time.count(), kRelease);
 }
 
 void RecordWriter::finished(RecordTicket ticket, RecordOutcome outcome,
                             RecordTime time) const noexcept {
-  RecordEntry* const entry = entry_of(ticket);
+  RecordEntry* const entry = progressed(ticket, time);
   if (!entry) return;
   entry->done.store(time.count(), kRelease);
   entry->outcome.store(static_cast<std::uint32_t>(outcome), kRelease);
-  memory_->header.progressed_at.store(time.count(), kRelaxed);
 }
 
 void write_arrivals(RecordArrivals& memory, RecordTime at, std::uint64_t decisions,

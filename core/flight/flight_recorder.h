@@ -247,12 +247,13 @@ class RecordWriter {
   }
 
  private:
-  /// Null where the ticket's entry belongs to another one by now.
-  RecordEntry* entry_of(RecordTicket ticket) const noexcept {
+  /// The entry of a collective that goes on; null where it belongs to another one by now.
+  RecordEntry* progressed(RecordTicket ticket, RecordTime time) const noexcept {
     if (!memory_ || ticket == kNoTicket) return nullptr;
     RecordEntry& entry = memory_->entries[ticket % kRecordedCollectives];
-    const auto mark = static_cast<std::uint32_t>(ticket + 1);
-    return entry.begun.load(std::memory_order_relaxed) == mark ? &entry : nullptr;
+    if (entry.begun.load(kRelaxed) != static_cast<std::uint32_t>(ticket + 1)) return nullptr;
+    memory_->header.progressed_at.store(time.count(), kRelaxed);
+    return &entry;
   }
 
   RecordLayout* memory_ = nullptr;

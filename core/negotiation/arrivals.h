@@ -106,7 +106,6 @@ class ArrivalLedger {
   std::uint64_t steps() const { return decisions_ == 0 ? 0 : step_; }
   const std::vector<int>& ranks() const { return ranks_; }
   /// How late this rank of the set was where it came last, in a phase and in all.
-  ///@{
   const LatenessHistogram& lateness_of(int rank, PhaseIndex phase) const {
     return rows_[index_of(rank)].lateness[phase];
   }
@@ -115,7 +114,6 @@ class ArrivalLedger {
     for (const LatenessHistogram& lateness : rows_[index_of(rank)].lateness) all.add(lateness);
     return all;
   }
-  ///@}
   /// Fills `ranks` with those that came last most often, these first; how many that are.
   std::size_t most_often_last(std::span<RankArrivals> ranks) const;
 

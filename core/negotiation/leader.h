@@ -227,10 +227,8 @@ class KnownNames {
     return id ? std::optional(*id) : std::nullopt;
   }
   /// Null for an id that no name has.
-  ///@{
   KnownId* find(Id id) { return find_value(known_, id); }
   const KnownId* find(Id id) const { return find_value(known_, id); }
-  ///@}
   /// Ids for which a node or a child is ready.
   std::vector<Id> ready_ids() const;
   /// Ids for which some rank of the node is ready, and which are not disputed.
@@ -248,10 +246,8 @@ class KnownNames {
   void clear_ready(Id id);
 
   /// Null for a name that no rank has reported, or that is decided.
-  ///@{
   ReportedName* reported(const std::string& name) { return find_value(reports_, name); }
   const ReportedName* reported(const std::string& name) const { return find_value(reports_, name); }
-  ///@}
   /// A name that is not reported yet.
   ReportedName& report(const std::string& name, std::size_t local_size) {
     ReportedName& reported = reports_[name];
@@ -350,8 +346,7 @@ class RootDecisions {
   void ask(std::vector<std::string> names) { next_.asked = std::move(names); }
 
   /// Gives up disputed ids, decides the names that wait for that, and gives ids to those on which
-  /// ranks agree; for other names' sake ids are given up. `with_signatures`: ranks may know of the
-  /// names from the decision alone.
+  /// ranks agree, if need be others'. `with_signatures`: ranks may know the names from here alone.
   void decide_names(KnownNames& names, const IdUse& use, bool with_signatures);
   /// The next decision, if there is anything in it.
   std::optional<Decision> take();

@@ -230,18 +230,16 @@ Range rows_to_rank(OperationKind kind, std::span<const std::int64_t> rows, int r
 }
 
 std::size_t length_of(const ByteLayout& layout) {
-  return layout.empty() ? 0 : layout.back().range.begin + layout.back().range.bytes;
+  return layout.empty() ? 0 : layout.back().range.end();
 }
 
 ByteLayout cut(const ByteLayout& layout, Range range) {
   ByteLayout result;
-  const std::size_t end = range.begin + range.bytes;
-  auto transfer = std::partition_point(layout.begin(), layout.end(), [&](const Transfer& p) {
-    return p.range.begin + p.range.bytes <= range.begin;
-  });
-  for (; transfer != layout.end() && transfer->range.begin < end; ++transfer) {
+  auto transfer = std::ranges::partition_point(
+      layout, [&](const Transfer& p) { return p.range.end() <= range.begin; });
+  for (; transfer != layout.end() && transfer->range.begin < range.end(); ++transfer) {
     const std::size_t from = std::max(range.begin, transfer->range.begin);
-    const std::size_t to = std::min(end, transfer->range.begin + transfer->range.bytes);
+    const std::size_t to = std::min(range.end(), transfer->range.end());
     Transfer part = *transfer;
     part.source_offset += from - transfer->range.begin;
     part.destination_offset += from - transfer->range.begin;

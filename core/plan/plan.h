@@ -55,6 +55,7 @@ constexpr bool is_followed(std::size_t bytes) {
 struct Range {
   std::size_t begin = 0;
   std::size_t bytes = 0;
+  std::size_t end() const { return begin + bytes; }
   bool operator==(const Range&) const = default;
 };
 
@@ -100,8 +101,7 @@ struct Unit {
 
 /// Cuts a decided batch into units, in its order: the one that begins with tensor `first` into
 /// `unit`, whose memory is used again; returns the next one's first. Neighbours of equal kind,
-/// type, op, root, scale and device are fused within the threshold. Without bytes there is no
-/// chunk.
+/// type, op, root, scale and device are fused within the threshold. No bytes: no chunk.
 std::size_t plan_unit(std::span<const Signature* const> decided, std::size_t first,
                       const PlanLimits& limits, Unit& unit);
 
@@ -122,13 +122,11 @@ struct Run {
 /// The tensors' bytes in `range`, padding left out, in order: calls body(const Run&) for each.
 template <class Body>
 void for_each_run(const Unit& unit, Range range, Body&& body) {
-  const std::size_t end = range.begin + range.bytes;
-  const auto first = std::partition_point(
-      unit.tensors.begin(), unit.tensors.end(),
-      [&](const UnitTensor& t) { return t.range.begin + t.range.bytes <= range.begin; });
-  for (auto tensor = first; tensor != unit.tensors.end() && tensor->range.begin < end; ++tensor) {
+  auto tensor = std::ranges::partition_point(
+      unit.tensors, [&](const UnitTensor& t) { return t.range.end() <= range.begin; });
+  for (; tensor != unit.tensors.end() && tensor->range.begin < range.end(); ++tensor) {
     const std::size_t from = std::max(range.begin, tensor->range.begin);
-    const std::size_t to = std::min(end, tensor->range.begin + tensor->range.bytes);
+    const std::size_t to = std::min(range.end(), tensor->range.end());
     if (from >= to) continue;
     body(Run{static_cast<std::size_t>(tensor - unit.tensors.begin()),
              {from - tensor->range.begin, to - from},
@@ -371,8 +369,7 @@ bool is_even(std::span<const std::int64_t> rows);
 std::size_t round_bytes(std::size_t chunk_bytes, int nodes);
 
 /// Offsets of rows and streams of one exchange, whose spans and topology outlive it. The
-/// constructor throws Error(transport) for invalid extents; after it no sum wraps, if there is no
-/// refusal().
+/// constructor throws Error(transport) for invalid extents; else no sum wraps without refusal().
 class ExchangeMap {
  public:
   ExchangeMap(const Topology& topology, ExchangeExtents extents);

@@ -285,7 +285,6 @@ class Tracer {
   bool on() const noexcept { return trace_ != nullptr && trace_->on(); }
 
   /// See Recording; now is the time where none is given.
-  ///@{
   void marked(std::string_view name, std::string_view mark) const {
     record([&](Recording& recording) { recording.marked(tensor(name), mark, trace_now()); });
   }
@@ -304,7 +303,6 @@ class Tracer {
   void chunk(const ChunkFacts& chunk, ChunkStage stage) const {
     record([&](Recording& recording) { recording.chunk(chunk, stage, trace_now()); });
   }
-  ///@}
 
   /// `body(Recording&)`, while the trace is on.
   template <class Body>
