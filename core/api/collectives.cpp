@@ -165,12 +165,9 @@ Request request(const Context& context, const TensorView& tensor, const Broadcas
 
 Request request(const Context&, const BarrierOptions& options) {
   check_name(options.name);
-  Request result{options.name, {}};
-  result.signature.kind = OperationKind::barrier;
-  result.signature.type = DataType::uint8;
-  result.signature.shape = {0};
-  result.timeout = timeout_of(options);
-  return result;
+  return {.name = options.name,
+          .signature = {.kind = OperationKind::barrier, .type = DataType::uint8, .shape = {0}},
+          .timeout = timeout_of(options)};
 }
 
 Request request(const Context& context, const ConstTensorView& tensor,

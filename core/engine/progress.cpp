@@ -96,12 +96,9 @@ std::vector<int> ranks_in(const Signature& signature) {
 }
 
 Request request_of(OperationKind kind, std::string_view name, Shape numbers) {
-  Request request{.name = name, .signature = {}};
-  request.signature.kind = kind;
-  request.signature.type = DataType::int64;
-  request.signature.shape = std::move(numbers);
-  request.location = Location{};
-  return request;
+  return {.name = name,
+          .signature = {.kind = kind, .type = DataType::int64, .shape = std::move(numbers)},
+          .location = Location{}};
 }
 
 [[noreturn]] void refuse_set(const std::string& why, int rank, std::string_view tensor) {

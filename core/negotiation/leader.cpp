@@ -25,8 +25,7 @@ void add_joined(Report& report, const std::vector<int>& ranks) {
   const bool allowed = std::ranges::all_of(
       report.values, [](const auto& value) { return allows_joined(value.signature.kind); });
   if (ranks.empty() || allowed) return;
-  Signature signature;
-  signature.kind = OperationKind::join;
+  const Signature signature{.kind = OperationKind::join};
   report.values.push_back({signature, ranks});
 }
 
@@ -158,9 +157,7 @@ void RootDecisions::decide_names(KnownNames& names, const IdUse& use, bool with_
     exhausted = !id;
     if (exhausted) return false;
     bytes += name.size() + kEntryBytes;
-    Assigned& assigned = next_.assigned.emplace_back();
-    assigned.name = name;
-    assigned.id = *id;
+    Assigned& assigned = next_.assigned.emplace_back(Assigned{name, *id, {}});
     if (with_signatures) assigned.signature = report.values.front().signature;
     return true;
   });

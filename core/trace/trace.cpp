@@ -35,11 +35,7 @@ std::string beside_set(std::string_view name, ProcessSet set) {
 }
 
 TraceEvent span(std::string_view name, TraceTime begin, TraceTime end) {
-  TraceEvent event;
-  event.name = name;
-  event.begin = begin;
-  event.duration = end - begin;
-  return event;
+  return {.name = name, .begin = begin, .duration = end - begin};
 }
 
 using Json = nlohmann::ordered_json;

@@ -71,15 +71,15 @@ struct UnitFacts {
 
 struct TraceEvent {
   bool is_mark = false;
-  std::string_view name;  ///< static storage
+  std::string_view name = {};  ///< static storage
   RowIndex row = 0;
   RowIndex subject = kNoRow;  ///< the row of the tensor that it is about, where that is another
   TraceTime begin{};
   TraceTime duration{};
-  UnitKey unit;
-  std::optional<std::uint64_t> bytes;   ///< of the tensor, or the chunk
-  std::optional<std::uint64_t> offset;  ///< of the chunk in its unit
-  std::optional<UnitFacts> facts;
+  UnitKey unit = {};
+  std::optional<std::uint64_t> bytes = {};   ///< of the tensor, or the chunk
+  std::optional<std::uint64_t> offset = {};  ///< of the chunk in its unit
+  std::optional<UnitFacts> facts = {};
   int last_rank = -1;  ///< the world rank that came last to a negotiation; -1: not known
   TraceTime late{};    ///< after the one before it
 };
