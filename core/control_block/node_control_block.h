@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/control_block/atomic.h"
 #include "core/control_block/node_progress.h"
 
 namespace hora::internal {

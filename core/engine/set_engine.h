@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/engine/operations.h"
+#include "core/negotiation/leader.h"
 
 namespace hora::internal {
 

@@ -92,7 +92,7 @@ struct Up {
   std::vector<int> joined = {};        ///< read first: reports may count them as present
   std::vector<LastArrival> last = {};  ///< for each of `ready`, without its time; or empty
   std::vector<Expiring> expiring = {};
-  /// Of `ready`: some rank has brought other extents to the last run, or does not know all of it.
+  /// Those of `ready` to whose last run some rank brought other extents, or lacks some of them.
   std::vector<Id> resized = {};
   /// Ids whose names some rank reports, as it brings another signature, or that wait for ranks that
   /// have joined: to be given up, so that all ranks report.

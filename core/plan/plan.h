@@ -334,7 +334,7 @@ std::size_t extents_of_rank(OperationKind kind, int ranks);
 std::int64_t scattered_rows(std::int64_t rows, int ranks, int rank);
 std::int64_t first_scattered_row(std::int64_t rows, int ranks, int rank);
 
-/// What a rank with these extents gives to rank `to`; empty of an allgather, where all get all.
+/// The part for rank `to` of a rank with these extents; empty of an allgather, where all get all.
 Range rows_to_rank(OperationKind kind, std::span<const std::int64_t> rows, int ranks, int to,
                    std::size_t row_bytes);
 
