@@ -1,4 +1,3 @@
-#include <hora/collectives.h>
 #include <hora/error.h>
 #include <hora/objects.h>
 #include <hora/printable.h>
@@ -6,19 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <limits>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
 
 #include "core/api/internals.h"
 #include "core/api/results.h"
 #include "core/base/checked.h"
 #include "core/base/text.h"
-#include "core/engine/engine.h"
-#include "core/plan/plan.h"
 
 namespace hora {
 
@@ -173,12 +165,9 @@ Request request(const Context& context, const TensorView& tensor, const Broadcas
 
 Request request(const Context&, const BarrierOptions& options) {
   check_name(options.name);
-  Request result{options.name, {}};
-  result.signature.kind = OperationKind::barrier;
-  result.signature.type = DataType::uint8;
-  result.signature.shape = {0};
-  result.timeout = timeout_of(options);
-  return result;
+  return {.name = options.name,
+          .signature = {.kind = OperationKind::barrier, .type = DataType::uint8, .shape = {0}},
+          .timeout = timeout_of(options)};
 }
 
 Request request(const Context& context, const ConstTensorView& tensor,
@@ -274,12 +263,8 @@ std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r, Pro
   const auto& engine = engine_of(context);
   const EngineParts& parts = engine->parts();
   const Shape& shape = r.signature.shape;
-  ResultForm form{.type = r.signature.type,
-                  .row = Shape(shape.begin() + 1, shape.end()),
-                  .device = {},
-                  .stream = r.stream,
-                  .name = {},
-                  .output = std::nullopt};
+  ResultForm form{
+      .type = r.signature.type, .row = Shape(shape.begin() + 1, shape.end()), .stream = r.stream};
   if (output) {
     check_output(context, r, *output, set);
     form.name = std::string(r.name);

@@ -1,6 +1,4 @@
 #include <hora/buffer.h>
-#include <hora/collectives.h>
-#include <hora/context.h>
 #include <hora/error.h>
 #include <hora/phase.h>
 #include <hora/printable.h>
@@ -10,9 +8,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <functional>
-#include <string>
-#include <utility>
 
 #include "core/api/internals.h"
 #include "core/base/checked.h"
@@ -221,8 +216,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 }
 
 Buffer::~Buffer() {
-  // While an exception unwinds, a dropped handle may leave a collective in flight on this memory:
-  // then it is not reused.
+  // While an exception unwinds, a dropped handle may leave a collective in flight here: no reuse.
   if (!data_ || std::uncaught_exceptions() > 0 || engine_->is_forked()) return;
   if (device_.kind == DeviceKind::cpu) {
     engine_->memory().release(data_);

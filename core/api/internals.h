@@ -1,21 +1,10 @@
-/// hora's own access to members of public classes that are not public, and to the memory of the
-/// node's ranks; checks that several public functions share.
+/// hora's access to what is not public in public classes, and to peers' memory; shared checks.
 #pragma once
 
 #include <hora/context.h>
-#include <hora/export.h>
-#include <hora/handle.h>
 #include <hora/result.h>
-#include <hora/types.h>
 
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "core/control_block/tensor_id.h"
 

@@ -162,8 +162,7 @@ void StagedResult::release_host(std::byte*& block) {
 Handle::Handle(std::shared_ptr<Engine> engine, std::shared_ptr<Operation> operation) noexcept
     : engine_(std::move(engine)), operation_(std::move(operation)) {}
 
-Handle::Handle(Handle&& other) noexcept
-    : engine_(std::move(other.engine_)), operation_(std::move(other.operation_)) {}
+Handle::Handle(Handle&&) noexcept = default;
 
 Handle& Handle::operator=(Handle&& other) noexcept {
   Handle dropped(std::move(*this));

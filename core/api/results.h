@@ -5,10 +5,7 @@
 
 #include <exception>
 #include <optional>
-#include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "core/engine/engine.h"
 #include "core/engine/interfaces.h"
@@ -20,7 +17,7 @@ namespace hora::internal {
 struct ResultForm {
   DataType type = DataType::float32;
   Shape row;  ///< all extents but the first
-  Device device;
+  Device device = {};
   void* stream = nullptr;  ///< of the output, where there is one, else of the input
   std::string name = {};   ///< the tensor's, for errors of the output
   std::optional<std::span<std::byte>> output = {};  ///< the caller's memory for the result
@@ -64,8 +61,7 @@ class ResultMemory : public ExchangeResult {
     return form_.output && form_.output->size() == bytes;
   }
   bool collected() const { return collected_; }
-  /// As a Buffer's: the program has had the memory, and a handle that an exception drops may leave
-  /// a collective in flight on it. Then it is not reused.
+  /// The program has had the memory, and an exception may leave a collective in flight: no reuse.
   bool may_be_in_flight() const { return collected_ && std::uncaught_exceptions() > 0; }
 
   ResultForm form_;

@@ -21,8 +21,7 @@ namespace hora::internal {
 /// No tensor, buffer or result is longer: 2^48 bytes are what a process can address.
 inline constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 48;
 
-/// Alignment in bytes of tensors, slices and blocks in memory that ranks share or send: a cache
-/// line, and the widest vector register.
+/// Alignment in bytes of what ranks share or send: a cache line, and the widest vector register.
 inline constexpr std::size_t kAlignment = 64;
 constexpr std::size_t align_up(std::size_t bytes, std::size_t alignment = kAlignment) {
   return (bytes + alignment - 1) / alignment * alignment;
@@ -44,16 +43,14 @@ class Checked {
       : value_(static_cast<std::uint64_t>(value)), valid_(std::in_range<std::uint64_t>(value)) {}
 
   constexpr Checked operator+(Checked other) const noexcept {
-    Checked result = *this;
-    result.valid_ =
-        valid_ && other.valid_ && !__builtin_add_overflow(value_, other.value_, &result.value_);
-    return result;
+    other.valid_ =
+        valid_ && other.valid_ && !__builtin_add_overflow(value_, other.value_, &other.value_);
+    return other;
   }
   constexpr Checked operator*(Checked other) const noexcept {
-    Checked result = *this;
-    result.valid_ =
-        valid_ && other.valid_ && !__builtin_mul_overflow(value_, other.value_, &result.value_);
-    return result;
+    other.valid_ =
+        valid_ && other.valid_ && !__builtin_mul_overflow(value_, other.value_, &other.value_);
+    return other;
   }
   constexpr bool at_most(std::uint64_t limit) const noexcept { return valid_ && value_ <= limit; }
   /// Meaningful where at_most() is true of something.

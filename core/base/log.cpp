@@ -8,8 +8,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <exception>
-#include <memory>
 #include <typeinfo>
 #include <utility>
 
@@ -42,8 +40,7 @@ std::unique_ptr<spdlog::formatter> formatter() {
 }  // namespace
 
 spdlog::logger& log() {
-  // Not in spdlog's registry: the application may configure or drop what is there.
-  // Never destroyed: exit handlers still log.
+  // Not in spdlog's registry, which is the application's. Never destroyed: exit handlers still log.
   static auto& logger = *[] {
     auto made = std::make_unique<spdlog::logger>(
         "hora", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());

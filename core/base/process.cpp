@@ -197,31 +197,19 @@ void remove_regular(const std::string& path) {
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) refuse(path, errno);
 }
 
-/// O_EXCL: what has taken the name meanwhile is not opened, whatever it is.
-int open_new(const std::string& path) {
-  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-  const int descriptor = ::open(path.c_str(), kFlags, S_IRUSR | S_IWUSR);
-  if (descriptor < 0) refuse(path, errno);
-  return descriptor;
-}
-
 }  // namespace
 
 NewFile::NewFile(const std::string& path) {
   if (path.find('\0') != std::string::npos) refuse(path, "its name holds a zero byte");
   remove_regular(path);
-  descriptor_ = open_new(path);
-}
-
-NewFile::NewFile(NewFile&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-
-NewFile& NewFile::operator=(NewFile&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
-  return *this;
+  // O_EXCL: what has taken the name meanwhile is not opened, whatever it is.
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  descriptor_ = ::open(path.c_str(), kFlags, S_IRUSR | S_IWUSR);
+  if (descriptor_ < 0) refuse(path, errno);
 }
 
 NewFile::~NewFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+  ::close(descriptor_);
 }
 
 }  // namespace hora::internal

@@ -1,5 +1,4 @@
-/// This process's identity in messages; forked children; other processes of this host; this
-/// machine's processors and networks; new files.
+/// Processes: identity, forked children, their states; the machine; its networks; new files.
 #pragma once
 
 #include <cstdint>
@@ -95,27 +94,26 @@ MachineTopology machine_topology();
 /// The system's RDMA devices: those of InfiniBand, RoCE, Omni-Path and EFA.
 inline constexpr const char* kRdmaDevices = "/sys/class/infiniband";
 
-/// Their active ports, "mlx5_0 port 1", in order; of a folder laid out as kRdmaDevices, which need
-/// not exist.
+/// Their active ports, "mlx5_0 port 1", in order; of a folder like kRdmaDevices, if it exists.
 std::vector<std::string> active_rdma_ports(const std::filesystem::path& devices = kRdmaDevices);
 
 /// A new regular file for this user alone (mode 0600): one of that name is removed first. What else
 /// has the name (a link, a folder, a FIFO, a device) stays, and is an error: nothing is followed,
-/// written into, or waited for. Move-only owner of its descriptor; the file stays.
+/// written into, or waited for. Owns its descriptor; the file stays.
 class NewFile {
  public:
   /// Throws Error(invalid_argument) that names the path and what is wrong with it.
   explicit NewFile(const std::string& path);
-  NewFile(NewFile&& other) noexcept;
-  NewFile& operator=(NewFile&& other) noexcept;
   ~NewFile();
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
 
   int descriptor() const noexcept { return descriptor_; }
   /// A name for streams that take names: of this very file, whatever its path names by now.
   std::string descriptor_path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
 
  private:
-  int descriptor_ = -1;
+  int descriptor_;
 };
 
 }  // namespace hora::internal

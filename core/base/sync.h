@@ -63,8 +63,6 @@ class HORA_CAPABILITY("mutex") Mutex {
   void lock() HORA_ACQUIRE() { mutex_.lock(); }
   bool try_lock() HORA_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
   void unlock() HORA_RELEASE() { mutex_.unlock(); }
-  /// Tells the analysis, within a lambda, what its caller holds.
-  void assert_held() const HORA_ASSERT_HELD() {}
 
  private:
   std::mutex mutex_;
@@ -92,8 +90,6 @@ class HORA_CAPABILITY("mutex") BriefMutex {
     mutex_.lock();
   }
   void unlock() HORA_RELEASE() { mutex_.unlock(); }
-  /// Tells the analysis, within a lambda, what its caller holds.
-  void assert_held() const HORA_ASSERT_HELD() {}
 
  private:
   std::mutex mutex_;

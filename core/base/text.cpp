@@ -1,16 +1,13 @@
 // hora/types.h, hora/error.h and hora/printable.h; texts of messages.
 #include "core/base/text.h"
 
-#include <hora/error.h>
 #include <hora/printable.h>
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/fmt/ranges.h>
 
-#include <algorithm>
 #include <array>
 #include <numeric>
 #include <ostream>
-#include <utility>
 
 #include "core/base/checked.h"
 #include "core/base/diagnostics.h"
@@ -41,8 +38,7 @@ CodePoint first_of(std::string_view text) {
                                                                 : CodePoint{value, bytes};
 }
 
-/// Controls beyond ASCII's: C1, ends of lines, and what changes the direction of writing (Unicode's
-/// property Bidi_Control).
+/// Controls beyond ASCII's: C1, ends of lines, and changes of direction (Unicode's Bidi_Control).
 bool is_control(std::uint32_t c) {
   return (c >= 0x80 && c <= 0x9F) || c == 0x061C || c == 0x200E || c == 0x200F ||
          (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);

@@ -7,12 +7,9 @@
 #include HORA_ATOMIC_HEADER
 #else
 
-#include <atomic>
-
 namespace hora::internal {
 
-/// std::atomic; the model checker's own type in tests that explore every order of accesses
-/// (tests/support/model).
+/// std::atomic; in tests that explore every order of accesses that of tests/support/model.
 template <class T>
 using Atomic = std::atomic<T>;
 /// Data that one rank writes and others read, ordered by the atomics beside it.
@@ -35,12 +32,10 @@ namespace hora::internal {
 /// every word that a sleeper looks at or that says that one sleeps, have this order:
 /// - wake-up words, the flags of sleepers and of progress threads (WakeupFlags);
 /// - pending work: SequenceRingEntry::sequence, MailboxHead::written, ReadyWords,
-///   RankCell::done, and RankCell::awaited, which says what is waited for (likewise
-///   who has joined).
+///   RankCell::done, RankCell::awaited, which says what is waited for, and who has joined.
 /// Words that are only polled (positions of readers, progress of units, rounds of exchanges)
 /// need no more than acquire and release. The test node_control_block_model runs sleepers and
-/// wakers in every order, and finds the lost wake-up where the work or the sleeper's flag lacks
-/// this order.
+/// wakers in every order, and finds the lost wake-up where the work or the flag lacks this one.
 inline constexpr std::memory_order kWakeOrder = std::memory_order_seq_cst;
 
 }  // namespace hora::internal

@@ -274,13 +274,7 @@ NodeControlBlock::Sections NodeControlBlock::sections(std::byte* memory,
 }
 
 NodeControlBlock::NodeControlBlock(std::byte* memory, const ControlBlockShape& shape,
-                                   int local_rank)
-    : NodeControlBlock(
-          memory, shape, local_rank,
-          WakeupFlags(sections(memory, shape).wakeup_flags, shape.local_size, local_rank)) {}
-
-NodeControlBlock::NodeControlBlock(std::byte* memory, const ControlBlockShape& shape,
-                                   int local_rank, WakeupFlags wakeup_flags)
+                                   int local_rank, const std::optional<WakeupFlags>& flags)
     : shape_(shape),
       local_rank_(local_rank),
       more_ready_words_(static_cast<int>(more_ready_words(shape))),
@@ -288,7 +282,8 @@ NodeControlBlock::NodeControlBlock(std::byte* memory, const ControlBlockShape& s
       log_(sections_.log_head, sections_.log, ring_capacity(shape)),
       arrivals_(sections_.arrivals_head, sections_.arrivals, ring_capacity(shape)),
       control_(sections_.control, shape.control_bytes),
-      wakeup_flags_(std::move(wakeup_flags)) {}
+      wakeup_flags_(flags ? *flags
+                          : WakeupFlags(sections_.wakeup_flags, shape.local_size, local_rank)) {}
 
 Mailbox NodeControlBlock::mailbox(int local_rank) const {
   const std::size_t stride = sizeof(MailboxHead) + page_up(shape_.mailbox_bytes);

@@ -1,17 +1,10 @@
-/// The node's shared page: which rank is ready for which id, the log of decisions, wake-ups, and
-/// notes of the ranks for the others.
+/// The node's shared page: who is ready for which id, the log of decisions, wake-ups, and notes.
 #pragma once
 
 #include <fmt/format.h>
 #include <hora/error.h>
 #include <hora/types.h>
 
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -21,7 +14,6 @@
 
 #include "core/control_block/atomic.h"
 #include "core/control_block/node_progress.h"
-#include "core/control_block/tensor_id.h"
 
 namespace hora::internal {
 
@@ -95,8 +87,7 @@ class WakeupFlags {
 /// control block does: an id is appended again only after every reader has passed its last entry).
 struct SequenceRingEntry {
   Atomic<std::uint64_t> sequence;
-  /// First ticket after the batch that begins here; 0: not closed yet (see
-  /// NodeControlBlock::close_batch).
+  /// First ticket after the batch that begins here; 0: not closed yet (close_batch()).
   Atomic<std::uint64_t> batch_end;
   Plain<std::uint64_t> value;  ///< an id, or what `kind` says
   Plain<std::uint32_t> kind;
@@ -349,8 +340,7 @@ struct alignas(64) FirstCauseMemory {
 };
 
 /// Why the job ends: the first rank to learn it publishes it here and wakes its node, whose ranks
-/// then all end with this error. One that dies while it publishes leaves nothing behind. Thread
-/// rule: any thread of any rank.
+/// all end with it. One that dies meanwhile leaves nothing. Thread rule: any thread of any rank.
 class FirstCause {
  public:
   explicit FirstCause(FirstCauseMemory& memory) : memory_(memory) {}
@@ -361,8 +351,7 @@ class FirstCause {
   bool is_published() const {
     return memory_.state.load(kWakeOrder) == FirstCauseMemory::kPublished;
   }
-  /// Nothing where none is published; waits for a moment where one is being published. What it says
-  /// is checked: another process has written it.
+  /// Nothing where none is published; waits a moment for one under way. What it says is checked.
   std::optional<Error> get() const;
 
  private:
@@ -446,17 +435,15 @@ struct LogBatch {
 /// its own view; all state lies in the memory, except the positions named as this rank's.
 ///
 /// Thread rules: arrive(), signal() and the queries: any thread of any rank. next_batch() and
-/// set_done(): the thread that holds this rank's engine lock. push_*, pop_*, retire: the
-/// leader's, likewise.
+/// set_done(): the holder of this rank's engine lock. push_*, pop_*, retire: of the leader's.
 class NodeControlBlock {
  public:
   static std::size_t bytes(const ControlBlockShape& shape) {
     return sections(nullptr, shape).bytes;
   }
-  NodeControlBlock(std::byte* memory, const ControlBlockShape& shape, int local_rank);
-  /// For a process set, whose ranks are woken by the world's flags (WakeupFlags::among).
+  /// `flags`: of a process set, whose ranks are woken by the world's (WakeupFlags::among).
   NodeControlBlock(std::byte* memory, const ControlBlockShape& shape, int local_rank,
-                   WakeupFlags wakeup_flags);
+                   const std::optional<WakeupFlags>& flags = std::nullopt);
 
   int local_rank() const { return local_rank_; }
   int local_size() const { return shape_.local_size; }

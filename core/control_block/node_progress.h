@@ -6,9 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
 #include <limits>
 
 #include "core/control_block/atomic.h"
@@ -65,8 +62,7 @@ struct StartOrderMemory {
 };
 
 /// NCCL wants all ranks of a communicator to issue its calls in one order. Which step is possible
-/// first depends on time, so the leader decides and the others follow. Thread rule: the thread that
-/// holds the engine's lock.
+/// first depends on time: the leader decides. Thread rule: the holder of the engine's lock.
 class StartOrder {
  public:
   enum class Step : std::uint8_t { reduce_scatter = 1, all_gather = 2 };

@@ -11,13 +11,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// For the ranks of a node to wake, and for leaders, which may look only ten times a second, to
-/// pass a message on.
+/// For ranks to wake, and for leaders, which may look ten times a second, to pass a message on.
 constexpr auto kRanksNoticeTime = milliseconds(20);
 constexpr auto kNodesNoticeTime = milliseconds(300);
 
-/// For the rank that has published the first cause to end, and for its guard to report that; more
-/// where that process is seen to live on.
+/// For the rank of the first cause to end, and its guard to report that; more where it lives on.
 constexpr auto kFailedRankGrace = milliseconds(400);
 constexpr auto kLivingRankGrace = std::chrono::seconds(2);
 
@@ -32,9 +30,7 @@ bool ends_by_itself(std::int64_t process) {
 
 }  // namespace
 
-Engine::Engine(EngineParts parts) : Engine(nullptr, std::move(parts)) {}
-
-Engine::Engine(std::unique_ptr<Transport> transport, EngineParts parts)
+Engine::Engine(EngineParts parts, std::unique_ptr<Transport> transport)
     : transport_(std::move(transport)),
       parts_(std::move(parts)),
       sets_(parts_),
@@ -42,7 +38,7 @@ Engine::Engine(std::unique_ptr<Transport> transport, EngineParts parts)
 
 std::shared_ptr<Engine> Engine::make(std::unique_ptr<Transport> transport, bool engine_thread) {
   EngineParts parts = transport->parts();
-  const std::shared_ptr<Engine> made(new Engine(std::move(transport), std::move(parts)),
+  const std::shared_ptr<Engine> made(new Engine(std::move(parts), std::move(transport)),
                                      [](Engine* engine) {
                                        if (!engine->is_forked()) delete engine;
                                      });
@@ -205,8 +201,7 @@ void Engine::depart() {
   for (const SetEngine* set : sets_.all()) {
     for (auto& operation : set->operations().uncollected()) open.push_back(std::move(operation));
   }
-  wait_until(
-      [&] { return std::all_of(open.begin(), open.end(), [](auto& s) { return s->finished(); }); });
+  wait_until([&] { return std::ranges::all_of(open, [](auto& s) { return s->finished(); }); });
   for (const auto& operation : open) {
     if (operation->state.load(std::memory_order_acquire) == Operation::kFailed) {
       keep_unreported(*operation->error, *operation);
@@ -227,9 +222,7 @@ void Engine::depart() {
   const NodeControlBlock& node = *parts_.world.control_block;
   node.status(node.local_rank()).departed.store(now().count());
   progress_.wake_thread();
-  wait_until([&] {
-    return std::all_of(sets.begin(), sets.end(), [](auto* s) { return s->all_departed(); });
-  });
+  wait_until([&] { return std::ranges::all_of(sets, &SetEngine::all_departed); });
   wait_until([&] {
     const BetweenRounds lock(progress_.lock());
     return !progress_.messages_left();

@@ -1,26 +1,8 @@
 /// The engine of one rank, as its context, handles and buffers call it.
 #pragma once
 
-#include <hora/context.h>
-#include <hora/error.h>
-
-#include <atomic>
-#include <functional>
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
 #include "core/base/diagnostics.h"
-#include "core/base/process.h"
-#include "core/base/sync.h"
-#include "core/engine/interfaces.h"
-#include "core/engine/operations.h"
 #include "core/engine/progress.h"
-#include "core/flight/flight_recorder.h"
 
 namespace hora::internal {
 
@@ -30,11 +12,9 @@ namespace hora::internal {
 class Engine {
  public:
   static std::shared_ptr<Engine> make(std::unique_ptr<Transport> transport, bool engine_thread);
-  /// Without a transport of its own: the parts outlive it, and nobody calls shutdown() or abort().
-  explicit Engine(EngineParts parts);
+  /// Without a transport of its own the parts outlive it, and nobody calls shutdown() or abort().
+  explicit Engine(EngineParts parts, std::unique_ptr<Transport> transport = nullptr);
   ~Engine();
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
 
   const EngineParts& parts() const { return parts_; }
   NodeMemory& memory() const { return *parts_.world.memory; }
@@ -48,8 +28,7 @@ class Engine {
 
   void start_thread() { progress_.start(); }
   bool has_thread() const { return progress_.has_thread(); }
-  /// Makes the progress that is possible; for engines without a thread. Does nothing where another
-  /// thread makes progress, or after stop().
+  /// A step, for engines without a thread; not where another thread makes one, or after stop().
   bool progress() { return progress_.try_step(); }
 
   /// Copies data that peers cannot see to where they can, and announces it at once (on a device as
@@ -123,8 +102,7 @@ class Engine {
   void at_shutdown(std::function<void()> action);
   /// Collective. Does nothing the second time. Throws unreported_error().
   void shutdown();
-  /// The first part of shutdown(): waits for what is in flight, announces that this rank departs,
-  /// and returns when all have.
+  /// The first part of shutdown(): waits for what is in flight, departs, and waits for all to.
   void depart();
   /// The second part: ends the thread.
   void stop() { progress_.stop(); }
@@ -138,7 +116,6 @@ class Engine {
   static void abandon(std::shared_ptr<Engine> engine) noexcept;
 
  private:
-  Engine(std::unique_ptr<Transport> transport, EngineParts parts);
   void collect(Operation& operation);
   void keep_unreported(const Error& error, const Operation& failed);
   /// Throws what collect() does.

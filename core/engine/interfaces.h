@@ -1,5 +1,4 @@
-/// The engine's interfaces to transports and devices, and the parts that a rank's engine is made
-/// of. References outlive the engine.
+/// The engine's interfaces to transports and devices, and its parts. References outlive it.
 #pragma once
 
 #include <hora/collectives.h>
@@ -77,9 +76,8 @@ class PeerFailure final : public Error {
   using Error::Error;
 };
 
-/// One operation's memory on a device; streams are cudaStream_t. Only synchronize() blocks the host
-/// for the device. Thread rule: wait_done, synchronize: any thread after record_done; the others:
-/// the holder of the engine's lock.
+/// One operation's memory on a device; streams are cudaStream_t. Only synchronize() blocks the
+/// host. Thread rule: wait_done, synchronize: any thread after record_done; else the lock's holder.
 class DeviceWork {
  public:
   virtual ~DeviceWork() = default;
@@ -102,8 +100,7 @@ class DeviceHeap {
   virtual std::byte* allocate(std::size_t bytes, std::optional<void*> stream) = 0;
   /// Freed when `stream` has done what it was given so far.
   virtual void release(std::byte* data, std::optional<void*> stream) noexcept = 0;
-  /// After what `stream` holds; both block the host until the copy is there. Throw
-  /// Error(transport).
+  /// After what `stream` holds; both block until the copy is there. Throw Error(transport).
   virtual void to_host(std::byte* host, const std::byte* data, std::size_t bytes, void* stream) = 0;
   virtual void to_device(std::byte* data, const std::byte* host, std::size_t bytes,
                          void* stream) = 0;
@@ -142,8 +139,7 @@ class DevicePort {
   /// Waits for all that the device holds, as cudaFree() does, without the engine's lock. Frees
   /// nothing where the engine or the device has failed: peers may still write there.
   virtual void release(std::byte* data, const WithEngineLock& locked) noexcept = 0;
-  /// True while collectives are under way on the device. Throws Error(transport) where they have
-  /// failed, or make no progress for too long.
+  /// Collectives are under way on the device. Throws Error(transport) where they fail, or hang.
   virtual bool check() = 0;
   /// Ends what is under way on the device, so that no thread waits for it any longer.
   virtual void abort() noexcept = 0;
@@ -156,8 +152,7 @@ class FlightRecorder;
 class DataPath {
  public:
   virtual ~DataPath() = default;
-  /// Starts the unit; units are numbered 1, 2, ... in the order of these calls. Leaves another one
-  /// in `unit`, whose memory may be used again.
+  /// Starts unit number 1, 2, ... in the order of calls. Leaves one in `unit` to be used again.
   virtual void start(BoundUnit&& unit) = 0;
   /// Makes the progress that is possible now; true if there was any.
   virtual bool advance() = 0;
@@ -200,8 +195,7 @@ struct SetParts {
   bool device_spans_nodes = false;
 };
 
-/// The transports of a process set in the making, and then their owner.
-/// Thread rule: the thread that holds the engine's lock.
+/// A process set's transports, in the making and after. Thread rule: the engine's lock's holder.
 class SetTransport {
  public:
   virtual ~SetTransport() = default;

@@ -6,8 +6,7 @@
 namespace hora::internal {
 namespace {
 
-/// The share of a limit that a rank that knows more has to notice its end first, and for its
-/// message to arrive; and the least and the most that is.
+/// The share of a limit by which ranks that know more notice its end first; its least and most.
 constexpr int kGraceShare = 16;
 constexpr auto kLeastGrace = std::chrono::milliseconds(100);
 constexpr auto kLongestGrace = std::chrono::milliseconds(1000);
@@ -169,12 +168,8 @@ Operations::Operations(const SetParts& parts, const EngineParts& engine,
                                                                                 : 2),
       table_(control_block_.id_capacity()) {}
 
-void Operations::check_open() const {
-  if (closed_) throw detached(*closed_);
-}
-
 std::shared_ptr<Operation> Operations::enter(Request& request) {
-  check_open();
+  if (closed_) throw detached(*closed_);
   if (auto again = request.name.empty() ? nullptr : table_.enter_again(request.name)) {
     if (again->signature != request.signature) again->signature = std::move(request.signature);
     again->result = request.result;
@@ -214,7 +209,7 @@ std::shared_ptr<Operation> Operations::submit(Request&& request, Caller caller) 
   try {
     operation->memory.copy_in(memory_, operation->signature, request, caller);
     const LockGuard table(table_lock_);
-    check_open();
+    if (closed_) throw detached(*closed_);
     if (set_deadlines(*operation, request.timeout)) {
       // A caller that sleeps, and the engine, which may outlast its turn.
       control_block_.signal(memory_.local_rank);
@@ -259,8 +254,6 @@ std::shared_ptr<Operation> Operations::timed_out(Duration time) {
       if (!operation->decided) {
         send({.kind = MailKind::expiring,
               .name = operation->name,
-              .signature = {},
-              .location = {},
               .expiry = operation->limit.expiry(operation->submitted, time)});
       }
     }
@@ -319,27 +312,22 @@ void Operations::announce(const std::shared_ptr<Operation>& operation) {
   table_.set_waiting(id, operation);
   operation->last_extents = entry.last_extents;
   trace_.marked(operation->name, "ready");
-  const Arrival arrival = arrive(*operation, id);
-  if (arrival == Arrival::complete) trace_.marked(operation->name, "last of the node");
+  const bool single_node = memory_.single_node();
+  const Arrival arrival =
+      control_block_.arrive(id, operation->memory.location(), operation->submitted,
+                            !single_node && operation->is_resized(memory_));
+  if (arrival == Arrival::complete) {
+    if (single_node) control_block_.signal_others();
+    control_block_.signal(single_node ? control_block_.local_rank() : 0);
+    trace_.marked(operation->name, "last of the node");
+  } else if (arrival == Arrival::waiting && control_block_.any_joined()) {
+    control_block_.signal(0);
+  }
   if (arrival != Arrival::stale) return;
   // Reported here, so that the decision that gives the id up does not report it again.
   table_.set_waiting(id, nullptr);
   operation->id.reset();
   report(*operation);
-}
-
-Operations::Arrival Operations::arrive(const Operation& operation, Id id) {
-  const bool single_node = memory_.single_node();
-  const Arrival arrival =
-      control_block_.arrive(id, operation.memory.location(), operation.submitted,
-                            !single_node && operation.is_resized(memory_));
-  if (arrival == Arrival::complete) {
-    if (single_node) control_block_.signal_others();
-    control_block_.signal(single_node ? control_block_.local_rank() : 0);
-  } else if (arrival == Arrival::waiting && control_block_.any_joined()) {
-    control_block_.signal(0);
-  }
-  return arrival;
 }
 
 void Operations::report(const Operation& operation) {
@@ -367,7 +355,7 @@ std::shared_ptr<Operation> Operations::join() {
   operation->name = kJoinName;
   operation->signature.kind = OperationKind::join;
   const LockGuard table(table_lock_);
-  check_open();
+  if (closed_) throw detached(*closed_);
   if (!table_.enter(operation)) {
     throw Error(ErrorCode::duplicate_name,
                 fmt::format("rank {} has joined this process set already", rank_), rank_);
@@ -603,9 +591,8 @@ void copy_around(const SetMemory& set, Range left_out, std::byte* target, const 
       std::memcpy(target + begin, source + begin, length);
     }
   };
-  const std::size_t end = left_out.begin + left_out.bytes;
   copy(0, left_out.begin);
-  copy(end, bytes - end);
+  copy(left_out.end(), bytes - left_out.end());
 }
 
 MemoryWay way_of(const MemoryFacts& facts) {
@@ -722,8 +709,7 @@ void TensorMemory::take(const SetMemory& set, const Signature& signature, const 
                     .runs_on_device = set.on_device(signature),
                     .is_on_device = !exchanges && signature.device != DeviceKind::cpu,
                     .has_place = result && signature.kind == OperationKind::allgather,
-                    .single_node = set.single_node(),
-                    .own = {}};
+                    .single_node = set.single_node()};
   std::optional<Location> found;
   if (bytes_ > 0 && !facts.runs_on_device && !facts.is_on_device) {
     found = set.memory().find(request.data, bytes_);

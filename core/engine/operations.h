@@ -2,41 +2,14 @@
 /// other ranks learn of them, how the memory of their tensors is reached, their results and errors.
 #pragma once
 
-#include <hora/collectives.h>
-#include <hora/context.h>
-#include <hora/error.h>
-
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
 #include <deque>
-#include <functional>
-#include <memory>
 #include <new>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <unordered_map>
-#include <vector>
 
-#include "core/base/checked.h"
-#include "core/base/sync.h"
 #include "core/base/text.h"
-#include "core/control_block/atomic.h"
-#include "core/control_block/node_control_block.h"
-#include "core/control_block/tensor_id.h"
 #include "core/engine/interfaces.h"
 #include "core/flight/flight_recorder.h"
 #include "core/messages/messages.h"
 #include "core/negotiation/leader.h"
-#include "core/negotiation/signature.h"
-#include "core/negotiation/topology.h"
-#include "core/plan/plan.h"
 
 namespace hora::internal {
 
@@ -45,8 +18,7 @@ inline Duration now() {
   return std::chrono::steady_clock::now().time_since_epoch();
 }
 
-/// A copy that shares nothing: std::runtime_error's own copies share their text, counted inside the
-/// standard library where thread checkers cannot see it.
+/// A copy that shares no text: std::runtime_error's do, counted where thread checkers see nothing.
 inline Error detached(const Error& error) {
   return {error.code(), std::string(error.what()), error.rank(), error.tensor()};
 }
@@ -172,7 +144,7 @@ struct MemoryFacts {
   bool in_windows = false;
   bool has_place = false;    ///< in an allgather's result
   bool single_node = false;  ///< of the set
-  Range own;                 ///< own_part(): of a caller that waits, and of allreduces
+  Range own = {};            ///< own_part(): of a caller that waits, and of allreduces
 };
 
 struct MemoryPlan {
@@ -194,8 +166,6 @@ class SmallBlocks {
   /// `memory` outlives it.
   explicit SmallBlocks(NodeMemory& memory) : memory_(memory) {}
   ~SmallBlocks();
-  SmallBlocks(const SmallBlocks&) = delete;
-  SmallBlocks& operator=(const SmallBlocks&) = delete;
 
   /// Throws Error(out_of_memory).
   NodeMemory::MemoryBlock take();
@@ -295,8 +265,7 @@ class TensorMemory {
   /// Null where the memory is not on a device.
   const std::shared_ptr<DeviceWork>& work() const { return work_; }
 
-  /// Published to the node's ranks: where the tensor lies, or an exchange's header; of a
-  /// tensor on the device what that says of it (BegunOnDevice).
+  /// Published to the node: the place of the tensor, of an exchange's header, or BegunOnDevice's.
   Location location() const { return location_; }
   std::size_t bytes() const { return bytes_; }
   /// An ExchangeHeader in this rank's window; null where it is no exchange.
@@ -502,8 +471,6 @@ class Operations {
   /// All outlive it. `aborted`: peers may still touch memory, so that none is freed.
   Operations(const SetParts& parts, const EngineParts& engine, const std::atomic<bool>& aborted,
              const Tracer& trace, ProcessSet set);
-  Operations(const Operations&) = delete;
-  Operations& operator=(const Operations&) = delete;
 
   ProcessSet set() const { return set_; }
   const SetMemory& memory() const { return memory_; }
@@ -561,8 +528,7 @@ class Operations {
   Duration next_timeout() const { return Duration(next_timeout_.load(kWakeOrder)); }
 
   // The thread that makes progress.
-  /// The operation that has run out of time first by now, or null; reports those that
-  /// will soon to the leader.
+  /// The first operation to have run out of time, or null; tells the leader which ones will soon.
   std::shared_ptr<Operation> timed_out(Duration time);
   /// The one that waits longest of those that a rank must log itself: decided and under way on the
   /// host for longer than HORA_STALL_WARNING, or overdue while the root is silent; or null.
@@ -601,8 +567,7 @@ class Operations {
 
   /// Before it is announced.
   void record(Operation& operation) const;
-  /// It is submitted now; `timeout`: of its call. True where a thread that sleeps would notice its
-  /// end too late: it looks again within a tick.
+  /// It is submitted now; `timeout`: of its call. True where sleeping threads must look again.
   bool set_deadlines(Operation& operation, std::chrono::milliseconds timeout)
       HORA_REQUIRES(table_lock_);
 
@@ -610,15 +575,13 @@ class Operations {
   // How peers learn of operations: known ids by ready bits, all else, and all where a rank of the
   // node has joined, by mail to the node's leader; wakes the ranks that must see it.
   void announce(const std::shared_ptr<Operation>& operation) HORA_REQUIRES(table_lock_);
-  Arrival arrive(const Operation& operation, Id id);
   void report(const Operation& operation) HORA_REQUIRES(table_lock_);
   void send(const Mail& mail) HORA_REQUIRES(table_lock_);
   void send(MailKind kind, std::string name = {}) HORA_REQUIRES(table_lock_) {
-    send({.kind = kind, .name = std::move(name), .signature = {}, .location = {}});
+    send({.kind = kind, .name = std::move(name)});
   }
   /// By which a rank that has joined takes part in what is decided, without data.
   std::shared_ptr<Operation> make_proxy(Id id, const Signature& signature);
-  void check_open() const HORA_REQUIRES(table_lock_);
   void release(Operation& operation);
 
   const int rank_;  ///< in the world
@@ -647,8 +610,7 @@ class Operations {
   std::deque<std::vector<std::byte>> outbox_ HORA_GUARDED_BY(table_lock_);
   std::atomic<bool> mail_waits_{false};                       ///< the outbox is not empty
   std::optional<Error> closed_ HORA_GUARDED_BY(table_lock_);  ///< why nothing more can be submitted
-  /// Results of exchanges that were under way when all failed: peers may still write there, so they
-  /// are not freed.
+  /// Results of exchanges that were under way when all failed: not freed, as peers may write there.
   std::vector<std::shared_ptr<ExchangeResult>> retained_on_failure_ HORA_GUARDED_BY(table_lock_);
   Statistics statistics_ HORA_GUARDED_BY(table_lock_);
 };

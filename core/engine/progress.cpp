@@ -31,8 +31,7 @@ constexpr Duration kDevicePoll = milliseconds(10);
 /// The first pause while no thread is blocked in wait(): polling hot beside a computing main thread
 /// would use up this thread's share of the core, and delay it later by a whole time slice.
 constexpr Duration kFirstPause = microseconds(10);
-/// After a failure: how long this rank helps others to receive what it has begun to send, and how
-/// long it waits itself for what arrives in callers' memory.
+/// After a failure: how long others are helped to receive, and arrivals in callers' memory awaited.
 constexpr Duration kLongestHelp = milliseconds(100);
 constexpr Duration kLongestArrival = std::chrono::seconds(1);
 /// For the cause of a PeerFailure to be found (a rank that is gone: within a second) and to come
@@ -97,12 +96,9 @@ std::vector<int> ranks_in(const Signature& signature) {
 }
 
 Request request_of(OperationKind kind, std::string_view name, Shape numbers) {
-  Request request{.name = name, .signature = {}};
-  request.signature.kind = kind;
-  request.signature.type = DataType::int64;
-  request.signature.shape = std::move(numbers);
-  request.location = Location{};
-  return request;
+  return {.name = name,
+          .signature = {.kind = kind, .type = DataType::int64, .shape = std::move(numbers)},
+          .location = Location{}};
 }
 
 [[noreturn]] void refuse_set(const std::string& why, int rank, std::string_view tensor) {
@@ -396,10 +392,7 @@ void Progress::abort(const Error& found, Origin origin) {
     log().error("{}: {}", to_string(identity_of_process(parts_.rank)), error.what());
   }
   // Before any call fails: whose error it is, and what was waited for.
-  if (parts_.flight) {
-    is_first&& origin == Origin::here ? parts_.flight->failed(error)
-                                      : parts_.flight->failed_elsewhere(error);
-  }
+  if (parts_.flight) parts_.flight->failed(error, !is_first || origin == Origin::elsewhere);
   for (SetEngine* engine : engines()) engine->operations().close(error);
   sets_.aborted().store(true);
   parts_.world.control_block->signal_others();
@@ -411,8 +404,7 @@ void Progress::abort(const Error& found, Origin origin) {
   for (SetEngine* engine : engines()) engine->operations().fail_all(error);
 }
 
-/// A cause is waited for only where devices are connected over nodes: in a node, causes are
-/// published faster than they have consequences.
+/// Waits only where devices span nodes: in a node, causes are published before their consequences.
 void Progress::suspect(const PeerFailure& failure, Duration time) {
   if (!parts_.world.device_spans_nodes) return abort(failure, Origin::here);
   const bool is_first = parts_.world.topology.node_of(parts_.rank) == 0;
@@ -434,8 +426,7 @@ bool Progress::look_for_cause(Duration time) {
   return is_time;
 }
 
-/// Returns when nothing arrives any more in memory that callers get back; where that cannot be
-/// reached, the job ends before any caller has its error.
+/// Returns when nothing arrives any more in callers' memory; else ends the job before they know.
 void Progress::withdraw() {
   const Duration begin = now();
   while (true) {
@@ -542,8 +533,7 @@ void Progress::Turn::leave() {
   if (!lock_.owns_lock()) return;
   progress_.lock().assert_held();
   progress_.wakeup_flags_.set_caller(false);
-  // Signals went to this caller meanwhile, and only it has polled: the engine thread has seen no
-  // signal.
+  // Signals went to this caller meanwhile, and only it has polled: the engine has seen none.
   const bool leftover = progress_.is_unfinished();
   lock_.unlock();
   if (leftover) progress_.wake_rank();
@@ -629,8 +619,7 @@ void Progress::await(const Operation& operation, Turn& turn) {
   }
   turn.leave();
   if (operation.finished()) return;
-  // Another thread makes progress, and the engine thread after it, which may be in a pause between
-  // two polls: now a thread is blocked.
+  // Others make progress; the engine thread may pause between polls: now a thread is blocked.
   waiters_.fetch_add(1);
   if (parts_.world.topology.nodes() > 1) wake_rank();
   wait.sleeps();

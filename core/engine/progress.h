@@ -2,24 +2,6 @@
 /// it is made, and which thread does so: the engine's own, or one that waits for a result.
 #pragma once
 
-#include <hora/collectives.h>
-
-#include <algorithm>
-#include <atomic>
-#include <deque>
-#include <functional>
-#include <memory>
-#include <mutex>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <thread>
-#include <vector>
-
-#include "core/base/sync.h"
-#include "core/control_block/atomic.h"
-#include "core/control_block/node_control_block.h"
-#include "core/engine/interfaces.h"
 #include "core/engine/set_engine.h"
 
 namespace hora::internal {
@@ -54,8 +36,7 @@ class HORA_CAPABILITY("progress lock") ProgressLock {
   /// Tells the analysis what it cannot follow.
   void assert_held() const HORA_ASSERT_HELD() {}
 
-  /// True while a thread waits in lock_between_rounds(). A progress thread checks it after it has
-  /// announced that it sleeps, too.
+  /// A thread waits in lock_between_rounds(). Checked also after a sleep is announced.
   bool is_asked_for() const { return asking_.load(kWakeOrder) > 0; }
 
  private:
@@ -88,8 +69,6 @@ class ProcessSets {
 
   /// `parts` outlive it.
   explicit ProcessSets(const EngineParts& parts);
-  ProcessSets(const ProcessSets&) = delete;
-  ProcessSets& operator=(const ProcessSets&) = delete;
 
   // Any thread.
   SetEngine& world() const { return *world_; }
@@ -172,8 +151,6 @@ class Progress {
   /// Both outlive it.
   Progress(const EngineParts& parts, ProcessSets& sets);
   ~Progress() { stop(); }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
 
   ProgressLock& lock() const HORA_RETURNS_LOCK(lock_) { return lock_; }
 
@@ -188,14 +165,11 @@ class Progress {
   /// One step; false where another thread makes progress, and after stop().
   bool try_step();
 
-  /// A thread's turn to make progress in the engine thread's place, from take() on, as
-  /// ProgressLock says of progress threads.
+  /// A thread's turn to make progress in the engine thread's place (ProgressLock), from take() on.
   class Turn {
    public:
     explicit Turn(Progress& progress) : progress_(progress) {}
     ~Turn() { leave(); }
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
 
     /// False where another thread makes progress or is about to, and after stop().
     bool take();
@@ -233,8 +207,7 @@ class Progress {
     const auto cause = first_cause().get();
     return cause && text.find(cause->what()) != std::string::npos;
   }
-  /// The rank that has published the first cause; none where that is this one, and where there is
-  /// no cause. -1: not the error of one rank.
+  /// The other rank that has published the first cause, if any. -1: not the error of one rank.
   std::optional<int> failed_elsewhere() const {
     const auto cause = first_cause().get();
     if (!cause || cause->rank() == parts_.rank) return std::nullopt;

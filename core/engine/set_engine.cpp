@@ -1,4 +1,3 @@
-#include "core/engine/set_engine.h"
 
 #include <spdlog/fmt/fmt.h>
 
@@ -481,13 +480,11 @@ std::optional<Waits::Stall> SetEngine::stall(Duration time) const {
 
 namespace {
 
-/// The lowest of a node's ranks that wait logs for all of them; if it stops meanwhile, another one
-/// does after this time.
+/// The lowest of a node's ranks that wait logs for all; if it stops, another one after this time.
 constexpr Duration kTurn = std::chrono::seconds(1);
 /// A process that ends is noticed this late, where nothing else shows it.
 constexpr Duration kProcessCheck = std::chrono::seconds(1);
-/// Between two looks at stopped processes; of two that are further apart this process may itself
-/// have been stopped between them.
+/// Between two looks at stopped processes; the most, unless this process was stopped, too.
 constexpr Duration kLook = std::chrono::seconds(1);
 constexpr Duration kLongestLook = std::chrono::seconds(2);
 /// From horarun's limit to this one.
@@ -496,8 +493,7 @@ constexpr Duration kLauncherFirst = std::chrono::seconds(2);
 /// Between two looks of those who watch.
 constexpr std::chrono::nanoseconds kRecordInterval = std::chrono::milliseconds(500);
 
-/// " is stopped (SIGSTOP)", " has ended" and the like; empty where the state says nothing of the
-/// kind.
+/// " is stopped (SIGSTOP)", " has ended" and the like; empty for other states.
 std::string_view state_text(ProcessState state) {
   switch (state) {
     case ProcessState::gone:
@@ -676,10 +672,9 @@ WaitReport Waits::known_of(const std::string& name, const TimeLimit& limit, int 
 
 /// Adds a remark on each of `ranks` that is on this node.
 void Waits::add_remarks(WaitReport& report, const std::vector<int>& ranks) const {
-  for (std::size_t r = 0; r < ranks_of_node().size(); ++r) {
-    const int rank = ranks_of_node()[r];
-    if (rank == report.rank || std::ranges::find(ranks, rank) == ranks.end()) continue;
-    report.remarks.push_back(state_of(static_cast<int>(r)));
+  for (const int rank : ranks_of_node()) {
+    if (rank == report.rank || std::ranges::count(ranks, rank) == 0) continue;
+    report.remarks.push_back(state_of(parts_.topology.local_rank_of(rank)));
   }
 }
 
@@ -830,13 +825,12 @@ std::optional<Error> Waits::stopped_rank(Duration time) {
 std::optional<Error> Waits::gone_rank(Duration time, bool any_waits) {
   next_check_ = time + kProcessCheck;
   if (!any_waits) return std::nullopt;
-  for (std::size_t r = 0; r < ranks_of_node().size(); ++r) {
-    const int rank = ranks_of_node()[r];
+  for (const int rank : ranks_of_node()) {
     if (rank == engine_.rank || process_state(identity_of(rank).pid) != ProcessState::gone) {
       continue;
     }
     return Error(ErrorCode::transport,
-                 state_of(static_cast<int>(r)) +
+                 state_of(parts_.topology.local_rank_of(rank)) +
                      ". It has not called shutdown(): was it killed (by the kernel where memory "
                      "ran out: see dmesg), or has it left by exit()?",
                  rank);

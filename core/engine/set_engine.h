@@ -2,32 +2,8 @@
 /// long in it and which rank says so, and who comes last.
 #pragma once
 
-#include <hora/error.h>
-
-#include <atomic>
-#include <cstdint>
-#include <deque>
-#include <functional>
-#include <map>
-#include <memory>
-#include <optional>
-#include <set>
-#include <span>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
-#include "core/base/process.h"
-#include "core/base/sync.h"
-#include "core/control_block/node_control_block.h"
-#include "core/engine/interfaces.h"
 #include "core/engine/operations.h"
-#include "core/flight/flight_recorder.h"
-#include "core/messages/messages.h"
-#include "core/negotiation/arrivals.h"
 #include "core/negotiation/leader.h"
-#include "core/plan/plan.h"
 
 namespace hora::internal {
 
@@ -73,8 +49,7 @@ class Waits {
   Waits(const SetParts& parts, const EngineParts& engine, ProcessSet id)
       : parts_(parts), engine_(engine), id_(id), warning_(engine.settings.stall_warning) {}
 
-  /// This rank's knowledge of an operation. `unit`: in which it is under way, 0: none. `known`: a
-  /// leader's of its name.
+  /// This rank's knowledge of an operation, under way in `unit` (0: none). `known`: a leader's.
   WaitReport report_on(const Operation& operation, std::uint64_t unit,
                        const std::optional<Presence>& known) const;
   /// The root's report on one that has run out of time on some rank.
@@ -187,8 +162,7 @@ class LeaderIo {
            TreeLink* tree, ProcessSet set = kWorld, Duration warning_interval = {},
            std::function<std::string(int)> remark = {});
 
-  /// Handles what has come in; true if there was anything. Throws Error(transport) for an invalid
-  /// message, and EndedElsewhere.
+  /// True if anything had come in. Throws EndedElsewhere; Error(transport) for invalid messages.
   bool work(Duration now);
   /// Tells the neighbours in the tree why this node ends, within some milliseconds.
   void send_end(const Error& error) noexcept;
@@ -199,15 +173,9 @@ class LeaderIo {
     return control_block_.leader_has_pending_work() || leader_.has_joined_arrivals();
   }
   /// The root's, since the last call: ids that run, and who came last to them.
-  std::vector<std::pair<Id, LastArrival>> take_arrivals() {
-    if (arrivals_.empty()) return {};
-    return std::exchange(arrivals_, {});
-  }
+  std::vector<std::pair<Id, LastArrival>> take_arrivals() { return std::exchange(arrivals_, {}); }
   /// The root's, likewise: what has run out of time on some rank.
-  std::vector<Expired> take_expired() {
-    if (expired_.empty()) return {};
-    return std::exchange(expired_, {});
-  }
+  std::vector<Expired> take_expired() { return std::exchange(expired_, {}); }
   std::optional<Duration> deadline() const { return leader_.deadline(); }
   Presence presence_of(const std::string& name) const { return leader_.presence_of(name); }
 
@@ -304,8 +272,6 @@ class SetEngine {
  public:
   /// `engine` and `sets`, of which it is one, outlive it.
   SetEngine(const SetParts& parts, const EngineParts& engine, ProcessSets& sets, ProcessSet id);
-  SetEngine(const SetEngine&) = delete;
-  SetEngine& operator=(const SetEngine&) = delete;
 
   NodeControlBlock& control_block() const { return control_block_; }
   /// The submitting side.
@@ -331,8 +297,7 @@ class SetEngine {
   bool polls() const { return parts_.data_path->polls(); }
   MemoryUse withdraw() { return parts_.data_path->withdraw(); }
   bool leads_several() const { return leader_io_ && parts_.topology.nodes() > 1; }
-  /// Handles what has come for a leader, and nothing else. Throws as make_progress(), that is
-  /// EndedElsewhere where another node has ended.
+  /// Handles what has come for a leader, and nothing else. Throws as LeaderIo::work().
   void hear(Duration time) {
     if (leader_io_) leader_io_->work(time);
   }

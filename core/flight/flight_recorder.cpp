@@ -278,8 +278,7 @@ RecordTicket RecordWriter::submitted(std::string_view name, ProcessSet set,
   const RecordTicket ticket = header.next.fetch_add(1, kRelaxed);
   header.submitted_at.store(time.count(), kRelaxed);
   RecordEntry& entry = memory_->entries[ticket % kRecordedCollectives];
-  // A thread that was held up here for as long as all other entries took still writes: this one
-  // goes unrecorded.
+  // A thread that was held up for as long as all other entries took still writes: not recorded.
   std::uint32_t before = entry.begun.load(kRelaxed);
   if (entry.written.load(std::memory_order_acquire) != before ||
       !entry.begun.compare_exchange_strong(before, static_cast<std::uint32_t>(ticket + 1),
@@ -303,27 +302,23 @@ RecordTicket RecordWriter::submitted(std::string_view name, ProcessSet set,
 
 void RecordWriter::decided(RecordTicket ticket, std::uint64_t number,
                            RecordTime time) const noexcept {
-  RecordEntry* const entry = entry_of(ticket);
+  RecordEntry* const entry = progressed(ticket, time);
   if (!entry) return;
   entry->number.store(number, kRelease);
   entry->ready.store(time.count(), kRelease);
-  memory_->header.progressed_at.store(time.count(), kRelaxed);
 }
 
 void RecordWriter::started(RecordTicket ticket, RecordTime time) const noexcept {
-  RecordEntry* const entry = entry_of(ticket);
-  if (!entry) return;
-  entry->started.store(time.count(), kRelease);
-  memory_->header.progressed_at.store(time.count(), kRelaxed);
+  RecordEntry* const entry = progressed(ticket, time);
+  if (entry) entry->started.store(time.count(), kRelease);
 }
 
 void RecordWriter::finished(RecordTicket ticket, RecordOutcome outcome,
                             RecordTime time) const noexcept {
-  RecordEntry* const entry = entry_of(ticket);
+  RecordEntry* const entry = progressed(ticket, time);
   if (!entry) return;
   entry->done.store(time.count(), kRelease);
   entry->outcome.store(static_cast<std::uint32_t>(outcome), kRelease);
-  memory_->header.progressed_at.store(time.count(), kRelaxed);
 }
 
 void write_arrivals(RecordArrivals& memory, RecordTime at, std::uint64_t decisions,
@@ -499,8 +494,7 @@ std::string json_line(const Json& json) {
   return json.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
-/// The fields of an object, in a file: a constant is written, a variable is read. The first that is
-/// wrong is kept as the problem.
+/// An object's fields in a file: constants are written, variables read. Keeps the first problem.
 class Fields {
  public:
   Fields(Json& object, std::string& problem) : object_(object), problem_(problem) {
@@ -761,7 +755,7 @@ tl::expected<void, std::string> make_record_folder(const std::string& folder) {
   }
   if (::access(folder.c_str(), W_OK | X_OK) != 0) {
     return tl::unexpected("the folder " + in_quotes(folder) +
-                          " cannot be written to: " + std::generic_category().message(errno));
+                          " cannot be written to: " + system_reason());
   }
   return {};
 }
@@ -775,8 +769,8 @@ tl::expected<std::string, std::string> write_record(const FlightRecord& record,
     std::ofstream file(made.descriptor_path());
     file << to_json(record) << std::flush;
     if (!file) {
-      return tl::unexpected(fmt::format("the file {} cannot be written: {}", in_quotes(path),
-                                        std::generic_category().message(errno)));
+      return tl::unexpected("the file " + in_quotes(path) +
+                            " cannot be written: " + system_reason());
     }
   } catch (const Error& error) {
     return tl::unexpected(std::string(error.what()));

@@ -4,8 +4,7 @@
 /// the relay of SIGUSR1 and SIGUSR2, which batch systems send before they end a job: to all ranks.
 ///
 /// Under horarun the rank's guard, its parent process, makes the memory (a memfd) and reads it;
-/// otherwise it is the rank's own. Times are nanoseconds of the host's CLOCK_MONOTONIC; 0: has not
-/// happened.
+/// else it is the rank's own. Times: nanoseconds of the host's CLOCK_MONOTONIC; 0: not happened.
 #pragma once
 
 #include <hora/error.h>
@@ -248,12 +247,13 @@ class RecordWriter {
   }
 
  private:
-  /// Null where the ticket's entry belongs to another one by now.
-  RecordEntry* entry_of(RecordTicket ticket) const noexcept {
+  /// The entry of a collective that goes on; null where it belongs to another one by now.
+  RecordEntry* progressed(RecordTicket ticket, RecordTime time) const noexcept {
     if (!memory_ || ticket == kNoTicket) return nullptr;
     RecordEntry& entry = memory_->entries[ticket % kRecordedCollectives];
-    const auto mark = static_cast<std::uint32_t>(ticket + 1);
-    return entry.begun.load(std::memory_order_relaxed) == mark ? &entry : nullptr;
+    if (entry.begun.load(kRelaxed) != static_cast<std::uint32_t>(ticket + 1)) return nullptr;
+    memory_->header.progressed_at.store(time.count(), kRelaxed);
+    return &entry;
   }
 
   RecordLayout* memory_ = nullptr;
@@ -263,15 +263,12 @@ class RecordWriter {
 void write_arrivals(RecordArrivals& memory, RecordTime at, std::uint64_t decisions,
                     std::uint64_t steps, std::span<const RankArrivals> rows) noexcept;
 
-/// Owns the record; without a guard a rank that fails writes it to a file itself. Thread rule:
-/// failed() and writer(): any thread; the rest: one thread.
+/// Owns the record, and without a guard writes it to a file. Any thread: failed(), writer().
 class FlightRecorder {
  public:
   /// hora::init begins. `variable`: the value of kRecordVariable, null where it is not set. Memory
   /// that cannot be used is logged as a warning, and replaced by the rank's own.
   explicit FlightRecorder(const char* variable);
-  FlightRecorder(const FlightRecorder&) = delete;
-  FlightRecorder& operator=(const FlightRecorder&) = delete;
 
   RecordWriter writer() const noexcept { return writer_; }
   /// Whether roots keep a ledger of arrivals: not where the variable says "off".
@@ -284,22 +281,15 @@ class FlightRecorder {
   /// From here on a failure is written there; empty: nowhere. Throws Error(invalid_setting) where
   /// nothing can be written. Without effect where there is a guard.
   void write_failures_to(const std::string& folder);
-  /// The first call writes the cause, and the file.
-  ///@{
-  void failed(const Error& error) noexcept { failed(error.what(), code_of(error)); }
-  void failed(const std::string& cause) noexcept { failed(cause, 0); }
-  /// The cause is of another rank.
-  void failed_elsewhere(const Error& error) noexcept {
-    failed(error.what(), code_of(error) | kFailedElsewhere);
+  /// The first call writes the cause, and the file. `code`: RecordedCause::code.
+  void failed(std::string_view cause, std::uint32_t code = 0) noexcept;
+  /// `elsewhere`: the cause is of another rank.
+  void failed(const Error& error, bool elsewhere = false) noexcept {
+    const std::uint32_t code = static_cast<std::uint32_t>(error.code()) + 1;
+    failed(error.what(), elsewhere ? code | kFailedElsewhere : code);
   }
-  ///@}
 
  private:
-  static std::uint32_t code_of(const Error& error) {
-    return static_cast<std::uint32_t>(error.code()) + 1;
-  }
-  void failed(std::string_view cause, std::uint32_t code) noexcept;
-
   std::optional<RecordMemory> memory_;  ///< none: off
   bool counts_arrivals_;
   RecordWriter writer_;

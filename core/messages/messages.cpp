@@ -135,8 +135,6 @@ class Decoder {
 
   Up up(const wire::Up& u) {
     Up result{.ready = ids(u.ready()),
-              .reports = {},
-              .presence = {},
               .departed = ranks(u.departed()),
               .joined = ranks(u.joined()),
               .resized = ids(u.resized()),
@@ -180,8 +178,6 @@ class Decoder {
 
   Decision decision(const wire::Decision& d) {
     Decision result{.retired = ids(d.retired()),
-                    .failed = {},
-                    .assigned = {},
                     .run = ids(d.run()),
                     .resized = ids(d.resized()),
                     .departed = ranks(d.departed()),

@@ -1,6 +1,4 @@
-/// The values that negotiation exchanges, and their encoding as verified FlatBuffers.
-///
-/// The limits of numbers in a peer's message. Pure.
+/// The values that negotiation exchanges, their limits, and their encoding as FlatBuffers. Pure.
 #pragma once
 
 #include <hora/error.h>
@@ -94,8 +92,7 @@ struct Up {
   std::vector<int> joined = {};        ///< read first: reports may count them as present
   std::vector<LastArrival> last = {};  ///< for each of `ready`, without its time; or empty
   std::vector<Expiring> expiring = {};
-  /// The ids of `ready` to whose last run some rank of the subtree has brought other extents, or
-  /// does not know all extents of it.
+  /// Those of `ready` to whose last run some rank brought other extents, or lacks some of them.
   std::vector<Id> resized = {};
   /// Ids whose names some rank reports, as it brings another signature, or that wait for ranks that
   /// have joined: to be given up, so that all ranks report.

@@ -131,8 +131,7 @@ std::optional<SlowRank> ArrivalLedger::add(std::size_t slot, const LastArrival& 
 }
 
 std::optional<SlowRank> ArrivalLedger::end_window(nanoseconds time) {
-  const auto slowest = std::max_element(rows_.begin(), rows_.end(),
-                                        [](const Row& a, const Row& b) { return a.last < b.last; });
+  const auto slowest = std::ranges::max_element(rows_, {}, &Row::last);
   Times times = slowest->held_up;
   for (std::size_t i = 0; i < times.size(); ++i) times[i] -= slowest->held_up_before[i];
   const nanoseconds held_up = std::accumulate(times.begin(), times.end(), nanoseconds(0));

@@ -106,7 +106,6 @@ class ArrivalLedger {
   std::uint64_t steps() const { return decisions_ == 0 ? 0 : step_; }
   const std::vector<int>& ranks() const { return ranks_; }
   /// How late this rank of the set was where it came last, in a phase and in all.
-  ///@{
   const LatenessHistogram& lateness_of(int rank, PhaseIndex phase) const {
     return rows_[index_of(rank)].lateness[phase];
   }
@@ -115,7 +114,6 @@ class ArrivalLedger {
     for (const LatenessHistogram& lateness : rows_[index_of(rank)].lateness) all.add(lateness);
     return all;
   }
-  ///@}
   /// Fills `ranks` with those that came last most often, these first; how many that are.
   std::size_t most_often_last(std::span<RankArrivals> ranks) const;
 
@@ -165,12 +163,10 @@ class ArrivalLedger {
   std::uint32_t window_decisions_ = 0;
 };
 
-/// Two sentences: the rank, its host, how late it is, in which phase where one explains it, what
-/// that costs, and what to look at.
+/// Two sentences: the rank, its host, how late it is, in which phase, the cost, what to look at.
 std::string slow_rank_text(const SlowRank& slow, std::span<const ProcessIdentity> processes);
 
-/// The final report's table: a line for each rank, the most frequent last one first, and below it
-/// one for each phase where there are several.
+/// The final report's table: a line a rank, most often last first, below it one a phase if several.
 std::string arrivals_text(const ArrivalLedger& ledger, std::span<const ProcessIdentity> processes);
 
 }  // namespace hora::internal

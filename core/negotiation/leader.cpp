@@ -14,9 +14,7 @@ namespace {
 constexpr std::size_t kEntryBytes = 64;
 
 void add_value(Report& report, const Signature& signature, const std::vector<int>& ranks) {
-  auto same =
-      std::find_if(report.values.begin(), report.values.end(),
-                   [&](const ReportedSignature& value) { return value.signature == signature; });
+  auto same = std::ranges::find(report.values, signature, &ReportedSignature::signature);
   if (same == report.values.end()) same = report.values.insert(same, {signature, {}});
   same->ranks.insert(same->ranks.end(), ranks.begin(), ranks.end());
   std::sort(same->ranks.begin(), same->ranks.end());
@@ -24,24 +22,14 @@ void add_value(Report& report, const Signature& signature, const std::vector<int
 
 /// A rank that has joined can add nothing to a sum, but cannot take part in other operations.
 void add_joined(Report& report, const std::vector<int>& ranks) {
-  const bool allowed = std::all_of(
-      report.values.begin(), report.values.end(),
-      [](const ReportedSignature& value) { return allows_joined(value.signature.kind); });
+  const bool allowed = std::ranges::all_of(
+      report.values, [](const auto& value) { return allows_joined(value.signature.kind); });
   if (ranks.empty() || allowed) return;
-  Signature signature;
-  signature.kind = OperationKind::join;
+  const Signature signature{.kind = OperationKind::join};
   report.values.push_back({signature, ranks});
 }
 
 }  // namespace
-
-bool KnownId::complete(const JoinedRanks& joined, const TreePosition& position) const {
-  const auto present = [&](int child) {
-    return ready_below.contains(child) || joined.all_below(child, position);
-  };
-  return (node_ready || joined.of_node(position) == position.whole_node()) &&
-         std::all_of(position.children().begin(), position.children().end(), present);
-}
 
 std::vector<Id> KnownNames::ready_ids() const {
   std::vector<Id> ids;
@@ -66,14 +54,6 @@ void KnownNames::clear_ready(Id id) {
   known->ready_below.clear();
   known->last = {};
   known->resized = known->forwarded = false;
-}
-
-bool ReportedName::complete(const JoinedRanks& joined, const TreePosition& position) const {
-  const auto present = [&](int child) {
-    return below.contains(child) || joined.all_below(child, position);
-  };
-  return (joined.of_node(position) | local_ranks()) == position.whole_node() &&
-         std::all_of(position.children().begin(), position.children().end(), present);
 }
 
 Report merged_report(const std::string& name, const ReportedName& reported,
@@ -101,10 +81,7 @@ Report merged_report(const std::string& name, const ReportedName& reported,
   }
   add_joined(report, joined);
   // The text of an error depends on which rank reported what, not on the order.
-  std::sort(report.values.begin(), report.values.end(),
-            [](const ReportedSignature& a, const ReportedSignature& b) {
-              return a.ranks.front() < b.ranks.front();
-            });
+  std::ranges::sort(report.values, {}, [](const auto& value) { return value.ranks.front(); });
   return report;
 }
 
@@ -180,9 +157,7 @@ void RootDecisions::decide_names(KnownNames& names, const IdUse& use, bool with_
     exhausted = !id;
     if (exhausted) return false;
     bytes += name.size() + kEntryBytes;
-    Assigned& assigned = next_.assigned.emplace_back();
-    assigned.name = name;
-    assigned.id = *id;
+    Assigned& assigned = next_.assigned.emplace_back(Assigned{name, *id, {}});
     if (with_signatures) assigned.signature = report.values.front().signature;
     return true;
   });

@@ -5,22 +5,11 @@
 
 #include <hora/collectives.h>
 
-#include <algorithm>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
-#include <optional>
 #include <set>
-#include <span>
-#include <string>
 #include <unordered_map>
-#include <utility>
-#include <vector>
 
-#include "core/control_block/tensor_id.h"
 #include "core/messages/messages.h"
 #include "core/negotiation/arrivals.h"
 #include "core/negotiation/signature.h"
@@ -53,8 +42,7 @@ struct Expired {
 
 /// Names that wait too long, until the next report: to the parent at once, by the root in a warning
 /// once the others may have answered. The root's besides: names that run out of time, reported to
-/// it a little before, so that all nodes' answers are there. Pure. Thread rule: one thread at a
-/// time.
+/// it a little before, so that all nodes' answers are there. Thread rule: one thread at a time.
 class OverdueNames {
  public:
   /// Which ranks are ready for a name, and which local ranks are not, by the leader's own records.
@@ -148,14 +136,19 @@ class JoinedRanks {
     for (std::size_t r = 0; r < ranks.size(); ++r) joined[r] = ranks_.contains(ranks[r]);
     return joined;
   }
-  /// True where all ranks of a child's subtree have.
-  bool all_below(int child, const TreePosition& position) const {
-    if (ranks_.empty()) return false;
-    const auto ranks = position.ranks_in_subtree(child);
-    return std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return ranks_.contains(rank); });
+  /// True where all ranks of the subtree but these local ones and these children's have.
+  bool complete(const LocalRanks& local, const auto& children, const TreePosition& position) const {
+    return (of_node(position) | local) == position.whole_node() &&
+           std::ranges::all_of(position.children(), [&](int child) {
+             return children.contains(child) || all_below(child, position);
+           });
   }
 
  private:
+  bool all_below(int child, const TreePosition& position) const {
+    return !ranks_.empty() && std::ranges::includes(ranks_, position.ranks_in_subtree(child));
+  }
+
   std::set<int> ranks_;
   int last_ = 0;
 };
@@ -184,7 +177,10 @@ struct KnownId {
 
   bool anyone_ready() const { return node_ready || !ready_below.empty(); }
   /// All ranks of the subtree are ready or have joined.
-  bool complete(const JoinedRanks& joined, const TreePosition& position) const;
+  bool complete(const JoinedRanks& joined, const TreePosition& position) const {
+    return joined.complete(node_ready ? position.whole_node() : LocalRanks(), ready_below,
+                           position);
+  }
   /// All ranks of the subtree are ready.
   bool all_came(const TreePosition& position) const {
     return node_ready && ready_below.size() == position.children().size();
@@ -212,7 +208,9 @@ struct ReportedName {
     return ranks;
   }
   /// Every rank of the subtree has reported it or has joined.
-  bool complete(const JoinedRanks& joined, const TreePosition& position) const;
+  bool complete(const JoinedRanks& joined, const TreePosition& position) const {
+    return joined.complete(local_ranks(), below, position);
+  }
 };
 
 /// All signatures of a complete() name, with ranks; those that have not reported it have joined.
@@ -229,10 +227,8 @@ class KnownNames {
     return id ? std::optional(*id) : std::nullopt;
   }
   /// Null for an id that no name has.
-  ///@{
   KnownId* find(Id id) { return find_value(known_, id); }
   const KnownId* find(Id id) const { return find_value(known_, id); }
-  ///@}
   /// Ids for which a node or a child is ready.
   std::vector<Id> ready_ids() const;
   /// Ids for which some rank of the node is ready, and which are not disputed.
@@ -250,10 +246,8 @@ class KnownNames {
   void clear_ready(Id id);
 
   /// Null for a name that no rank has reported, or that is decided.
-  ///@{
   ReportedName* reported(const std::string& name) { return find_value(reports_, name); }
   const ReportedName* reported(const std::string& name) const { return find_value(reports_, name); }
-  ///@}
   /// A name that is not reported yet.
   ReportedName& report(const std::string& name, std::size_t local_size) {
     ReportedName& reported = reports_[name];
@@ -352,8 +346,7 @@ class RootDecisions {
   void ask(std::vector<std::string> names) { next_.asked = std::move(names); }
 
   /// Gives up disputed ids, decides the names that wait for that, and gives ids to those on which
-  /// ranks agree; for other names' sake ids are given up. `with_signatures`: ranks may know of the
-  /// names from the decision alone.
+  /// ranks agree, if need be others'. `with_signatures`: ranks may know the names from here alone.
   void decide_names(KnownNames& names, const IdUse& use, bool with_signatures);
   /// The next decision, if there is anything in it.
   std::optional<Decision> take();
@@ -383,8 +376,7 @@ struct LeaderOutput {
 
 /// Readiness goes up the tree once the leader's whole subtree has an id or a report; decisions come
 /// down. Where a rank's signature of a known name has changed, its id is given up, and all report.
-/// Ranks that have joined are present for every name, with nothing. Thread rule: one thread at a
-/// time.
+/// Ranks that have joined are present for all names, with nothing. Thread rule: one at a time.
 class Leader {
  public:
   /// `set`: whose negotiation this is. `warning_interval`: between two warnings.
@@ -392,8 +384,7 @@ class Leader {
          Duration warning_interval = {});
 
   void on_mail(int local_rank, const Mail& mail, Duration now);
-  /// Every local rank is ready for `id` (only in jobs of several nodes). `resized`: see
-  /// Up::resized.
+  /// Every local rank is ready for `id` (jobs of several nodes alone). `resized`: Up::resized.
   void on_node_ready(Id id, const LastArrival& last = {}, bool resized = false);
   void on_up(int child, const Up& up, Duration now);
   /// Why this cannot be the next decision, given those before; empty where it can.

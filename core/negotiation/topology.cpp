@@ -42,10 +42,8 @@ Topology make_topology(const std::vector<int>& group_of_rank, int ranks_per_node
 Topology restricted(const Topology& world, const std::vector<int>& members) {
   Topology result;
   for (const auto& ranks : world.ranks_of_node) {
-    std::vector<int> chosen;
-    for (const int rank : ranks) {
-      if (std::find(members.begin(), members.end(), rank) != members.end()) chosen.push_back(rank);
-    }
+    std::vector<int> chosen = ranks;
+    std::erase_if(chosen, [&](int rank) { return std::ranges::count(members, rank) == 0; });
     if (!chosen.empty()) result.ranks_of_node.push_back(std::move(chosen));
   }
   std::sort(result.ranks_of_node.begin(), result.ranks_of_node.end());
@@ -53,12 +51,9 @@ Topology restricted(const Topology& world, const std::vector<int>& members) {
 }
 
 Topology renumbered(const Topology& topology) {
-  const std::vector<int> all = topology.ranks();
   Topology result = topology;
   for (auto& ranks : result.ranks_of_node) {
-    for (int& rank : ranks) {
-      rank = static_cast<int>(std::lower_bound(all.begin(), all.end(), rank) - all.begin());
-    }
+    for (int& rank : ranks) rank = topology.index_of(rank);
   }
   return result;
 }

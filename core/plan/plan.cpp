@@ -53,6 +53,17 @@ std::size_t at(int rank) {
   return static_cast<std::size_t>(rank);
 }
 
+/// Where each of so many parts begins that lie end to end. `bytes_of`: the length of a part.
+std::vector<std::size_t> beginnings(int parts, auto&& bytes_of) {
+  std::vector<std::size_t> begin;
+  std::size_t total = 0;
+  for (int part = 0; part < parts; ++part) {
+    begin.push_back(total);
+    total += bytes_of(part);
+  }
+  return begin;
+}
+
 /// All rows together: peers' ones, none negative, whose sums in bytes must not wrap.
 Checked checked_rows(const ExchangeExtents& extents) {
   Checked all = 0;
@@ -127,8 +138,7 @@ std::size_t plan_unit(std::span<const Signature* const> decided, std::size_t fir
 
 bool is_followed(const Unit& unit) {
   return unit.kind == OperationKind::broadcast &&
-         std::any_of(unit.tensors.begin(), unit.tensors.end(),
-                     [](const UnitTensor& tensor) { return is_followed(tensor.range.bytes); });
+         std::ranges::any_of(unit.tensors, [](auto& t) { return is_followed(t.range.bytes); });
 }
 
 Range chunk_range(const Unit& unit, std::size_t chunk) {
@@ -220,18 +230,16 @@ Range rows_to_rank(OperationKind kind, std::span<const std::int64_t> rows, int r
 }
 
 std::size_t length_of(const ByteLayout& layout) {
-  return layout.empty() ? 0 : layout.back().range.begin + layout.back().range.bytes;
+  return layout.empty() ? 0 : layout.back().range.end();
 }
 
 ByteLayout cut(const ByteLayout& layout, Range range) {
   ByteLayout result;
-  const std::size_t end = range.begin + range.bytes;
-  auto transfer = std::partition_point(layout.begin(), layout.end(), [&](const Transfer& p) {
-    return p.range.begin + p.range.bytes <= range.begin;
-  });
-  for (; transfer != layout.end() && transfer->range.begin < end; ++transfer) {
+  auto transfer = std::ranges::partition_point(
+      layout, [&](const Transfer& p) { return p.range.end() <= range.begin; });
+  for (; transfer != layout.end() && transfer->range.begin < range.end(); ++transfer) {
     const std::size_t from = std::max(range.begin, transfer->range.begin);
-    const std::size_t to = std::min(end, transfer->range.begin + transfer->range.bytes);
+    const std::size_t to = std::min(range.end(), transfer->range.end());
     Transfer part = *transfer;
     part.source_offset += from - transfer->range.begin;
     part.destination_offset += from - transfer->range.begin;
@@ -313,12 +321,7 @@ ByteLayout ExchangeMap::layout(int from_node, int to_node) const {
 }
 
 ByteLayout ExchangeMap::gathered_layout(int from_node) const {
-  std::vector<std::size_t> begin;
-  std::size_t total = 0;
-  for (int rank = 0; rank < size_; ++rank) {
-    begin.push_back(total);
-    total += bytes(rows(rank, 0));
-  }
+  const auto begin = beginnings(size_, [&](int rank) { return bytes(rows(rank, 0)); });
   ByteLayout result;
   int source = 0;
   for (const int rank : ranks_of(from_node)) {
@@ -331,22 +334,12 @@ ByteLayout ExchangeMap::alltoall_layout(int from_node, int to_node) const {
   // Where the part of each source begins in the result of each destination.
   std::vector<std::vector<std::size_t>> begin_in_result;
   for (const int to : ranks_of(to_node)) {
-    auto& begin = begin_in_result.emplace_back();
-    std::size_t total = 0;
-    for (int from = 0; from < size_; ++from) {
-      begin.push_back(total);
-      total += bytes(rows(from, to));
-    }
+    begin_in_result.push_back(beginnings(size_, [&](int from) { return bytes(rows(from, to)); }));
   }
   ByteLayout result;
   int source = 0;
   for (const int from : ranks_of(from_node)) {
-    std::vector<std::size_t> begin_in_input;
-    std::size_t total = 0;
-    for (int to = 0; to < size_; ++to) {
-      begin_in_input.push_back(total);
-      total += bytes(rows(from, to));
-    }
+    const auto begin_in_input = beginnings(size_, [&](int to) { return bytes(rows(from, to)); });
     int destination = 0;
     for (const int to : ranks_of(to_node)) {
       const std::size_t offset = begin_in_result[at(destination)][at(from)];

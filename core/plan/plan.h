@@ -35,8 +35,7 @@
 
 namespace hora::internal {
 
-/// Elements of `type` are taken together in node order, and the result is multiplied by `scale`
-/// (floating-point types; skipped where it is 1).
+/// Elements of `type`, taken together in node order; of floating point then multiplied by `scale`.
 struct Reduction {
   DataType type = DataType::float32;
   ReduceOp op = ReduceOp::sum;
@@ -56,12 +55,12 @@ constexpr bool is_followed(std::size_t bytes) {
 struct Range {
   std::size_t begin = 0;
   std::size_t bytes = 0;
+  std::size_t end() const { return begin + bytes; }
   bool operator==(const Range&) const = default;
 };
 
 /// The upper bound of a chunk between `nodes` nodes: `setting` (HORA_CHUNK_SIZE), or where that is
-/// 0 32 KiB for each node (a message costs about 2 us, as 100 Gbit/s do for that), from 1 to 32
-/// MiB.
+/// 0 32 KiB a node (a message costs about 2 us, as 100 Gbit/s do for that), from 1 to 32 MiB.
 std::size_t chunk_limit(std::size_t setting, int nodes);
 /// The same of broadcasts: chosen 512 KiB, so that nodes receive and send at once.
 std::size_t broadcast_chunk_limit(std::size_t setting);
@@ -102,8 +101,7 @@ struct Unit {
 
 /// Cuts a decided batch into units, in its order: the one that begins with tensor `first` into
 /// `unit`, whose memory is used again; returns the next one's first. Neighbours of equal kind,
-/// type, op, root, scale and device are fused within the threshold. A unit of zero bytes has no
-/// chunk.
+/// type, op, root, scale and device are fused within the threshold. No bytes: no chunk.
 std::size_t plan_unit(std::span<const Signature* const> decided, std::size_t first,
                       const PlanLimits& limits, Unit& unit);
 
@@ -124,13 +122,11 @@ struct Run {
 /// The tensors' bytes in `range`, padding left out, in order: calls body(const Run&) for each.
 template <class Body>
 void for_each_run(const Unit& unit, Range range, Body&& body) {
-  const std::size_t end = range.begin + range.bytes;
-  const auto first = std::partition_point(
-      unit.tensors.begin(), unit.tensors.end(),
-      [&](const UnitTensor& t) { return t.range.begin + t.range.bytes <= range.begin; });
-  for (auto tensor = first; tensor != unit.tensors.end() && tensor->range.begin < end; ++tensor) {
+  auto tensor = std::ranges::partition_point(
+      unit.tensors, [&](const UnitTensor& t) { return t.range.end() <= range.begin; });
+  for (; tensor != unit.tensors.end() && tensor->range.begin < range.end(); ++tensor) {
     const std::size_t from = std::max(range.begin, tensor->range.begin);
-    const std::size_t to = std::min(end, tensor->range.begin + tensor->range.bytes);
+    const std::size_t to = std::min(range.end(), tensor->range.end());
     if (from >= to) continue;
     body(Run{static_cast<std::size_t>(tensor - unit.tensors.begin()),
              {from - tensor->range.begin, to - from},
@@ -248,8 +244,7 @@ struct BoundUnit {
   int local_size = 1;
   /// [position in unit.tensors * local_size + local rank]; on a device this rank's alone are set.
   std::vector<std::byte*> memory;
-  /// The same index, for units in place on a device: each rank's tensor (BegunOnDevice::place);
-  /// kNowhere for a rank that has joined.
+  /// Likewise, in place on a device: each rank's tensor (BegunOnDevice::place), or kNowhere.
   std::vector<Location> places;
   std::vector<std::shared_ptr<DeviceWork>> work;  ///< by position; on a device only
   /// Some of this rank's memory is a caller's, who has it back when the unit has completed or
@@ -339,8 +334,7 @@ std::size_t extents_of_rank(OperationKind kind, int ranks);
 std::int64_t scattered_rows(std::int64_t rows, int ranks, int rank);
 std::int64_t first_scattered_row(std::int64_t rows, int ranks, int rank);
 
-/// The bytes that a rank with these extents gives to rank `to`: of alltoall and reduce-scatter;
-/// empty of allgather, which gives all to every rank.
+/// The part for rank `to` of a rank with these extents; empty of an allgather, where all get all.
 Range rows_to_rank(OperationKind kind, std::span<const std::int64_t> rows, int ranks, int to,
                    std::size_t row_bytes);
 
@@ -375,8 +369,7 @@ bool is_even(std::span<const std::int64_t> rows);
 std::size_t round_bytes(std::size_t chunk_bytes, int nodes);
 
 /// Offsets of rows and streams of one exchange, whose spans and topology outlive it. The
-/// constructor throws Error(transport) for invalid extents of a rank; after it no sum wraps, where
-/// there is no refusal().
+/// constructor throws Error(transport) for invalid extents; else no sum wraps without refusal().
 class ExchangeMap {
  public:
   ExchangeMap(const Topology& topology, ExchangeExtents extents);

@@ -35,11 +35,7 @@ std::string beside_set(std::string_view name, ProcessSet set) {
 }
 
 TraceEvent span(std::string_view name, TraceTime begin, TraceTime end) {
-  TraceEvent event;
-  event.name = name;
-  event.begin = begin;
-  event.duration = end - begin;
-  return event;
+  return {.name = name, .begin = begin, .duration = end - begin};
 }
 
 using Json = nlohmann::ordered_json;
@@ -190,9 +186,8 @@ std::string timeline_file(std::string_view path, int rank) {
   return file;
 }
 
-/// An array of the Trace Event Format. After each write() all of it but the closing bracket is with
-/// the operating system; viewers take files without it, such as a crash leaves.
-/// Thread rule: one thread at a time.
+/// An array of the Trace Event Format. After each write() the operating system has all of it but
+/// the closing bracket, which viewers do not need. Thread rule: one thread at a time.
 class Trace::File {
  public:
   /// Replaces a file of that name. Throws Error(invalid_argument) where it cannot be written.

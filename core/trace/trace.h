@@ -71,15 +71,15 @@ struct UnitFacts {
 
 struct TraceEvent {
   bool is_mark = false;
-  std::string_view name;  ///< static storage
+  std::string_view name = {};  ///< static storage
   RowIndex row = 0;
   RowIndex subject = kNoRow;  ///< the row of the tensor that it is about, where that is another
   TraceTime begin{};
   TraceTime duration{};
-  UnitKey unit;
-  std::optional<std::uint64_t> bytes;   ///< of the tensor, or the chunk
-  std::optional<std::uint64_t> offset;  ///< of the chunk in its unit
-  std::optional<UnitFacts> facts;
+  UnitKey unit = {};
+  std::optional<std::uint64_t> bytes = {};   ///< of the tensor, or the chunk
+  std::optional<std::uint64_t> offset = {};  ///< of the chunk in its unit
+  std::optional<UnitFacts> facts = {};
   int last_rank = -1;  ///< the world rank that came last to a negotiation; -1: not known
   TraceTime late{};    ///< after the one before it
 };
@@ -219,15 +219,12 @@ class Trace {
   explicit Trace(const TraceOptions& options = {});
   /// Stops.
   ~Trace();
-  Trace(const Trace&) = delete;
-  Trace& operator=(const Trace&) = delete;
 
   bool on() const noexcept { return on_.load(std::memory_order_relaxed); }
 
   /// Throws Error(invalid_argument) where the file cannot be written, Error(invalid_use) while on.
   void start(const std::string& file, const TraceIdentity& identity);
-  /// The file is complete when this returns; nothing where the trace is off. Throws
-  /// Error(transport) where not all of it could be written.
+  /// Completes the file, if there is one. Throws Error(transport) where not all could be written.
   void stop();
   /// stop() for destructors: failures are logged.
   void close() noexcept;
@@ -288,7 +285,6 @@ class Tracer {
   bool on() const noexcept { return trace_ != nullptr && trace_->on(); }
 
   /// See Recording; now is the time where none is given.
-  ///@{
   void marked(std::string_view name, std::string_view mark) const {
     record([&](Recording& recording) { recording.marked(tensor(name), mark, trace_now()); });
   }
@@ -307,7 +303,6 @@ class Tracer {
   void chunk(const ChunkFacts& chunk, ChunkStage stage) const {
     record([&](Recording& recording) { recording.chunk(chunk, stage, trace_now()); });
   }
-  ///@}
 
   /// `body(Recording&)`, while the trace is on.
   template <class Body>

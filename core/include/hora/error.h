@@ -32,8 +32,7 @@ enum class ErrorCode : std::uint8_t {
 };
 std::string_view name_of(ErrorCode code) noexcept;
 
-/// what() says what happened, where, what was expected and what to do, fit to be printed
-/// (printable.h).
+/// what() says what happened, where, what was expected and what to do; it is printable().
 class Error : public std::runtime_error {
  public:
   /// `rank`: the world rank on which it happened, -1 where unknown. `tensor`: its name, empty where

@@ -4,9 +4,6 @@
 #pragma once
 
 #include <hora/context.h>
-#include <hora/export.h>
-
-#include <string_view>
 
 namespace HORA_EXPORT hora {
 

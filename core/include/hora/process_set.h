@@ -8,10 +8,6 @@
 #pragma once
 
 #include <hora/collectives.h>
-#include <hora/context.h>
-#include <hora/export.h>
-
-#include <vector>
 
 namespace HORA_EXPORT hora {
 

@@ -9,9 +9,6 @@
 #pragma once
 
 #include <hora/context.h>
-#include <hora/export.h>
-
-#include <string>
 
 namespace HORA_EXPORT hora {
 
