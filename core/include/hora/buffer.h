@@ -6,6 +6,11 @@
 #pragma once
 
 #include <hora/context.h>
+#include <hora/export.h>
+#include <hora/types.h>
+
+#include <cstddef>
+#include <memory>
 
 namespace HORA_EXPORT hora {
 

@@ -14,7 +14,15 @@
 #pragma once
 
 #include <hora/context.h>
+#include <hora/export.h>
+#include <hora/handle.h>
 #include <hora/result.h>
+#include <hora/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
 
 namespace HORA_EXPORT hora {
 

@@ -5,10 +5,14 @@
 ///     world.shutdown();                                          // or by its destructor
 #pragma once
 
+#include <hora/export.h>
 #include <hora/settings.h>
 #include <hora/types.h>
 
+#include <chrono>
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace hora::internal {
 class Engine;

@@ -32,7 +32,8 @@ enum class ErrorCode : std::uint8_t {
 };
 std::string_view name_of(ErrorCode code) noexcept;
 
-/// what() says what happened, where, what was expected and what to do; it is printable().
+/// what() says what happened, where, what was expected and what to do, fit to be printed
+/// (printable.h).
 class Error : public std::runtime_error {
  public:
   /// `rank`: the world rank on which it happened, -1 where unknown. `tensor`: its name, empty where

@@ -1,4 +1,5 @@
-/// Collectives on several tensors under one handle; <hora/torch/collectives.h> is for LibTorch's.
+/// Collectives on several tensors at once, under one handle; <hora/torch/collectives.h> is for
+/// LibTorch's.
 ///
 ///     std::array gradients{hora::view(weights), hora::view(biases)};
 ///     hora::GroupHandle averages = hora::grouped_allreduce_async(world, gradients, {.name = "g"});
@@ -6,14 +7,24 @@
 ///     std::vector<hora::Result> all = hora::grouped_allgather(world, gradients, {.name = "all"});
 ///
 /// Tensor i travels as "<name>.<i>" (unnamed where that is empty), together with others up to
-/// HORA_FUSION_THRESHOLD. Every rank gives as many, in the same order, of any types and shapes. Any
-/// thread. Errors: collectives.h; where a submission throws, those before it have been waited for.
+/// HORA_FUSION_THRESHOLD. Every rank gives as many, in the same order, of any types and shapes.
+/// Errors: collectives.h; where a submission throws, those before it have been waited for. Thread
+/// rule: any thread.
 #pragma once
 
 #include <hora/collectives.h>
+#include <hora/context.h>
+#include <hora/export.h>
+#include <hora/handle.h>
+#include <hora/result.h>
+#include <hora/types.h>
 
+#include <chrono>
 #include <concepts>
 #include <iterator>
+#include <span>
+#include <type_traits>
+#include <vector>
 
 namespace HORA_EXPORT hora {
 

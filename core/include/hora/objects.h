@@ -4,11 +4,20 @@
 ///     std::string text = world.rank() == 0 ? read_configuration() : "";
 ///     text = hora::broadcast_object(world, text, {.name = "configuration"});
 ///
-/// Collective: the same name (at most 1017 bytes), root and set on every rank. Any thread. Errors:
-/// collectives.h; different roots are the same Error(mismatch) on every rank.
+/// Collective: the same name (at most 1017 bytes), root and set on every rank. Errors:
+/// collectives.h; different roots are the same Error(mismatch) on every rank. Thread rule: any
+/// thread.
 #pragma once
 
 #include <hora/collectives.h>
+#include <hora/context.h>
+#include <hora/export.h>
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace HORA_EXPORT hora {
 

@@ -9,11 +9,17 @@
 #pragma once
 
 #include <hora/error.h>
+#include <hora/export.h>
 #include <hora/objects.h>
 #include <hora/process_set.h>
 
 #include <concepts>
+#include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
 
 namespace HORA_EXPORT hora {
 

@@ -4,6 +4,9 @@
 #pragma once
 
 #include <hora/context.h>
+#include <hora/export.h>
+
+#include <string_view>
 
 namespace HORA_EXPORT hora {
 

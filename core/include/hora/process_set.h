@@ -8,6 +8,10 @@
 #pragma once
 
 #include <hora/collectives.h>
+#include <hora/context.h>
+#include <hora/export.h>
+
+#include <vector>
 
 namespace HORA_EXPORT hora {
 

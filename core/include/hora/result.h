@@ -6,8 +6,16 @@
 ///     hora::Result later = handle.wait();
 #pragma once
 
+#include <hora/export.h>
 #include <hora/handle.h>
 #include <hora/types.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
 
 namespace hora::internal {
 class ResultMemory;

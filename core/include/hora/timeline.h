@@ -9,6 +9,9 @@
 #pragma once
 
 #include <hora/context.h>
+#include <hora/export.h>
+
+#include <string>
 
 namespace HORA_EXPORT hora {
 

@@ -1,4 +1,5 @@
-/// Element types, shapes, devices and views. Thread rule: a value, one thread at a time; else any.
+/// Element types, shapes, devices and views. Thread rule: any thread; a value, one thread at a
+/// time.
 #pragma once
 
 #include <hora/export.h>
@@ -38,7 +39,8 @@ std::size_t size_of(DataType type) noexcept;
 std::string_view name_of(DataType type) noexcept;
 bool is_floating_point(DataType type) noexcept;
 
-/// The bits of a float16 (IEEE 754 binary16), without arithmetic; those of _Float16 and __half.
+/// The bits of a float16 (IEEE 754 binary16), without arithmetic; _Float16 and __half have the
+/// same.
 struct Float16 {
   std::uint16_t bits = 0;
   bool operator==(const Float16&) const = default;
@@ -82,8 +84,9 @@ enum class ReduceOp : std::uint8_t {
   min = 2,
   max = 3,
   product = 4,
-  /// Adaptive summation of floating-point types between nodes, each as its ranks' sum: the sum of
-  /// orthogonal gradients, the average of parallel ones (Maleki et al., arXiv 2006.02924).
+  /// Adaptive summation of floating-point types between nodes, a node counting as its ranks' sum:
+  /// the sum of orthogonal gradients, the average of parallel ones (Maleki et al., arXiv
+  /// 2006.02924).
   adasum = 5,
 };
 std::string_view name_of(ReduceOp op) noexcept;
