@@ -165,9 +165,10 @@ Request request(const Context& context, const TensorView& tensor, const Broadcas
 
 Request request(const Context&, const BarrierOptions& options) {
   check_name(options.name);
-  return {.name = options.name,
-          .signature = {.kind = OperationKind::barrier, .type = DataType::uint8, .shape = {0}},
-          .timeout = timeout_of(options)};
+  Request result{.name = options.name, .signature = {}};
+  result.signature = {.kind = OperationKind::barrier, .type = DataType::uint8, .shape = {0}};
+  result.timeout = timeout_of(options);
+  return result;
 }
 
 Request request(const Context& context, const ConstTensorView& tensor,
