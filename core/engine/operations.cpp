@@ -168,8 +168,12 @@ Operations::Operations(const SetParts& parts, const EngineParts& engine,
                                                                                 : 2),
       table_(control_block_.id_capacity()) {}
 
-std::shared_ptr<Operation> Operations::enter(Request& request) {
+void Operations::check_open() const {
   if (closed_) throw detached(*closed_);
+}
+
+std::shared_ptr<Operation> Operations::enter(Request& request) {
+  check_open();
   if (auto again = request.name.empty() ? nullptr : table_.enter_again(request.name)) {
     if (again->signature != request.signature) again->signature = std::move(request.signature);
     again->result = request.result;
@@ -209,7 +213,7 @@ std::shared_ptr<Operation> Operations::submit(Request&& request, Caller caller) 
   try {
     operation->memory.copy_in(memory_, operation->signature, request, caller);
     const LockGuard table(table_lock_);
-    if (closed_) throw detached(*closed_);
+    check_open();
     if (set_deadlines(*operation, request.timeout)) {
       // A caller that sleeps, and the engine, which may outlast its turn.
       control_block_.signal(memory_.local_rank);
@@ -355,7 +359,7 @@ std::shared_ptr<Operation> Operations::join() {
   operation->name = kJoinName;
   operation->signature.kind = OperationKind::join;
   const LockGuard table(table_lock_);
-  if (closed_) throw detached(*closed_);
+  check_open();
   if (!table_.enter(operation)) {
     throw Error(ErrorCode::duplicate_name,
                 fmt::format("rank {} has joined this process set already", rank_), rank_);

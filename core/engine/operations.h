@@ -582,6 +582,7 @@ class Operations {
   }
   /// By which a rank that has joined takes part in what is decided, without data.
   std::shared_ptr<Operation> make_proxy(Id id, const Signature& signature);
+  void check_open() const HORA_REQUIRES(table_lock_);
   void release(Operation& operation);
 
   const int rank_;  ///< in the world

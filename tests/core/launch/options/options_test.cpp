@@ -7,11 +7,10 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <cctype>
-#include <cstdlib>
 
 #include "core/launch/text.h"
 #include "tests/core/launch/texts.h"
-#include "tests/support/read_file.h"
+#include "tests/support/golden.h"
 #include "tests/support/seed.h"
 
 namespace hora::launch {
@@ -112,23 +111,9 @@ std::string outcome_of(std::string_view line) {
 }
 
 TEST(CommandLine, HasItsOutcomeWordForWord) {
-  const std::string golden = internal::test::read_file(COMMAND_LINES);
-  std::string actual;
-  int lines = 0;
-  for (const std::string_view line : split(golden, '\n')) {
-    if (line.starts_with("//")) actual += std::string(line) + "\n";
-    if (!line.starts_with("$ ")) continue;
-    ++lines;
-    actual += fmt::format("{}\n{}\n", line, outcome_of(line.substr(2)));
-  }
-  EXPECT_GT(lines, 200);
-  if (std::getenv("TEST_UPDATE_GOLDEN") != nullptr) std::ofstream(COMMAND_LINES) << actual;
-  const auto expected = split(golden, '\n');
-  const auto found = split(actual, '\n');
-  for (std::size_t i = 0; i < std::max(expected.size(), found.size()); ++i) {
-    ASSERT_EQ(i < found.size() ? found[i] : "", i < expected.size() ? expected[i] : "")
-        << COMMAND_LINES << ":" << i + 1;
-  }
+  EXPECT_GT(
+      internal::test::expect_golden_outcomes("core/launch/options/command_lines.txt", outcome_of),
+      200);
 }
 
 TEST(CommandLine, LongListsAreQuick) {

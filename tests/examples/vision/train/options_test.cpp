@@ -4,13 +4,11 @@
 
 #include <gmock/gmock.h>
 
-#include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
 
-#include "tests/support/read_file.h"
+#include "tests/support/golden.h"
 
 namespace vision {
 
@@ -84,9 +82,8 @@ Program small_program() {
 /// The fields that a line changes, or the exit code and what is printed.
 std::string outcome_of(const std::string& line) {
   std::istringstream stream(line);
-  std::vector<std::string> words;
+  std::vector<std::string> words{"small"};
   for (std::string word; stream >> word;) words.push_back(word == "''" ? "" : word);
-  words.front() = "small";
   std::vector<const char*> arguments;
   for (const std::string& word : words) arguments.push_back(word.c_str());
   const Program program = small_program();
@@ -103,20 +100,17 @@ std::string outcome_of(const std::string& line) {
 }
 
 TEST(Options, HaveTheirOutcomesWordForWordAndEachThatHelpListsIsTaken) {
-  const std::string golden = hora::internal::test::read_file(COMMAND_LINES);
-  std::istringstream lines(golden);
-  std::string actual;
   std::string taken = " --help -h --data ";
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with("$ ")) continue;
-    const std::string outcome = outcome_of(line);
-    actual += line + "\n" + outcome;
-    if (!outcome.starts_with("exit")) taken += std::regex_replace(line, std::regex("="), " ") + " ";
-  }
-  if (std::getenv("TEST_UPDATE_GOLDEN") != nullptr) std::ofstream(COMMAND_LINES) << actual;
-  EXPECT_EQ(actual, golden);
+  hora::internal::test::expect_golden_outcomes(
+      "examples/vision/train/command_lines.txt", [&](const std::string& line) {
+        const std::string outcome = outcome_of(line);
+        if (!outcome.starts_with("exit")) {
+          taken += std::regex_replace(line, std::regex("="), " ") + " ";
+        }
+        return outcome;
+      });
 
-  const std::string help = outcome_of("$ --help");
+  const std::string help = outcome_of("--help");
   const std::regex row("\n  (-[^ {]*)");
   std::size_t names = 0;
   for (std::sregex_iterator line(help.begin(), help.end(), row), end; line != end; ++line) {
