@@ -3,21 +3,17 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <stdexcept>
 #include <vector>
+
+#include "tests/support/read_file.h"
 
 namespace vision::test {
 
 using Bytes = std::vector<std::uint8_t>;
 
 inline Bytes read_bytes(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    throw std::runtime_error("Cannot read " + path.string());
-  }
-  return {std::istreambuf_iterator<char>(file), {}};
+  const std::string bytes = hora::internal::test::read_file(path);
+  return {bytes.begin(), bytes.end()};
 }
 
 /// A file of fixtures/.

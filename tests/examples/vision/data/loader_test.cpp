@@ -1,10 +1,8 @@
 #include "examples/vision/data/loader.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <algorithm>
-#include <chrono>
-#include <future>
 #include <set>
 #include <thread>
 
@@ -16,6 +14,9 @@ namespace {
 
 using test::in_order;
 using test::MadeImages;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
 
 TransformOptions augmented() {
   return {.geometry = RandomResizedCrop{.size = 6},
@@ -36,7 +37,9 @@ struct Seen {
   bool operator==(const Seen&) const = default;
 };
 
-std::vector<Seen> rest_of(Loader& loader) {
+std::vector<Seen> seen_from(Loader& loader, std::uint64_t epoch,
+                            const std::vector<std::size_t>& order, std::size_t first_step = 0) {
+  loader.start(epoch, order, first_step);
   std::vector<Seen> seen;
   while (const Batch batch = loader.next()) {
     seen.push_back({{batch->images().begin(), batch->images().end()},
@@ -46,152 +49,99 @@ std::vector<Seen> rest_of(Loader& loader) {
   return seen;
 }
 
-template <class Error>
-std::string error_of_next(Loader& loader) {
-  try {
-    loader.next();
-  } catch (const Error& error) {
-    return error.what();
+/// With each number of workers.
+class LoaderTest : public testing::TestWithParam<int> {
+ protected:
+  Loader make(std::size_t batch, BadImages bad_images = BadImages::raise) {
+    return {data_,
+            augmented(),
+            {.batch = batch,
+             .workers = GetParam(),
+             .bad_images = bad_images,
+             .seed = 3,
+             .log = [this](const std::string& text) { log_.insert(text); }}};
   }
-  return "no error";
-}
 
-TEST(Loader, GivesTheSameBatchesWithAnyNumberOfWorkers) {
-  const MadeImages data(103);
-  const auto order = shuffled(103);
-  std::vector<std::vector<Seen>> epochs;
-  for (const int workers : {0, 1, 2, 5}) {
-    Loader loader(data, augmented(), {.batch = 8, .workers = workers, .seed = 3});
-    loader.start(0, order);
-    EXPECT_EQ(loader.steps(), 13U);
-    epochs.push_back(rest_of(loader));
-    ASSERT_EQ(epochs.back().size(), 13U);
-    EXPECT_EQ(epochs.back().back().labels.size(), 103U % 8);
-    EXPECT_EQ(epochs.front(), epochs.back()) << workers << " workers";
-    EXPECT_EQ(loader.next(), nullptr);
-    loader.start(1, order);
-    EXPECT_NE(epochs.front(), rest_of(loader)) << "the epoch changes nothing";
-  }
-  // Every image once, in order.
+  MadeImages data_{103};
+  const std::vector<std::size_t> order_ = shuffled(103);
+  std::multiset<std::string> log_;
+};
+INSTANTIATE_TEST_SUITE_P(Workers, LoaderTest, testing::Values(0, 1, 2, 5));
+
+TEST_P(LoaderTest, GivesTheSameBatchesFromAnyStepAndDropsWhatWasLeft) {
+  Loader without_workers(data_, augmented(), {.batch = 8, .workers = 0, .seed = 3});
+  const std::vector<Seen> whole = seen_from(without_workers, 0, order_);
   std::size_t place = 0;
-  for (const Seen& batch : epochs.front()) {
-    for (const std::int64_t label : batch.labels) {
-      EXPECT_EQ(label, data.label(order[place++]));
-    }
+  for (const Seen& batch : whole) {
+    for (const std::int64_t label : batch.labels) EXPECT_EQ(label, data_.label(order_[place++]));
   }
-  EXPECT_EQ(place, 103U);
+  EXPECT_EQ(place, 103U) << "every image once, in order";
+  Loader loader = make(8);
+  for (std::size_t first = 0; first <= 13; ++first) {
+    loader.start(1, order_);
+    loader.next();
+    EXPECT_EQ(seen_from(loader, 0, order_, first),
+              std::vector<Seen>(whole.begin() + static_cast<std::ptrdiff_t>(first), whole.end()));
+    EXPECT_EQ(loader.steps(), 13U);
+    EXPECT_EQ(loader.next(), nullptr);
+  }
+  EXPECT_NE(seen_from(loader, 1, order_), whole) << "the epoch changes nothing";
 }
 
 // As a training on fewer ranks, or in another order, has it.
-TEST(Loader, AnImageDoesNotDependOnItsPlace) {
-  const MadeImages data(12);
-  Loader loader(data, augmented(), {.batch = 12, .workers = 2, .seed = 3});
-  const auto order = shuffled(12);
-  loader.start(5, order);
-  Seen all = rest_of(loader).front();
-  const std::size_t floats = all.images.size() / 12;
-  for (std::size_t place = 0; place < order.size(); ++place) {
-    loader.start(5, {order[place]});
-    const Seen one = rest_of(loader).front();
+TEST_P(LoaderTest, AnImageDoesNotDependOnItsPlace) {
+  Loader loader = make(103);
+  const Seen all = seen_from(loader, 5, order_).front();
+  const std::size_t floats = all.images.size() / 103;
+  for (std::size_t place = 0; place < 12; ++place) {
+    const Seen one = seen_from(loader, 5, {order_[place]}).front();
     EXPECT_TRUE(std::equal(one.images.begin(), one.images.end(),
                            all.images.begin() + static_cast<std::ptrdiff_t>(place * floats)));
   }
 }
 
-TEST(Loader, BeginsAtAnyStep) {
-  const MadeImages data(50);
-  const auto order = shuffled(50);
-  for (const int workers : {0, 2}) {
-    Loader loader(data, augmented(), {.batch = 8, .workers = workers, .seed = 9});
-    loader.start(2, order);
-    const std::vector<Seen> whole = rest_of(loader);
-    for (std::size_t first = 0; first <= whole.size(); ++first) {
-      loader.start(2, order, first);
-      EXPECT_EQ(loader.steps(), whole.size());
-      EXPECT_EQ(rest_of(loader),
-                std::vector<Seen>(whole.begin() + static_cast<std::ptrdiff_t>(first), whole.end()));
-    }
-  }
-}
-
-TEST(Loader, StartDropsWhatWasLeft) {
-  const MadeImages data(64);
-  Loader loader(data, augmented(), {.batch = 4, .workers = 3});
-  const auto order = shuffled(64);
+TEST_P(LoaderTest, RaisesABadImageInItsStep) {
+  const auto order = in_order(40);
+  data_.bad = {21, 22, 30};
+  Loader loader = make(10);
+  const auto next = [&] { return loader.next(); };
   loader.start(0, order);
-  const std::vector<Seen> whole = rest_of(loader);
-  for (int i = 0; i < 20; ++i) {
-    loader.start(1, order);
-    loader.next();
-    loader.start(0, order);
-    EXPECT_EQ(rest_of(loader), whole);
-  }
+  EXPECT_NE(loader.next(), nullptr);
+  EXPECT_NE(loader.next(), nullptr);
+  EXPECT_THAT(next, ThrowsMessage<BadImage>("image 21: made to be bad"));
+  EXPECT_EQ(loader.next(), nullptr);
+  loader.start(1, order, 3);
+  EXPECT_THAT(next, ThrowsMessage<BadImage>("image 30: made to be bad"));
+  loader.start(1, order);
+  EXPECT_NE(loader.next(), nullptr);
 }
 
-TEST(Loader, RaisesABadImageInItsStep) {
-  MadeImages data(40);
-  const auto order = in_order(40);
-  data.bad = {21, 22, 30};
-  for (const int workers : {0, 1, 4}) {
-    Loader loader(data, augmented(), {.batch = 10, .workers = workers});
-    loader.start(0, order);
-    EXPECT_NE(loader.next(), nullptr);
-    EXPECT_NE(loader.next(), nullptr);
-    EXPECT_EQ(error_of_next<BadImage>(loader), "image 21: made to be bad");
-    EXPECT_EQ(loader.next(), nullptr);
-    loader.start(1, order, 3);
-    EXPECT_EQ(error_of_next<BadImage>(loader), "image 30: made to be bad");
-    loader.start(1, order);
-    EXPECT_NE(loader.next(), nullptr);
-  }
-}
-
-TEST(Loader, ReplacesBadImagesByTheNextGoodOne) {
-  MadeImages data(20);
-  data.bad = {3, 7, 8, 9};
+TEST_P(LoaderTest, ReplacesBadImagesByTheNextGoodOne) {
+  data_.bad = {3, 7, 8, 9};
   const auto order = in_order(10);
-  for (const int workers : {0, 3}) {
-    std::multiset<std::string> log;
-    Loader loader(data, augmented(),
-                  {.batch = 5,
-                   .workers = workers,
-                   .bad_images = BadImages::skip,
-                   .log = [&](const std::string& text) { log.insert(text); }});
-    loader.start(4, order);
-    const std::vector<Seen> seen = rest_of(loader);
-    loader.start(4, {0, 1, 2, 4, 4, 5, 6, 0, 0, 0});
-    std::vector<Seen> expected = rest_of(loader);
-    expected[0].replaced = {3};
-    expected[1].replaced = {2, 3, 4};
-    EXPECT_EQ(seen, expected);
-    loader.start(4, order);
-    rest_of(loader);
-    EXPECT_EQ(log,
-              (std::multiset<std::string>{"image 3: made to be bad", "image 7: made to be bad",
-                                          "image 8: made to be bad", "image 9: made to be bad"}));
-  }
+  Loader loader = make(5, BadImages::skip);
+  const std::vector<Seen> seen = seen_from(loader, 4, order);
+  std::vector<Seen> expected = seen_from(loader, 4, {0, 1, 2, 4, 4, 5, 6, 0, 0, 0});
+  expected[0].replaced = {3};
+  expected[1].replaced = {2, 3, 4};
+  EXPECT_EQ(seen, expected);
+  seen_from(loader, 4, order);
+  EXPECT_THAT(log_, ElementsAre("image 3: made to be bad", "image 7: made to be bad",
+                                "image 8: made to be bad", "image 9: made to be bad"));
 }
 
-TEST(Loader, SaysThatNoImageIsGood) {
-  MadeImages data(6);
-  data.bad = {0, 1, 2, 3, 4, 5};
-  Loader loader(data, augmented(), {.batch = 3, .workers = 2, .bad_images = BadImages::skip});
-  loader.start(0, shuffled(6));
-  EXPECT_NE(error_of_next<std::runtime_error>(loader).find("None of the 6 images of made images"),
-            std::string::npos);
-}
-
-TEST(Loader, AnotherErrorOfAWorkerIsNeverSkipped) {
-  MadeImages data(40);
-  data.failing = 17;
-  const auto order = in_order(40);
-  for (const int workers : {0, 2}) {
-    Loader loader(data, augmented(),
-                  {.batch = 10, .workers = workers, .bad_images = BadImages::skip});
-    loader.start(0, order);
-    EXPECT_NE(loader.next(), nullptr);
-    EXPECT_EQ(error_of_next<std::logic_error>(loader), "made to fail");
-  }
+TEST_P(LoaderTest, SkipsNoOtherErrorAndSaysThatNoImageIsGood) {
+  data_.bad = {0, 1, 2, 3, 4, 5};
+  data_.failing = 17;
+  Loader loader = make(3, BadImages::skip);
+  const auto next = [&] { return loader.next(); };
+  loader.start(0, in_order(6));
+  EXPECT_THAT(next, ThrowsMessage<std::runtime_error>(
+                        HasSubstr("None of the 6 images of made images that this rank was given "
+                                  "can be read; the first is image 0")));
+  loader.start(0, {14, 15, 16, 17});
+  EXPECT_NE(loader.next(), nullptr);
+  EXPECT_THAT(next, ThrowsMessage<std::logic_error>("made to fail"));
 }
 
 TEST(Loader, CanBeDestroyedAtAnyMoment) {
@@ -213,14 +163,16 @@ TEST(Loader, BatchesOutliveIt) {
   std::vector<Batch> kept;
   {
     Loader loader(data, augmented(), {.batch = 4, .workers = 2});
-    loader.start(0, shuffled(40));
+    loader.start(0, in_order(40));
     while (Batch batch = loader.next()) kept.push_back(std::move(batch));
   }
   EXPECT_EQ(kept.size(), 10U);
+  std::size_t image = 0;
   for (const Batch& batch : kept) {
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(batch->images().data()) % 64, 0U);
-    EXPECT_EQ(batch->labels().size(), 4U);
+    for (const std::int64_t label : batch->labels()) EXPECT_EQ(label, data.label(image++));
   }
+  EXPECT_EQ(image, 40U);
   std::thread([&] { kept.clear(); }).join();
 }
 
@@ -235,8 +187,10 @@ TEST(Loader, PrefetchesTwoBatches) {
   EXPECT_GE(loader.waited(), 0);
 }
 
-Batch made_batch() {
-  return std::make_shared<BatchData>(2, 12, allocate_pageable);
+std::weak_ptr<BatchData> keep(CopiedBatches& copies, CopiedBatches::Ended ended) {
+  const auto batch = std::make_shared<BatchData>(2, 12, allocate_pageable);
+  copies.keep(batch, std::move(ended));
+  return batch;
 }
 
 TEST(CopiedBatches, KeepMemoryUntilTheCopyHasEnded) {
@@ -244,9 +198,7 @@ TEST(CopiedBatches, KeepMemoryUntilTheCopyHasEnded) {
   std::vector<bool> ended(3, false);
   std::vector<std::weak_ptr<BatchData>> batches;
   for (std::size_t i = 0; i < ended.size(); ++i) {
-    Batch batch = made_batch();
-    batches.emplace_back(batch);
-    copies.keep(std::move(batch), [&ended, i] { return ended[i]; });
+    batches.push_back(keep(copies, [&ended, i] { return ended[i]; }));
   }
   ended[1] = true;
   EXPECT_FALSE(batches[1].expired()) << "nobody has asked";
@@ -259,50 +211,20 @@ TEST(CopiedBatches, KeepMemoryUntilTheCopyHasEnded) {
   EXPECT_TRUE(batches[0].expired() && batches[2].expired());
 }
 
-TEST(CopiedBatches, WaitForTheCopiesAtTheirEnd) {
+TEST(CopiedBatches, WaitForTheCopiesAtTheirEndAndFreeNothingWhereOneFails) {
   int asked = 0;
-  std::weak_ptr<BatchData> kept;
+  std::weak_ptr<BatchData> batch;
   {
     CopiedBatches copies;
-    Batch batch = made_batch();
-    kept = batch;
-    copies.keep(std::move(batch), [&] { return ++asked == 5; });
+    batch = keep(copies, [&] {
+      if (++asked == 1) throw std::runtime_error("no device");
+      return asked == 5;
+    });
+    EXPECT_THROW(copies.release(), std::runtime_error);
+    EXPECT_FALSE(batch.expired());
   }
   EXPECT_EQ(asked, 5);
-  EXPECT_TRUE(kept.expired());
-}
-
-TEST(CopiedBatches, AnErrorFreesNothing) {
-  CopiedBatches copies;
-  bool fails = true;
-  Batch batch = made_batch();
-  const std::weak_ptr<BatchData> kept = batch;
-  copies.keep(std::move(batch), [&] {
-    if (fails) throw std::runtime_error("no device");
-    return true;
-  });
-  EXPECT_THROW(copies.release(), std::runtime_error);
-  EXPECT_FALSE(kept.expired());
-  fails = false;
-}
-
-TEST(LoaderAndCopies, WorkersDoNotWriteWhereACopyReads) {
-  const MadeImages data(64);
-  Loader loader(data, augmented(), {.batch = 2, .workers = 2});
-  loader.start(0, in_order(64));
-  CopiedBatches copies;
-  for (std::vector<float> before; Batch batch = loader.next(); copies.release()) {
-    before.assign(batch->images().begin(), batch->images().end());
-    // Some time later, as a device does.
-    const auto copy = std::async(std::launch::async, [before, from = batch->images()] {
-                        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-                        EXPECT_TRUE(std::ranges::equal(from, before));
-                      }).share();
-    copies.keep(std::move(batch), [copy] {
-      return copy.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-    });
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // a step of the training
-  }
+  EXPECT_TRUE(batch.expired());
 }
 
 }  // namespace

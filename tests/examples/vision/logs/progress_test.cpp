@@ -123,12 +123,6 @@ TEST(Progress, PlainIsALineEveryTenSeconds) {
   EXPECT_EQ(out.str(), plain_line + "\ndone\n");
 }
 
-TEST(Progress, OtherRanksAreSilent) {
-  Progress progress(nullptr, {.style = ProgressStyle::live});
-  progress.update(kFifthStep, Progress::Time{});
-  progress.line("nothing");
-}
-
 TEST(ChooseStyle, LiveOnlyOnATerminalOfKnownWidth) {
   for (const ProgressStyle asked : {ProgressStyle::live, ProgressStyle::plain}) {
     EXPECT_EQ(choose_style(asked, -1), asked);

@@ -12,6 +12,7 @@ namespace vision {
 namespace {
 
 using test::MadeImages;
+using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
@@ -68,13 +69,16 @@ class Trainer : public testing::Test {
   TrainingOptions options_;
 };
 
-TEST_F(Trainer, EndsWhereTheDesiredAccuracyIsReached) {
+TEST_F(Trainer, EndsWhereTheDesiredAccuracyIsReachedInEachPrecision) {
   options_.validation.desired_accuracy = 30;
-  const Trained trained = train_with_options();
-  EXPECT_GE(trained.report.best_accuracy, 30);
-  EXPECT_TRUE(trained.report.seconds_to_accuracy.has_value());
-  EXPECT_THAT(trained.text, HasSubstr("(desired: 30 %) after epoch "));
-  EXPECT_THAT(trained.text, Not(HasSubstr("epoch 8/8")));
+  for (const OptLevel level : {OptLevel::O0, OptLevel::O1, OptLevel::O2}) {
+    options_.precision.opt_level = level;
+    const Trained trained = train_with_options();
+    EXPECT_GE(trained.report.best_accuracy, 30);
+    EXPECT_TRUE(trained.report.seconds_to_accuracy.has_value());
+    EXPECT_THAT(trained.text,
+                AllOf(HasSubstr("(desired: 30 %) after epoch "), Not(HasSubstr("epoch 8/8"))));
+  }
 }
 
 TEST_F(Trainer, SaysWhereTheDesiredAccuracyIsNotReached) {
@@ -90,15 +94,12 @@ TEST_F(Trainer, ValidatesAndPrintsEverySoOftenAndAtTheEnd) {
   options_.epochs = 3;
   options_.validation.every = 2;
   options_.output.print_freq = 2;
-  const std::string text = train_with_options().text;
-  EXPECT_THAT(text, ContainsRegex("epoch 1/3: loss [0-9.]+, [0-9]+ images/s, waited"));
-  EXPECT_THAT(text, ContainsRegex("epoch 2/3: loss [0-9.]+, validation [0-9.]+ %"));
-  EXPECT_THAT(text, ContainsRegex("epoch 3/3: loss [0-9.]+, validation [0-9.]+ %"));
-  for (const std::string part : {"Epoch: [1][1/4]", "Epoch: [1][2/4]", "Epoch: [1][4/4]", "Time ",
-                                 "Data ", "Loss ", "Acc@1 ", "Acc@5 "}) {
-    EXPECT_THAT(text, HasSubstr(part));
-  }
-  EXPECT_THAT(text, Not(HasSubstr("Epoch: [1][3/4]")));
+  EXPECT_THAT(train_with_options().text,
+              AllOf(ContainsRegex("epoch 1/3: loss [0-9.]+, [0-9]+ images/s, waited"),
+                    ContainsRegex("epoch 2/3: loss [0-9.]+, validation [0-9.]+ %"),
+                    ContainsRegex("epoch 3/3: loss [0-9.]+, validation [0-9.]+ %"),
+                    HasSubstr("Epoch: [1][1/4]"), HasSubstr("Epoch: [1][2/4]"),
+                    Not(HasSubstr("Epoch: [1][3/4]")), HasSubstr("Epoch: [1][4/4]")));
 }
 
 TEST_F(Trainer, OnlyEvaluates) {
@@ -123,17 +124,22 @@ TEST_F(Trainer, TheFusedUpdateGivesTheWeightsOfAveragesAndUpdateApart) {
 /// Options that change how gradients are put together or weights are updated.
 struct Family {
   const char* name;
-  void (*change)(TrainingOptions&);
+  const char* optimizer = "sgd";
+  DistributionOptions distribution = {};
+  PrecisionOptions precision = {};
+  RegularisationOptions regularisation = {};
+  bool channels_last = false;
 };
-void PrintTo(const Family& family, std::ostream* out) {
-  *out << family.name;
-}
 class Families : public Trainer, public testing::WithParamInterface<Family> {};
 
 // One epoch with each, which ends with equal and finite weights on all ranks.
 TEST_P(Families, TrainAlikeOnAllRanks) {
   options_.epochs = 1;
-  GetParam().change(options_);
+  options_.optimizer.name = GetParam().optimizer;
+  options_.distribution = GetParam().distribution;
+  options_.precision = GetParam().precision;
+  options_.regularisation = GetParam().regularisation;
+  options_.network.channels_last = GetParam().channels_last;
   const Trained trained = train_with_options();
   EXPECT_THAT(trained.text, HasSubstr("epoch 1/1: loss "));
   EXPECT_FALSE(torch::equal(trained.model->parameters().at(0), make_model()->parameters().at(0)))
@@ -144,38 +150,25 @@ TEST_P(Families, TrainAlikeOnAllRanks) {
   }
 }
 
-using Changed = TrainingOptions&;
 INSTANTIATE_TEST_SUITE_P(
     All, Families,
     testing::Values(
-        Family{"adam", [](Changed o) { o.optimizer.name = "adam"; }},
-        Family{"adamw_zero",
-               [](Changed o) {
-                 o.optimizer.name = "adamw";
-                 o.distribution.zero = true;
-                 o.regularisation.clip_norm = 1;
-               }},
+        Family{"adam", "adam"}, Family{"adamw_zero", "adamw", {.zero = true}, {}, {.clip_norm = 1}},
         Family{"sgd_fused_update_half_model",
-               [](Changed o) {
-                 o.distribution.zero = o.distribution.fused_update = true;
-                 o.precision = {.amp = Amp::bfloat16, .opt_level = OptLevel::O2};
-               }},
+               "sgd",
+               {.zero = true, .fused_update = true},
+               {.amp = Amp::bfloat16, .opt_level = OptLevel::O2}},
         Family{"smoothing_accumulation_sync",
-               [](Changed o) {
-                 o.regularisation = {.label_smoothing = 0.1};
-                 o.distribution = {.accumulate = 2, .sync_batch_norm = true};
-               }},
-        Family{"float16",
-               [](Changed o) { o.distribution.compression = GradientCompression::float16; }},
-        Family{"half_model",
-               [](Changed o) {
-                 o.precision.opt_level = OptLevel::O2;
-                 o.network.channels_last = true;
-                 o.distribution.sync_batch_norm = true;
-               }},
-        Family{"top_k", [](Changed o) { o.distribution.compression = GradientCompression::top_k; }},
-        Family{"power_sgd",
-               [](Changed o) { o.distribution.compression = GradientCompression::power_sgd; }}),
+               "sgd",
+               {.accumulate = 2, .sync_batch_norm = true},
+               {},
+               {.label_smoothing = 0.1}},
+        Family{"autocast", "sgd", {}, {.amp = Amp::bfloat16}},
+        Family{
+            "half_model", "sgd", {.sync_batch_norm = true}, {.opt_level = OptLevel::O2}, {}, true},
+        Family{"float16", "sgd", {.compression = GradientCompression::float16}},
+        Family{"top_k", "sgd", {.compression = GradientCompression::top_k}},
+        Family{"power_sgd", "sgd", {.compression = GradientCompression::power_sgd}}),
     [](const auto& family) { return family.param.name; });
 
 }  // namespace

@@ -15,7 +15,7 @@ CosineAnnealingLR. Rates are so low that rounding does not grow: at .005 the los
 another processor differs by 3e-3 after 50 steps.
 
 `stl10`: 10 steps on files in STL-10's layout, read by torchvision's STL10 and brought to 224x224,
-in the order `order`; `rates` is what StepLR makes of .1 in some epochs.
+in the order `order`.
 """
 import json
 import pathlib
@@ -116,20 +116,7 @@ def stl10():
         model = begun("resnet18")
         optimizer = optimizer_of(model, True, lr=rate, momentum=0.9, weight_decay=1e-4)
         values = losses(model, optimizer, loader)
-    return {"images": images, "batch": batch, "rate": rate, "order": order, "losses": values,
-            "rates": step_rates([0, 29, 30, 59, 60, 89])}
-
-
-def step_rates(epochs):
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 30, 0.1)
-    rates = {}
-    for epoch in range(max(epochs) + 1):
-        if epoch in epochs:
-            rates[epoch] = optimizer.param_groups[0]["lr"]
-        optimizer.step()
-        scheduler.step()
-    return rates
+    return {"images": images, "batch": batch, "rate": rate, "order": order, "losses": values}
 
 
 def main():
