@@ -49,7 +49,7 @@ GpuWorldOptions with_windows(int ranks) {
 class WindowRank {
  public:
   WindowRank(GpuWorld& world, int rank)
-      : world_(world), rank_(rank), device_(chosen(world, rank)), stream_(device_.cuda(), 0) {}
+      : world_(world), rank_(rank), device_(world.gpu(rank).choose()), stream_(device_.cuda(), 0) {}
 
   GpuWorld& world() const { return world_; }
   Engine& engine() const { return world_.engine(rank_); }
@@ -89,11 +89,6 @@ class WindowRank {
   }
 
  private:
-  static FakeGpu& chosen(GpuWorld& world, int rank) {
-    world.gpu(rank).choose();
-    return world.gpu(rank);
-  }
-
   GpuWorld& world_;
   int rank_;
   FakeGpu& device_;

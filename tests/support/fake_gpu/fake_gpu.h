@@ -57,7 +57,10 @@ class FakeGpu {
 
   /// CUDA's, and makes it the calling thread's current one.
   int index() const { return device_.number(); }
-  void choose() { device_.set_device(index()); }
+  FakeGpu& choose() {
+    device_.set_device(index());
+    return *this;
+  }
   /// Indices of the GPUs on which this rank has made contexts: its own, after a right program.
   std::set<int> contexts() const { return device_.contexts(); }
   const CudaFunctions& cuda() const { return cuda_table_; }

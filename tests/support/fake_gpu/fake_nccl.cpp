@@ -492,14 +492,15 @@ std::string FakeNccl::windows_of(const NcclCommunicatorState& comm, const Collec
   if (!has_kernels) return {};
   std::string text;
   for (const void* const data : {part.send, static_cast<const void*>(part.receive)}) {
-    const auto* const begin = static_cast<const std::byte*>(data);
+    const auto offset_in = [data](const NcclWindow& window) {
+      return reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(window.data);
+    };
     const auto found = std::ranges::find_if(comm.windows, [&](const auto& entry) {
-      const auto* const window = static_cast<const std::byte*>(entry.second.data);
-      return begin >= window && begin < window + entry.second.bytes;
+      return offset_in(entry.second) < entry.second.bytes;  // wraps before its beginning
     });
     if (found == comm.windows.end()) return {};
-    const auto offset = begin - static_cast<const std::byte*>(found->second.data);
-    text += " window " + std::to_string(found->second.number) + " at " + std::to_string(offset);
+    const NcclWindow& window = found->second;
+    text += " window " + std::to_string(window.number) + " at " + std::to_string(offset_in(window));
   }
   return text;
 }

@@ -193,9 +193,8 @@ void GpuWorld::on_all_ranks(const std::function<void(int)>& body) {
 }
 
 DeviceTensor::DeviceTensor(FakeGpu& gpu, DataType type, std::vector<std::byte> bytes)
-    : gpu_(gpu),
+    : gpu_(gpu.choose()),  // as a program does before anything else on its thread
       type_(type),
-      chosen_(gpu),
       stream_(gpu.cuda(), 0),
       device_(gpu.cuda(), bytes.size()),
       host_(gpu.cuda(), bytes.size()) {

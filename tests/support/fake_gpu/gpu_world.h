@@ -94,13 +94,8 @@ class DeviceTensor {
   std::vector<std::byte> read();
 
  private:
-  /// As a program does before anything else on its thread.
-  struct Chosen {
-    explicit Chosen(FakeGpu& gpu) { gpu.choose(); }
-  };
   FakeGpu& gpu_;
   DataType type_;
-  Chosen chosen_;
   CudaStream stream_;
   DeviceMemory device_;
   PinnedMemory host_;
