@@ -9,10 +9,6 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 double some_number(std::mt19937_64& random) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   constexpr double kSpecial[] = {0.0, -0.0, kInfinity, -kInfinity, std::nan(""), 1.0, 65504.0};
@@ -77,17 +73,22 @@ std::vector<PieceShape> piece_shapes(int most_shift, std::int64_t tile) {
   return shapes;
 }
 
+std::size_t place(std::size_t& bytes, std::size_t size, std::size_t shift) {
+  const std::size_t begin = bytes + shift;
+  bytes = (begin + size) / kAlignment * kAlignment + kAlignment;
+  return begin;
+}
+
 Arena lay_out(const std::vector<PieceShape>& shapes, DataType source_type, DataType target_type) {
   Arena arena;
   for (const PieceShape& shape : shapes) {
     const auto elements = static_cast<std::size_t>(shape.elements);
     const auto source_shift = static_cast<std::size_t>(shape.source_shift) * size_of(source_type);
     const auto target_shift = static_cast<std::size_t>(shape.target_shift) * size_of(target_type);
-    arena.source_offset.push_back(arena.source_bytes + source_shift);
-    arena.target_offset.push_back(arena.target_bytes + target_shift);
-    // At least one byte stays free behind each piece.
-    arena.source_bytes = aligned(arena.source_offset.back() + elements * size_of(source_type) + 1);
-    arena.target_bytes = aligned(arena.target_offset.back() + elements * size_of(target_type) + 1);
+    arena.source_offset.push_back(
+        place(arena.source_bytes, elements * size_of(source_type), source_shift));
+    arena.target_offset.push_back(
+        place(arena.target_bytes, elements * size_of(target_type), target_shift));
   }
   return arena;
 }

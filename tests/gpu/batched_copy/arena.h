@@ -22,6 +22,10 @@ struct PieceShape {
 /// length of a tile (`tile`, in elements). Every seventh stands for zeros.
 std::vector<PieceShape> piece_shapes(int most_shift, std::int64_t tile);
 
+/// Puts a block of `size` bytes, `shift` bytes past an aligned address, behind the first `bytes`,
+/// which become more: at least one byte stays free behind it. Returns its place.
+std::size_t place(std::size_t& bytes, std::size_t size, std::size_t shift);
+
 /// The pieces' places: bytes of both blocks, and each piece's offset in them. Bytes of the target
 /// that no piece covers must stay as they are, so that a write beside a piece shows.
 struct Arena {

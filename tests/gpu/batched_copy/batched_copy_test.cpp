@@ -27,33 +27,6 @@ constexpr std::size_t kTileBytes = 16384;
 
 class BatchedCopyTest : public KernelTest {
  protected:
-  static void transfer(std::byte* target, const std::byte* source, std::size_t bytes,
-                       const CudaStream& stream) {
-    check(device().memcpy_async(target, source, bytes, cudaMemcpyDefault, stream.get()));
-    check(device().stream_synchronize(stream.get()));
-  }
-
-  /// Runs it on the device: all bytes of the target block.
-  static std::vector<std::byte> on_device(const std::vector<PieceShape>& shapes, const Arena& arena,
-                                          const std::vector<std::byte>& source, BatchedCopy copy) {
-    const CudaStream stream(device(), 0);
-    const DeviceMemory device_source(device(), arena.source_bytes);
-    const DeviceMemory device_target(device(), arena.target_bytes);
-    const PinnedMemory host(device(), std::max(arena.source_bytes, arena.target_bytes));
-    std::copy(source.begin(), source.end(), host.data());
-    transfer(device_source.data(), host.data(), arena.source_bytes, stream);
-    check(device().memset_async(device_target.data(), std::to_integer<int>(kUntouched),
-                                arena.target_bytes, stream.get()));
-    {
-      // Gone once the call returns, before the kernel has run.
-      const auto pieces = pieces_in(arena, shapes, device_source.data(), device_target.data());
-      copy.pieces = pieces;
-      check(device().batched_copy(copy, stream.get()));
-    }
-    transfer(host.data(), device_target.data(), arena.target_bytes, stream);
-    return {host.data(), host.data() + arena.target_bytes};
-  }
-
   /// `most`: units in the last place by which values may differ.
   static void compare(const std::vector<PieceShape>& shapes, const BatchedCopy& types,
                       std::uint64_t most) {
@@ -70,7 +43,15 @@ class BatchedCopyTest : public KernelTest {
     on_host.pieces = pieces;
     run(on_host);
 
-    const auto result = on_device(shapes, arena, source, types);
+    source.resize(arena.source_bytes + arena.target_bytes, kUntouched);
+    auto result = on_device(source, [&](std::byte* block, cudaStream_t stream) {
+      // Gone once the call returns, before the kernel has run.
+      const auto own = pieces_in(arena, shapes, block, block + arena.source_bytes);
+      BatchedCopy copy = types;
+      copy.pieces = own;
+      check(device().batched_copy(copy, stream));
+    });
+    result.erase(result.begin(), result.end() - static_cast<std::ptrdiff_t>(arena.target_bytes));
     std::vector<bool> covered(result.size(), false);
     const std::size_t bytes = size_of(types.target_type);
     for (std::size_t i = 0; i < shapes.size(); ++i) {
@@ -92,23 +73,19 @@ class BatchedCopyTest : public KernelTest {
 
   /// The flag, 0 before, once `source` from element `shift` on has been converted.
   static double flag_of(const std::vector<float>& source, int shift, DataType target, double scale,
-                        double limit, const CudaStream& stream) {
-    const std::size_t bytes = source.size() * sizeof(float);
-    const DeviceMemory device_source(device(), bytes);
-    const DeviceMemory device_target(device(), source.size() * size_of(target));
-    const DeviceMemory flag(device(), sizeof(double));
-    const PinnedMemory host(device(), std::max(bytes, sizeof(double)));
-    std::memcpy(host.data(), source.data(), bytes);
-    transfer(device_source.data(), host.data(), bytes, stream);
-    check(device().memset_async(flag.data(), 0, sizeof(double), stream.get()));
-    const std::array pieces = {
-        CopyPiece{device_source.data() + static_cast<std::size_t>(shift) * sizeof(float),
-                  device_target.data(), static_cast<std::int64_t>(source.size()) - shift}};
-    check(
-        device().batched_copy({pieces, float32, target, scale, flag.data(), limit}, stream.get()));
-    transfer(host.data(), flag.data(), sizeof(double), stream);
+                        double limit) {
+    constexpr std::size_t kTarget = 256;  // the flag is before it
+    const std::size_t begin = kTarget + (source.size() * sizeof(double) + 255) / 256 * 256;
+    std::vector<std::byte> memory(begin + source.size() * sizeof(float));
+    std::memcpy(memory.data() + begin, source.data(), memory.size() - begin);
+    const auto result = on_device(memory, [&](std::byte* block, cudaStream_t stream) {
+      const std::array pieces = {
+          CopyPiece{block + begin + static_cast<std::size_t>(shift) * sizeof(float),
+                    block + kTarget, static_cast<std::int64_t>(source.size()) - shift}};
+      check(device().batched_copy({pieces, float32, target, scale, block, limit}, stream));
+    });
     double value = 0;
-    const CopyPiece widen{host.data(), &value, 1};
+    const CopyPiece widen{result.data(), &value, 1};
     run({std::array{widen}, target, float64, 1.0});
     return value;
   }
@@ -154,7 +131,6 @@ TEST_F(BatchedCopyTest, TellsOfOneValueOutsideTheLimitWhereverItIs) {
   constexpr double kLimit = 10.0;
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const std::array outside = {kInfinity, -kInfinity, std::nanf(""), 41.0F, -41.0F};
-  const CudaStream stream(device(), 0);
   std::size_t which = 0;
   for (const DataType target : kFloatTypes) {
     const auto tile =
@@ -168,7 +144,7 @@ TEST_F(BatchedCopyTest, TellsOfOneValueOutsideTheLimitWhereverItIs) {
           if (!inside) {
             source[static_cast<std::size_t>(where + shift)] = outside[which++ % outside.size()];
           }
-          EXPECT_EQ(flag_of(source, shift, target, 0.25, kLimit, stream), inside ? 0.0 : 1.0)
+          EXPECT_EQ(flag_of(source, shift, target, 0.25, kLimit), inside ? 0.0 : 1.0)
               << name_of(target) << ", element " << where << " of " << elements << ", shift "
               << shift;
         }
@@ -178,22 +154,18 @@ TEST_F(BatchedCopyTest, TellsOfOneValueOutsideTheLimitWhereverItIs) {
 }
 
 TEST_F(BatchedCopyTest, APieceMayBeItsOwnTarget) {
-  const CudaStream stream(device(), 0);
   std::vector<float> values(10001);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) - 5000.0F;
   const std::size_t bytes = values.size() * sizeof(float);
-  const DeviceMemory memory(device(), bytes + 64);
-  const PinnedMemory host(device(), bytes);
-  std::memcpy(host.data(), values.data(), bytes);
-  transfer(memory.data() + 4, host.data(), bytes, stream);
-  check(device().memset_async(memory.data() + bytes + 32, 0, 4, stream.get()));
-  const std::array pieces = {
-      CopyPiece{memory.data() + 4, memory.data() + 4, static_cast<std::int64_t>(values.size())}};
-  check(device().batched_copy({pieces, float32, float32, 0.5, memory.data() + bytes + 32, 1e30},
-                              stream.get()));
-  transfer(host.data(), memory.data() + 4, bytes, stream);
+  std::vector<std::byte> memory(bytes + 64);
+  std::memcpy(memory.data() + 4, values.data(), bytes);
+  const auto result = on_device(memory, [&](std::byte* block, cudaStream_t stream) {
+    const std::array pieces = {
+        CopyPiece{block + 4, block + 4, static_cast<std::int64_t>(values.size())}};
+    check(device().batched_copy({pieces, float32, float32, 0.5, block + bytes + 32, 1e30}, stream));
+  });
   for (float& value : values) value *= 0.5F;
-  EXPECT_EQ(std::memcmp(host.data(), values.data(), bytes), 0);
+  EXPECT_EQ(std::memcmp(result.data() + 4, values.data(), bytes), 0);
 }
 
 TEST_F(BatchedCopyTest, BytesBecomeTruths) {

@@ -18,7 +18,6 @@ namespace hora::internal::test {
 namespace {
 
 constexpr std::size_t kArrays = 5;  ///< parameter, gradient, three states
-constexpr std::size_t kBufferAlignment = 256;
 using Step = std::variant<SgdStep, AdamStep>;
 
 /// Tensors of these lengths in one block of memory, each of the arrays `shift` elements past an
@@ -29,10 +28,7 @@ struct Places {
     for (const std::size_t count : counts) {
       std::vector<std::size_t>& arrays = offsets.emplace_back();
       for (std::size_t a = 0; a < kArrays; ++a) {
-        arrays.push_back(bytes + shift * element);
-        // At least one byte stays free behind each.
-        bytes = (arrays.back() + count * element) / kBufferAlignment * kBufferAlignment +
-                kBufferAlignment;
+        arrays.push_back(place(bytes, count * element, shift * element));
       }
     }
   }

@@ -62,43 +62,30 @@ class GpuStreams : public GpuTest {
   DeviceArray ballast_, source_, tensor_;
 };
 
-TEST_F(GpuStreams, ACollectiveTakesWhatItsStreamHasWritten) {
-  const Context& world = *world_;
-  const TestStream stream;
-  for (int round = 1; round <= 5; ++round) {
-    write_late(world, stream, round);
-    Handle handle = allreduce_async(world, tensor_.view(world.device(), stream.get()),
-                                    {.name = "x", .op = ReduceOp::sum});
-    handle.wait();
-    // In the order of the same stream, no synchronisation between.
-    EXPECT_EQ(tensor_.read(stream.get()), floats(sum(world, round))) << round;
-  }
-}
+/// How the application waits for a result, and so the stream that may read it.
+enum class Waits { on_its_stream, on_another, on_the_host };
 
-TEST_F(GpuStreams, WaitMayOrderAnotherStream) {
+TEST_F(GpuStreams, ACollectiveTakesWhatItsStreamHasWrittenForWhoeverWaits) {
   const Context& world = *world_;
-  const TestStream producer;
-  const TestStream consumer;
-  for (int round = 1; round <= 5; ++round) {
-    write_late(world, producer, round);
-    Handle handle = allreduce_async(world, tensor_.view(world.device(), producer.get()),
-                                    {.name = "x", .op = ReduceOp::sum});
-    handle.wait(consumer.get());
-    EXPECT_EQ(tensor_.read(consumer.get()), floats(sum(world, round))) << round;
-  }
-}
-
-TEST_F(GpuStreams, SynchronizeWaitsForTheDevice) {
-  const Context& world = *world_;
-  const TestStream producer;
-  const TestStream unrelated;
-  for (int round = 1; round <= 5; ++round) {
-    write_late(world, producer, round);
-    Handle handle = allreduce_async(world, tensor_.view(world.device(), producer.get()),
-                                    {.name = "x", .op = ReduceOp::sum});
-    handle.synchronize();
-    // A stream that nothing orders: the values are there already.
-    EXPECT_EQ(tensor_.read(unrelated.get()), floats(sum(world, round))) << round;
+  const TestStream producer, consumer, unrelated;
+  for (const Waits waits : {Waits::on_its_stream, Waits::on_another, Waits::on_the_host}) {
+    for (int round = 1; round <= 5; ++round) {
+      write_late(world, producer, round);
+      Handle handle = allreduce_async(world, tensor_.view(world.device(), producer.get()),
+                                      {.name = "x", .op = ReduceOp::sum});
+      const TestStream* reader = &producer;  // its own order, no synchronisation between
+      if (waits == Waits::on_its_stream) {
+        handle.wait();
+      } else if (waits == Waits::on_another) {
+        handle.wait(consumer.get());
+        reader = &consumer;
+      } else {
+        handle.synchronize();
+        reader = &unrelated;  // that nothing orders: the values are there already
+      }
+      EXPECT_EQ(tensor_.read(reader->get()), floats(sum(world, round)))
+          << static_cast<int>(waits) << ", round " << round;
+    }
   }
 }
 

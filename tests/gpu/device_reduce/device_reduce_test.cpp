@@ -15,7 +15,6 @@ namespace hora::internal::test {
 namespace {
 
 using enum DataType;
-constexpr std::size_t kBufferAlignment = 256;
 
 struct Case {
   DataType type = float32;
@@ -42,10 +41,8 @@ struct Places {
         break;
       }
       const bool shifted = i == c.inputs || i % 3 == 2;
-      offsets.push_back(bytes + (shifted ? c.shift * size_of(c.type) : 0));
-      // At least one byte stays free behind each.
-      bytes = (offsets.back() + c.count * size_of(c.type)) / kBufferAlignment * kBufferAlignment +
-              kBufferAlignment;
+      const std::size_t size = size_of(c.type);
+      offsets.push_back(place(bytes, c.count * size, shifted ? c.shift * size : 0));
     }
   }
   std::vector<const std::byte*> inputs(const std::byte* memory) const {

@@ -33,16 +33,14 @@ TEST(CudaCheck, NamesTheCallAndClearsTheLastError) {
   EXPECT_EQ(cuda.get_last_error(), cudaSuccess);
 }
 
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-
 TEST(LoadedLibraries, TwoCopiesAreRefusedByBothNames) {
   EXPECT_EQ(only_copy({}, "NCCL"), "");
   EXPECT_EQ(only_copy({"/opt/nccl/lib/libnccl.so.2"}, "NCCL"), "/opt/nccl/lib/libnccl.so.2");
   test::expect_error(
       ErrorCode::invalid_use,
-      AllOf(HasSubstr("two copies of NCCL: /opt/libnccl.so.2 and /torch/libnccl.so.2"),
-            HasSubstr("LD_LIBRARY_PATH")),
+      testing::AllOf(
+          testing::HasSubstr("two copies of NCCL: /opt/libnccl.so.2 and /torch/libnccl.so.2"),
+          testing::HasSubstr("LD_LIBRARY_PATH")),
       [] {
         only_copy({"/opt/libnccl.so.2", "/torch/libnccl.so.2"}, "NCCL");
       });
@@ -158,11 +156,8 @@ TEST(CopyPlan, TilesCoverEachElementOnceInTheirOrderInFullLaunches) {
   }
 }
 
-/// Addresses are only calculated with.
-UpdatePiece piece_at(std::uintptr_t address, std::int64_t elements) {
-  const auto at = [&](std::uintptr_t array) {
-    return reinterpret_cast<void*>(address + (array << 40));
-  };
+UpdatePiece piece_at(std::uintptr_t begin, std::int64_t elements) {
+  const auto at = [&](std::uintptr_t array) { return address(begin + (array << 40)); };
   return {at(0), at(1), {at(2), at(3), at(4)}, elements};
 }
 
@@ -185,9 +180,8 @@ TEST(UpdatePlan, ManyPiecesTakeSeveralLaunchesInTheirOrder) {
     for (std::uint32_t block = 0; block < grid_size(launch); ++block) {
       const Tile tile = tile_in(launch, block, kTile);
       if (block % 3 == 0) ++seen;
-      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(launch.parameter[tile.piece]), 0x1000 * seen);
-      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(launch.state[2][tile.piece]),
-                0x1000 * seen + (std::uintptr_t{4} << 40));
+      EXPECT_EQ(number(launch.parameter[tile.piece]), 0x1000 * seen);
+      EXPECT_EQ(number(launch.state[2][tile.piece]), 0x1000 * seen + (std::uintptr_t{4} << 40));
       EXPECT_EQ(tile.first, block % 3 * kTile);
       EXPECT_EQ(tile.elements, block % 3 == 2 ? 5 : kTile);
     }

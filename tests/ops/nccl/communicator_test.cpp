@@ -37,7 +37,7 @@ TEST(NcclCheckTest, NamesCallReasonNumberAndTheLastErrorOfTheCommunicator) {
                      [&] { nccl_check(nccl, ncclRemoteError, "ncclAllReduce"); });
   EXPECT_THROW(nccl_check(nccl, ncclRemoteError, "ncclAllReduce"), PeerFailure);
   const NcclCommunicator communicator = ranks.communicator(0);
-  ranks.gpu(0).async_error(communicator.get(), ncclSystemError);
+  ranks.gpu(0).async_error(ncclSystemError);
   test::expect_error(
       ErrorCode::transport, HasSubstr("NCCL's last error: an error that the test has scripted"),
       [&] { nccl_check(nccl, ncclSystemError, "ncclAllReduce", communicator.get()); });
@@ -217,7 +217,7 @@ TEST(Windows, HaveSumsOfAveragesUpToFloat32) {
 
 class RegisteredMemoryTest : public testing::Test {
  protected:
-  void SetUp() override { communicator_.wait_ready(test::far_away()); }
+  void SetUp() override { communicator_.wait_ready(far_away()); }
   void TearDown() override {
     communicator_.abort();
     EXPECT_EQ(gpu_.live(), LiveHandles{});
@@ -250,31 +250,22 @@ TEST_F(RegisteredMemoryTest, IsRegisteredWithACommunicatorThatMayMove) {
   EXPECT_EQ(gpu_.live().registrations, 0);
 }
 
-/// Counts what reaches it.
-struct CountingLink final : PointToPoint {
-  CountingLink() : PointToPoint(1, 3) {}
-  Request send(int, int, std::span<const std::byte>) override { return calls++; }
-  Request receive(int, int, std::span<std::byte>) override { return calls++; }
-  bool test(Request) override { return ++calls > 0; }
-  bool cancel(Request) override { return ++calls > 0; }
-  int calls = 0;
+struct FinishedLink final : PointToPoint {
+  FinishedLink() : PointToPoint(1, 3) {}
+  Request send(int, int, std::span<const std::byte>) override { return 0; }
+  Request receive(int, int, std::span<std::byte>) override { return 0; }
+  bool test(Request) override { return true; }
+  bool cancel(Request) override { return true; }
 };
+
 TEST(DeviceLink, MakesTheDeviceCurrentWhereItIsNot) {
   test::FakeNcclWorld world;
-  const test::FakeGpu gpu{world};
-  CountingLink inner;
-  CudaFunctions cuda = gpu.cuda();
-  int current = 0;
-  cuda.get_device = [&](int* device) {
-    *device = current;
-    return cudaSuccess;
-  };
-  cuda.set_device = [&](int device) {
-    current = device;
-    return cudaSuccess;
-  };
-  DeviceLink link(cuda, 2, inner);
+  const test::FakeGpu gpu(world, {.peers = 2});
+  FinishedLink inner;
+  DeviceLink link(gpu.cuda(), 2, inner);
   EXPECT_TRUE(link.test(0));
+  int current = 0;
+  gpu.cuda().get_device(&current);
   EXPECT_EQ(current, 2) << "and it stays so";
 }
 

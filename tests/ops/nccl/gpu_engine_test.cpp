@@ -1,8 +1,6 @@
 // Tensors on GPUs through all parts: engine, pipeline, NcclGroup, on fake GPUs: when the host
 // waits, and how process sets share the devices. What collectives give, and what is left, is in
 // tests/conformance.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <hora/error.h>
 
 #include <algorithm>
@@ -12,32 +10,27 @@
 #include <thread>
 
 #include "ops/cross/cross_group.h"
+#include "tests/ops/nccl/gpu_ranks.h"
 #include "tests/support/expect_error.h"
-#include "tests/support/fake_gpu/gpu_world.h"
 #include "tests/support/reference/reference.h"
-#include "tests/support/seed.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/timeline.h"
 
 namespace hora::internal {
 namespace {
 
+using namespace std::chrono_literals;
+using test::Bytes;
 using test::DeviceTensor;
 using test::GpuWorld;
 using test::GpuWorldOptions;
-using test::whole_numbers;
-
-using Bytes = std::vector<std::byte>;
-using Tensors = std::vector<std::unique_ptr<DeviceTensor>>;
-
-/// One on each rank.
-Tensors tensors_of(GpuWorld& world, const Bytes& bytes) {
-  Tensors tensors;
-  for (int rank = 0; rank < world.size(); ++rank) {
-    tensors.push_back(std::make_unique<DeviceTensor>(world.gpu(rank), DataType::float32, bytes));
-  }
-  return tensors;
-}
+using test::Tensors;
+using test::tensors_of;
+using test::Timeline;
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
 
 /// Nodes, and how data travels between them.
 struct Layout {
@@ -60,68 +53,52 @@ std::string layout_name(const testing::TestParamInfo<Layout>& info) {
   return name + "_gpu_" + std::string(algorithm);
 }
 
-class GpuEngine : public testing::TestWithParam<Layout> {
- protected:
-  GpuWorldOptions options() const {
-    GpuWorldOptions result{.node_sizes = GetParam().nodes,
-                           .device_staging = GetParam().device_staging,
-                           .by_nccl = GetParam().by_nccl};
-    result.settings.chunk_size = 4096;
-    result.settings.cross_algorithm = GetParam().algorithm;
-    result.settings.small_message = GetParam().small_message;
-    result.settings.device_timeout = std::chrono::seconds(60);
-    result.gpu.seed = test::seed();
-    return result;
-  }
-  static void expect_no_complaints(GpuWorld& world) {
-    EXPECT_THAT(world.complaints(), testing::IsEmpty());
-    EXPECT_EQ(world.messages() > 0, GetParam().device_staging);
-    EXPECT_EQ(world.misplaced_messages(), 0);
-  }
-};
+class GpuEngine : public testing::TestWithParam<Layout> {};
 
-// Calls that cost the host a wait for the GPU, or the GPU a stop.
-constexpr const char* kSynchronising[] = {
-    "stream_synchronize", "event_synchronize", "malloc",        "free",
-    "host_alloc",         "free_host",         "stream_create", "event_create",
-    "device_synchronize"};
+/// How often a rank has made the calls that cost the host a wait for the GPU, or the GPU a stop,
+/// and last, where asked for, that make streams and events. `own`: times that the test has waited.
+std::vector<int> stops(GpuWorld& world, int rank, int own = 0, bool of_making = true) {
+  std::vector<const char*> calls = {"event_synchronize", "malloc",    "free",
+                                    "host_alloc",        "free_host", "device_synchronize"};
+  if (of_making) calls.insert(calls.end(), {"stream_create", "event_create"});
+  std::vector<int> counts = {world.gpu(rank).count("stream_synchronize") - own};
+  for (const char* call : calls) counts.push_back(world.gpu(rank).count(call));
+  return counts;
+}
+
+/// The application reads its result before the next round, as an optimizer does.
+void reduce_and_read(GpuWorld& world, int rank, DeviceTensor& tensor, ReduceOp op, int rounds) {
+  for (int round = 0; round < rounds; ++round) {
+    world.engine(rank).submit_and_wait("x", tensor.signature(OperationKind::allreduce, op),
+                                       tensor.data(), tensor.stream());
+    tensor.read();
+  }
+}
 
 TEST_P(GpuEngine, TheSteadyStateNeverSynchronises) {
-  GpuWorld world(options());
+  GpuWorldOptions options = test::small_chunks(GetParam().nodes, 60s);
+  options.device_staging = GetParam().device_staging;
+  options.by_nccl = GetParam().by_nccl;
+  options.settings.cross_algorithm = GetParam().algorithm;
+  options.settings.small_message = GetParam().small_message;
+  GpuWorld world(options);
   auto random = test::generator();
-  const Tensors tensors = tensors_of(world, whole_numbers(DataType::float32, 20000, random));
-  const auto run = [&](int rounds) {
-    world.on_all_ranks([&](int rank) {
-      DeviceTensor& tensor = *tensors[static_cast<std::size_t>(rank)];
-      for (int i = 0; i < rounds; ++i) {
-        world.engine(rank).submit_and_wait(
-            "x", tensor.signature(OperationKind::allreduce, ReduceOp::sum), tensor.data(),
-            tensor.stream());
-        // The application reads its result before the next round, as an optimizer does.
-        tensor.read();
-      }
-    });
+  const Tensors tensors = tensors_of(world, test::whole_numbers(DataType::float32, 20000, random));
+  const auto run = [&](int rank, int rounds) {
+    reduce_and_read(world, rank, *tensors[static_cast<std::size_t>(rank)], ReduceOp::sum, rounds);
   };
-  run(20);
-  std::map<std::pair<int, std::string>, int> before;
-  for (int rank = 0; rank < world.size(); ++rank) {
-    for (const char* call : kSynchronising) before[{rank, call}] = world.gpu(rank).count(call);
-    before[{rank, "memcpy_async"}] = world.gpu(rank).count("memcpy_async");
-  }
-  constexpr int kRounds = 10;
-  run(kRounds);
-  for (int rank = 0; rank < world.size(); ++rank) {
-    for (const char* call : kSynchronising) {
-      const int by_the_test = std::string(call) == "stream_synchronize" ? kRounds : 0;
-      EXPECT_EQ(world.gpu(rank).count(call) - before.at({rank, call}), by_the_test)
-          << call << " on rank " << rank;
-    }
-    if (GetParam().device_staging) {
-      EXPECT_EQ(world.gpu(rank).count("memcpy_async") - before.at({rank, "memcpy_async"}), kRounds)
-          << "copies beside the test's own";
-    }
-  }
-  expect_no_complaints(world);
+  world.on_all_ranks([&](int rank) { run(rank, 20); });
+  world.on_all_ranks([&](int rank) {
+    const auto before = stops(world, rank);
+    const int copies = world.gpu(rank).count("memcpy_async");
+    run(rank, 10);
+    EXPECT_EQ(stops(world, rank, 10), before) << "rank " << rank;
+    if (!GetParam().device_staging) return;
+    EXPECT_EQ(world.gpu(rank).count("memcpy_async") - copies, 10) << "beside the test's own";
+  });
+  EXPECT_THAT(world.complaints(), IsEmpty());
+  EXPECT_EQ(world.messages() > 0, GetParam().device_staging);
+  EXPECT_EQ(world.misplaced_messages(), 0);
 }
 
 constexpr auto kDirect = CrossAlgorithm::direct;
@@ -176,47 +153,36 @@ TEST(GpuEngineOrder, WaitDoesNotWaitForTheGpu) {
   });
   for (int rank = 0; rank < 2; ++rank) world.gpu(rank).resume();
   for (int rank = 0; rank < 2; ++rank) {
-    EXPECT_THAT(tensors[static_cast<std::size_t>(rank)]->read(), testing::Each(std::byte{2}));
+    EXPECT_THAT(tensors[static_cast<std::size_t>(rank)]->read(), Each(std::byte{2}));
     const test::PendingExchange& gathered = results[static_cast<std::size_t>(rank)].front();
     Bytes bytes(800);
     world.heap(rank).to_host(bytes.data(), gathered.result->data(), 800, gathered.result->stream());
-    EXPECT_THAT(bytes, testing::Each(std::byte{2}));
+    EXPECT_THAT(bytes, Each(std::byte{2}));
   }
 }
 
 TEST(GpuEngineOrder, ExchangesNeverSynchroniseInTheSteadyState) {
   GpuWorld world({.node_sizes = {2}});
-  const auto calls = [&](int rank) {
-    int sum = 0;
-    for (const char* call : kSynchronising) sum += world.gpu(rank).count(call);
-    return sum;
-  };
   world.on_all_ranks([&](int rank) {
     const DeviceTensor input(world.gpu(rank), DataType::float32, Bytes(400));
-    int before = 0;
+    std::vector<int> before;
     for (int round = 0; round < 20; ++round) {
-      if (round == 10) before = calls(rank);
+      if (round == 10) before = stops(world, rank);
       for (const OperationKind kind : kExchanges) exchange_ten_rows(world, rank, kind, input);
     }
-    EXPECT_EQ(calls(rank), before);
+    EXPECT_EQ(stops(world, rank), before);
   });
 }
 
 class GpuSets : public testing::TestWithParam<Layout> {
  protected:
   GpuSets() {
-    GpuWorldOptions options{.node_sizes = GetParam().nodes, .by_nccl = GetParam().by_nccl};
-    options.settings.chunk_size = 4096;
-    options.settings.device_timeout = std::chrono::seconds(30);
-    options.gpu.seed = test::seed();
+    GpuWorldOptions options = test::small_chunks(GetParam().nodes, 30s);
+    options.by_nccl = GetParam().by_nccl;
     options.gpu.longest_delay = std::chrono::microseconds(100);
     world_ = std::make_unique<GpuWorld>(options);
   }
-  ~GpuSets() override {
-    EXPECT_THAT(world_->complaints(), testing::IsEmpty());
-    world_->end();
-    EXPECT_THAT(world_->ranks_with_leftovers(), testing::IsEmpty());
-  }
+  ~GpuSets() override { test::expect_clean_end(*world_); }
   /// `rounds` sums of ones in a set of `members` ranks.
   void sum_ones(int rank, ProcessSet set, std::size_t members, int rounds) {
     for (int round = 0; round < rounds; ++round) {
@@ -226,7 +192,7 @@ class GpuSets : public testing::TestWithParam<Layout> {
            tensor.stream()},
           set);
       world_->engine(rank).wait(*operation);
-      ASSERT_THAT(tensor.read(), testing::Each(static_cast<std::byte>(members)));
+      ASSERT_THAT(tensor.read(), Each(static_cast<std::byte>(members)));
     }
   }
 
@@ -244,7 +210,7 @@ TEST_P(GpuSets, HaveACommunicatorFromTheFirstUseToTheirRemoval) {
     sum_ones(rank, set, all.size(), 3);
     EXPECT_EQ(communicators(rank), 2);
     engine.remove_set(set);
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const auto deadline = std::chrono::steady_clock::now() + 10s;
     while (communicators(rank) > 1 && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::yield();
     }
@@ -283,23 +249,12 @@ INSTANTIATE_TEST_SUITE_P(Layouts, GpuSets,
                                          by_nccl({1, 2, 1})),
                          layout_name);
 
-using namespace std::chrono_literals;
-using testing::HasSubstr;
-using testing::IsEmpty;
-
 constexpr std::size_t kBytes = 4096;
-
-Settings quiet(std::chrono::milliseconds timeout) {
-  Settings settings;
-  settings.device_timeout = timeout;
-  settings.log_level = LogLevel::off;
-  return settings;
-}
 
 class GpuLifetime : public testing::Test {
  protected:
   explicit GpuLifetime(std::chrono::milliseconds timeout = 60s)
-      : world_({.node_sizes = {2}, .settings = quiet(timeout), .gpu = {}}) {
+      : world_(test::quiet({2}, timeout)) {
     for (const auto& tensor : tensors_) tensor->read();
   }
   DeviceTensor& tensor(int rank) { return *tensors_[static_cast<std::size_t>(rank)]; }
@@ -310,9 +265,7 @@ class GpuLifetime : public testing::Test {
   }
   void expect_freed() {
     tensors_.clear();
-    world_.end();
-    EXPECT_THAT(world_.complaints(), IsEmpty());
-    EXPECT_THAT(world_.ranks_with_leftovers(), IsEmpty());
+    test::expect_clean_end(world_);
   }
 
   GpuWorld world_;
@@ -323,9 +276,10 @@ TEST_F(GpuLifetime, ABufferIsFreedWhenNoStreamUsesItAnyMore) {
   const CudaFunctions& cuda = world_.gpu(0).cuda();
   for (int round = 0; round < 3; ++round) {
     std::byte* const buffer = world_.engine(0).allocate_on_device(kBytes);
-    world_.gpu(0).delay("memset_async", 30ms);
+    world_.gpu(0).delay(30ms);
     ASSERT_EQ(cuda.memset_async(buffer, 1, kBytes, static_cast<cudaStream_t>(tensor(0).stream())),
               cudaSuccess);
+    world_.gpu(0).delay(0ms);
     world_.engine(0).release_on_device(buffer);
   }
   EXPECT_EQ(world_.gpu(0).nccl_count("mem_free"), 3);
@@ -427,20 +381,15 @@ TEST_F(GpuAbort, SynchronizeThrowsAndABufferDoesNotWaitForEverWhereAPeerIsGone) 
   world_.gpu(1).resume();
 }
 
-using test::Timeline;
-using testing::SizeIs;
-
 constexpr const char* kCollectives = "GPU: collectives";
-constexpr std::size_t kChunk = 4096;
 constexpr std::size_t kElements = 5000;
-constexpr std::size_t kChunks = (kElements * sizeof(float) + kChunk - 1) / kChunk;
-constexpr std::size_t kRounds = 6;
+constexpr std::size_t kChunks = (kElements * sizeof(float) + 4095) / 4096;
+constexpr int kRounds = 6;
 
 class GpuTimeline : public testing::TestWithParam<std::vector<int>> {
  protected:
   GpuTimeline() {
-    GpuWorldOptions options{.node_sizes = GetParam(), .settings = {}, .gpu = {}, .trace = {}};
-    options.settings.chunk_size = kChunk;
+    GpuWorldOptions options = test::small_chunks(GetParam(), 60s);
     options.trace = [this](int rank) { return Tracer(&trace(rank)); };
     const int size = std::accumulate(GetParam().begin(), GetParam().end(), 0);
     for (int rank = 0; rank < size; ++rank) traces_.push_back(std::make_unique<Trace>());
@@ -448,32 +397,17 @@ class GpuTimeline : public testing::TestWithParam<std::vector<int>> {
     tensors_ = tensors_of(*world_, Bytes(kElements * sizeof(float)));
   }
   ~GpuTimeline() override {
-    EXPECT_THAT(world_->complaints(), IsEmpty());
     tensors_.clear();
-    world_->end();
-    for (int rank = 0; rank < size(); ++rank) {
-      EXPECT_EQ(world_->gpu(rank).live(), test::LiveHandles{}) << "rank " << rank;
-    }
+    test::expect_clean_end(*world_);
   }
 
   int size() const { return static_cast<int>(traces_.size()); }
   Trace& trace(int rank) { return *traces_[static_cast<std::size_t>(rank)]; }
   std::string file(int rank) const { return folder_.file(std::to_string(rank) + ".json"); }
-  void start() {
-    for (int rank = 0; rank < size(); ++rank) trace(rank).start(file(rank), {rank, size(), 0, "h"});
-  }
-  void stop() {
-    for (int rank = 0; rank < size(); ++rank) trace(rank).stop();
-  }
   void train() {
     world_->on_all_ranks([&](int rank) {
       DeviceTensor& tensor = *tensors_[static_cast<std::size_t>(rank)];
-      for (std::size_t round = 0; round < kRounds; ++round) {
-        world_->engine(rank).submit_and_wait(
-            "x", tensor.signature(OperationKind::allreduce, ReduceOp::average), tensor.data(),
-            tensor.stream());
-        tensor.read();
-      }
+      reduce_and_read(*world_, rank, tensor, ReduceOp::average, kRounds);
     });
   }
 
@@ -486,31 +420,25 @@ class GpuTimeline : public testing::TestWithParam<std::vector<int>> {
 TEST_P(GpuTimeline, ShowsWhatTheStreamsDidForEachUnitAndNeverSynchronises) {
   train();
   std::vector<test::LiveHandles> before;
-  std::map<std::pair<int, std::string>, int> calls;
-  const auto kWaiting = {"event_synchronize", "malloc", "free", "host_alloc", "free_host"};
+  std::vector<std::vector<int>> stopped;
   for (int rank = 0; rank < size(); ++rank) {
     before.push_back(world_->gpu(rank).live());
-    for (const char* call : kWaiting) calls[{rank, call}] = world_->gpu(rank).count(call);
-    // And DeviceTensor::read()'s own.
-    calls[{rank, "stream_synchronize"}] =
-        world_->gpu(rank).count("stream_synchronize") + static_cast<int>(kRounds);
+    stopped.push_back(stops(*world_, rank, 0, false));
+    trace(rank).start(file(rank), {rank, size(), 0, "h"});
   }
-  start();
   train();
-  stop();
-  for (const auto& [call, count] : calls) {
-    EXPECT_EQ(world_->gpu(call.first).count(call.second.c_str()), count) << call.second;
-  }
+  for (int rank = 0; rank < size(); ++rank) trace(rank).stop();
   const bool one_node = GetParam().size() == 1;
   const std::vector<std::string> phases =
       one_node ? std::vector<std::string>{"allreduce"}
                : std::vector<std::string>{"pack", "reduce_scatter", "all_gather", "unpack"};
   for (int rank = 0; rank < size(); ++rank) {
-    EXPECT_EQ(world_->gpu(rank).live(), before[static_cast<std::size_t>(rank)]) << "rank " << rank;
-    EXPECT_GT(world_->gpu(rank).timing_events(), 0);
+    const auto own = static_cast<std::size_t>(rank);
+    EXPECT_EQ(world_->gpu(rank).live(), before[own]) << "rank " << rank;
+    EXPECT_EQ(stops(*world_, rank, kRounds, false), stopped[own]) << "rank " << rank;
     const Timeline timeline(file(rank));
     EXPECT_EQ(timeline.dropped(), 0u);
-    const std::size_t of_each = kRounds * (one_node ? 1 : kChunks);
+    const std::size_t of_each = (one_node ? 1 : kChunks) * kRounds;
     for (const std::string& phase : phases) {
       const auto spans = timeline.spans(kCollectives, phase);
       EXPECT_THAT(spans, SizeIs(of_each)) << phase;

@@ -1,7 +1,5 @@
 // A call into CUDA or NCCL fails on one rank: it says which, no GPU waits for ever, and nothing is
 // left behind.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <hora/error.h>
 
 #include <atomic>
@@ -9,42 +7,25 @@
 #include <optional>
 #include <thread>
 
+#include "tests/ops/nccl/gpu_ranks.h"
 #include "tests/support/expect_error.h"
-#include "tests/support/fake_gpu/gpu_world.h"
-#include "tests/support/seed.h"
 
 namespace hora::internal {
 namespace {
 
 using namespace std::chrono_literals;
+using test::Bytes;
 using test::DeviceTensor;
 using test::GpuWorld;
 using test::GpuWorldOptions;
+using test::quiet;
+using test::tensors_of;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using Bytes = std::vector<std::byte>;
 
 constexpr std::size_t kRows = 300;
 constexpr auto kFreeWithin = 10s;
-
-GpuWorldOptions quiet_options(const std::vector<int>& nodes, std::chrono::milliseconds timeout) {
-  GpuWorldOptions result{.node_sizes = nodes};
-  result.settings.small_message = 0;
-  result.settings.chunk_size = 4096;
-  result.settings.device_timeout = timeout;
-  result.settings.log_level = LogLevel::off;
-  result.gpu.seed = test::seed();
-  return result;
-}
-
-std::vector<std::unique_ptr<DeviceTensor>> tensors_of(GpuWorld& world) {
-  std::vector<std::unique_ptr<DeviceTensor>> tensors;
-  for (int rank = 0; rank < world.size(); ++rank) {
-    tensors.push_back(std::make_unique<DeviceTensor>(world.gpu(rank), DataType::float32,
-                                                     Bytes(kRows * test::kRowBytes)));
-  }
-  return tensors;
-}
+const Bytes kZeros(kRows* test::kRowBytes);
 
 struct Fault {
   std::vector<int> nodes;
@@ -130,13 +111,13 @@ class GpuFault : public testing::TestWithParam<Fault> {
 
 TEST_P(GpuFault, IsNamedAndFreesEveryGpu) {
   const Fault& fault = GetParam();
-  GpuWorldOptions options = quiet_options(fault.nodes, 400ms);
+  GpuWorldOptions options = quiet(fault.nodes, 400ms);
   options.device_staging = fault.device_staging;
   options.by_nccl = fault.by_nccl;
   for (int nth = 1; nth <= 3; ++nth) {
     GpuWorld world(options);
     const int culprit = world.size() - 1;
-    auto tensors = tensors_of(world);
+    auto tensors = tensors_of(world, kZeros);
     std::atomic<bool> over{false};
     std::vector<std::optional<Error>> errors(tensors.size());
     const auto run = [&](int rounds) {
@@ -199,7 +180,7 @@ TEST(GpuFaults, AResultThatDoesNotFitFailsThatCallAloneOnEveryRank) {
   using enum OperationKind;
   for (const auto& nodes : {std::vector{3}, std::vector{1, 1}, std::vector{1, 2, 1}}) {
     for (const OperationKind kind : {allgather, alltoall, reduce_scatter}) {
-      GpuWorldOptions options = quiet_options(nodes, 30s);
+      GpuWorldOptions options = quiet(nodes, 30s);
       options.by_nccl = nodes.size() > 1;
       GpuWorld world(options);
       const int ranks = world.size();
@@ -212,7 +193,7 @@ TEST(GpuFaults, AResultThatDoesNotFitFailsThatCallAloneOnEveryRank) {
       for (const int attempt : {1, 2}) {
         world.gpu(culprit).fail("malloc_from_pool_async", attempt, cudaErrorMemoryAllocation);
       }
-      auto inputs = tensors_of(world);
+      auto inputs = tensors_of(world, kZeros);
       world.on_all_ranks([&](int rank) {
         const DeviceTensor& input = *inputs[static_cast<std::size_t>(rank)];
         const auto run = [&] {
@@ -229,9 +210,7 @@ TEST(GpuFaults, AResultThatDoesNotFitFailsThatCallAloneOnEveryRank) {
         EXPECT_NO_THROW(run());
       });
       inputs.clear();
-      EXPECT_THAT(world.complaints(), IsEmpty());
-      world.end();
-      EXPECT_THAT(world.ranks_with_leftovers(), IsEmpty());
+      test::expect_clean_end(world);
     }
   }
 }
@@ -239,7 +218,7 @@ TEST(GpuFaults, AResultThatDoesNotFitFailsThatCallAloneOnEveryRank) {
 // The rank that fails has no turn any more: those that wait for it get its error.
 TEST(GpuSetFaults, ARankThatFailsToConnectFreesTheOthers) {
   for (const char* call : {"initialisation", "comm_init_rank_config", "all_reduce"}) {
-    GpuWorld world(quiet_options({3}, 400ms));
+    GpuWorld world(quiet({3}, 400ms));
     world.on_all_ranks([&](int rank) {
       Engine& engine = world.engine(rank);
       const ProcessSet set = engine.add_set({0, 1, 2});
@@ -264,7 +243,7 @@ TEST(GpuSetFaults, ARankThatFailsToConnectFreesTheOthers) {
 class GpuNodesFault : public testing::TestWithParam<std::vector<int>> {
  protected:
   static GpuWorldOptions options(std::chrono::milliseconds timeout = 30s) {
-    GpuWorldOptions result = quiet_options(GetParam(), timeout);
+    GpuWorldOptions result = quiet(GetParam(), timeout);
     result.by_nccl = true;
     result.gpu.peers_notice_aborts = true;
     return result;

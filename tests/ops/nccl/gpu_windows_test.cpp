@@ -1,35 +1,33 @@
 // Buffers on GPUs that become windows of NCCL's symmetric memory (HORA_NCCL_WINDOWS): which, when,
-// the same on all ranks, and what else happens to memory in them. The fake NCCL refuses collectives
-// in windows on some ranks alone, and windows that are not made and ended in one order.
-//
-// Random programs on buffers that become windows of NCCL's, against the sums that they have: whole
-// and parts, memory that is none, several at once, ranks that join, buffers that ranks give back.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+// the same on all ranks, and what else happens to memory in them, also in random programs. The fake
+// NCCL refuses collectives in windows on some ranks alone, and windows that are not made and ended
+// in one order.
 #include <hora/error.h>
 
 #include <algorithm>
-#include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "core/api/results.h"
 #include "core/base/log.h"
 #include "ops/cuda/stream.h"
 #include "ops/nccl/nccl_group.h"
+#include "tests/ops/nccl/gpu_ranks.h"
 #include "tests/support/expect_error.h"
-#include "tests/support/fake_gpu/gpu_world.h"
-#include "tests/support/seed.h"
 
 namespace hora::internal {
 namespace {
 
+using namespace std::chrono_literals;
 using test::FakeGpu;
 using test::GpuWorld;
 using test::GpuWorldOptions;
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
 
 /// A hora::Buffer of floats. The fake's memory is the host's.
 struct GiveBack {
@@ -41,10 +39,8 @@ struct GiveBack {
 using WindowBuffer = std::unique_ptr<float, GiveBack>;
 
 GpuWorldOptions with_windows(int ranks) {
-  GpuWorldOptions options{.node_sizes = {ranks}};
+  GpuWorldOptions options = test::small_chunks({ranks}, 60s);
   options.settings.nccl_windows = true;
-  options.settings.device_timeout = std::chrono::seconds(60);
-  options.gpu.seed = test::seed();
   options.gpu.longest_delay = std::chrono::microseconds(100);
   return options;
 }
@@ -53,7 +49,7 @@ GpuWorldOptions with_windows(int ranks) {
 class WindowRank {
  public:
   WindowRank(GpuWorld& world, int rank)
-      : world_(world), rank_(rank), device_(chosen(world, rank)), stream_(device_.cuda(), 0) {}
+      : world_(world), rank_(rank), device_(world.gpu(rank).choose()), stream_(device_.cuda(), 0) {}
 
   GpuWorld& world() const { return world_; }
   Engine& engine() const { return world_.engine(rank_); }
@@ -88,25 +84,16 @@ class WindowRank {
     synchronize();
     const int ranks = world_.size();
     EXPECT_THAT(std::vector(values, values + count),
-                testing::Each(static_cast<float>(ranks * (ranks + 1)) / 2))
+                Each(static_cast<float>(ranks * (ranks + 1)) / 2))
         << name << " on rank " << rank_;
   }
 
  private:
-  static FakeGpu& chosen(GpuWorld& world, int rank) {
-    world.gpu(rank).choose();
-    return world.gpu(rank);
-  }
-
   GpuWorld& world_;
   int rank_;
   FakeGpu& device_;
   CudaStream stream_;
 };
-
-using namespace std::chrono_literals;
-using testing::HasSubstr;
-using testing::IsEmpty;
 
 class GpuWindows : public testing::TestWithParam<int> {
  protected:
@@ -116,20 +103,14 @@ class GpuWindows : public testing::TestWithParam<int> {
       body(own);
     });
   }
-  void expect_count(const char* call, int count) const {
+  void expect_count(const char* call, int count) {
     for (int rank = 0; rank < GetParam(); ++rank) {
-      EXPECT_EQ(gpu(rank).nccl_count(call), count) << call << " on rank " << rank;
+      EXPECT_EQ(world_.gpu(rank).nccl_count(call), count) << call << " on rank " << rank;
     }
   }
-  test::FakeGpu& gpu(int rank) const { return world_.gpu(rank); }
-  void TearDown() override {
-    EXPECT_THAT(world_.complaints(), IsEmpty());
-    world_.end();
-    EXPECT_THAT(world_.ranks_with_leftovers(), IsEmpty());
-    EXPECT_THAT(world_.complaints(), IsEmpty());
-  }
+  void TearDown() override { test::expect_clean_end(world_); }
 
-  mutable GpuWorld world_{with_windows(GetParam())};
+  GpuWorld world_{with_windows(GetParam())};
 };
 
 INSTANTIATE_TEST_SUITE_P(Sizes, GpuWindows, testing::Values(2, 3, 4));
@@ -163,7 +144,7 @@ TEST_P(GpuWindows, AnAverageThereIsASumOfScaledValues) {
       rank.engine().submit_and_wait("a" + std::to_string(count), signature, data, rank.stream());
       rank.synchronize();
       EXPECT_THAT(std::vector(buffer.get() + offset, buffer.get() + offset + count),
-                  testing::Each(testing::FloatEq(static_cast<float>(prescale) * 4 * (ranks + 1))));
+                  Each(testing::FloatEq(static_cast<float>(prescale) * 4 * (ranks + 1))));
       return rank.gpu().count("batched_copy") - copies;
     };
     for (int round = 0; round < 3; ++round) {
@@ -290,7 +271,7 @@ void run_program(const WindowRank& rank, std::uint64_t salt, int steps) {
     for (const Expected& each : all) rank.engine().wait(*each.submission);
     rank.synchronize();
     for (const Expected& each : all) {
-      EXPECT_THAT(each.values, testing::Each(static_cast<float>(each.sum))) << "rank " << own;
+      EXPECT_THAT(each.values, Each(static_cast<float>(each.sum))) << "rank " << own;
     }
   }
 }
@@ -312,10 +293,7 @@ TEST(GpuWindowPrograms, GiveTheSumsOfAllRanks) {
     for (int rank = 1; rank < world.size(); ++rank) {
       EXPECT_EQ(world.gpu(rank).nccl_count("comm_window_register"), windows);
     }
-    EXPECT_THAT(world.complaints(), testing::IsEmpty());
-    world.end();
-    EXPECT_THAT(world.ranks_with_leftovers(), testing::IsEmpty());
-    EXPECT_THAT(world.complaints(), testing::IsEmpty());
+    test::expect_clean_end(world);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "ops/cuda/kernels.h"
 #include "ops/local/kernels.h"
 
 namespace hora::internal::test {
@@ -79,20 +80,13 @@ bool to_truth(const BatchedCopy& copy) {
   return copy.source_type == DataType::uint8 && copy.target_type == DataType::boolean;
 }
 
-bool aligned(const void* memory, DataType type) {
-  return reinterpret_cast<std::uintptr_t>(memory) % size_of(type) == 0;
-}
-
 }  // namespace
 
 bool valid(const BatchedCopy& copy) {
   const bool types = is_plain(copy) || (to_truth(copy) && copy.scale == 1.0) ||
                      (is_floating_point(copy.source_type) && is_floating_point(copy.target_type));
-  return types && aligned(copy.flag, copy.target_type) &&
-         std::ranges::all_of(copy.pieces, [&](const CopyPiece& piece) {
-           return piece.elements >= 0 && aligned(piece.source, copy.source_type) &&
-                  aligned(piece.target, copy.target_type);
-         });
+  return types && reinterpret_cast<std::uintptr_t>(copy.flag) % size_of(copy.target_type) == 0 &&
+         can_be_copied(copy.pieces, size_of(copy.source_type), size_of(copy.target_type));
 }
 
 void run(const BatchedCopy& copy) {

@@ -1,6 +1,12 @@
+#include <algorithm>
 #include <cstring>
 #include <functional>
+#include <utility>
+#include <variant>
 
+#include "ops/cuda/kernels.h"
+#include "ops/local/kernels.h"
+#include "tests/support/fake_gpu/batched_copy.h"
 #include "tests/support/fake_gpu/fake_device.h"
 
 namespace hora::internal::test {
@@ -16,71 +22,66 @@ cudaError_t release(FakeDevice& device, void* data) {
   if (data == nullptr) return cudaSuccess;
   device.synchronize_all();
   if (device.memory().in_use(data)) {
-    device.fault("freeing memory that work not yet on its stream will use");
-    return cudaErrorIllegalAddress;
+    return device.fault("freeing memory that work not yet on its stream will use");
   }
   if (device.memory().release(kind, data)) return cudaSuccess;
-  device.violation("freeing what was not allocated, or not by this kind of call");
-  return cudaErrorInvalidValue;
+  return device.violation("freeing what was not allocated, or not by this kind of call");
 }
 
-/// The fault in the memory of a copy; null where there is none.
-const char* wrong(FakeMemory& memory, void* target, const void* source, std::size_t bytes,
-                  cudaMemcpyKind kind) {
-  const auto on_device = [&](const void* data) { return memory.on_device(data, bytes); };
-  const auto pinned = [&](const void* data) { return memory.pinned(data, bytes); };
-  const bool target_is_device = on_device(target);
-  const bool source_is_device = on_device(source);
-  if (!target_is_device && !pinned(target)) {
-    return "a copy's target is not in any block of device or pinned memory";
-  }
-  if (!source_is_device && !pinned(source)) {
-    return "a copy's source is not in any block of device or pinned memory";
-  }
-  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
-  const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-  if (bytes > 0 && kind != cudaMemcpyDefault &&
-      (to_device != target_is_device || from_device != source_is_device)) {
-    return "a copy's direction is not that of its memory";
-  }
-  return nullptr;
+/// Enqueues `work`, which touches `ranges`. `wrong()` says what is the matter with them, null for
+/// nothing: now, and when it runs.
+template <class Wrong, class Work>
+cudaError_t enqueue(FakeDevice& device, cudaStream_t stream, const std::vector<MemoryRange>& ranges,
+                    Wrong wrong, Work work) {
+  if (const char* const text = wrong()) return device.violation(text);
+  const auto checked = [&device, wrong, work]() mutable {
+    if (const char* const text = wrong()) {
+      device.fault(text);
+    } else {
+      work();
+    }
+  };
+  return device.enqueue(stream, checked, device.memory().use(ranges));
+}
+
+void copy_memory(void* target, const void* source, std::size_t bytes) {
+  std::copy_n(static_cast<const std::byte*>(source), bytes, static_cast<std::byte*>(target));
 }
 
 cudaError_t copy_bytes(FakeDevice& device, void* target, const void* source, std::size_t bytes,
                        cudaMemcpyKind kind, cudaStream_t stream) {
-  if (const char* text = wrong(device.memory(), target, source, bytes, kind)) {
-    device.violation(text);
-    return cudaErrorInvalidValue;
-  }
-  return device.enqueue(
-      stream, device.script().delay_of("memcpy_async"),
-      [=, &device] {
-        if (const char* text = wrong(device.memory(), target, source, bytes, kind)) {
-          device.fault(text);
-        } else if (bytes > 0) {
-          std::memcpy(target, source, bytes);
-        }
-      },
-      device.memory().use({{target, bytes}, {source, bytes}}));
+  const auto wrong = [=, &memory = device.memory()]() -> const char* {
+    const bool to_device = memory.on_device({{target, bytes}});
+    const bool from_device = memory.on_device({{source, bytes}});
+    if ((!to_device && !memory.pinned({{target, bytes}})) ||
+        (!from_device && !memory.pinned({{source, bytes}}))) {
+      return "a copy's memory is not in any block of device or pinned memory";
+    }
+    const bool is_said =
+        kind == cudaMemcpyDefault ||
+        (to_device == (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) &&
+         from_device == (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice));
+    return bytes == 0 || is_said ? nullptr : "a copy's direction is not that of its memory";
+  };
+  return enqueue(device, stream, {{target, bytes}, {source, bytes}}, wrong,
+                 [=] { copy_memory(target, source, bytes); });
+}
+
+/// As wrong() of enqueue(): `outside` where the ranges are not on the device.
+auto outside_of(const FakeDevice& device, std::vector<MemoryRange> ranges, const char* outside) {
+  return [&memory = device.memory(), ranges = std::move(ranges), outside] {
+    return memory.on_device(ranges) ? nullptr : outside;
+  };
 }
 
 cudaError_t set_bytes(FakeDevice& device, void* target, int value, std::size_t bytes,
                       cudaStream_t stream) {
-  constexpr auto kOutside = "memset of what is not in any block of device memory";
-  if (!device.memory().on_device(target, bytes)) {
-    device.violation(kOutside);
-    return cudaErrorInvalidValue;
-  }
-  return device.enqueue(
-      stream, device.script().delay_of("memset_async"),
-      [=, &device] {
-        if (!device.memory().on_device(target, bytes)) {
-          device.fault(kOutside);
-        } else if (bytes > 0) {
-          std::memset(target, value, bytes);
-        }
-      },
-      device.memory().use({{target, bytes}}));
+  const std::vector<MemoryRange> ranges = {{target, bytes}};
+  const auto wrong =
+      outside_of(device, ranges, "memset of what is not in any block of device memory");
+  return enqueue(device, stream, ranges, wrong, [=] {
+    std::fill_n(static_cast<std::byte*>(target), bytes, static_cast<std::byte>(value));
+  });
 }
 
 const char* text_of(cudaError_t error) {
@@ -92,6 +93,85 @@ cudaError_t ctx_get_current(FakeDevice& device, CUcontext* context) {
   static int any = 0;
   *context = device.has_current() ? reinterpret_cast<CUcontext>(&any) : nullptr;
   return cudaSuccess;
+}
+
+/// Launches `work`, a kernel named `what`, where its arguments are valid.
+template <class Work>
+cudaError_t launch(FakeDevice& device, const std::string& what, bool is_valid,
+                   const std::vector<MemoryRange>& ranges, cudaStream_t stream, Work work) {
+  if (!device.is_current("a kernel was launched")) return cudaErrorInvalidResourceHandle;
+  if (!is_valid) return device.violation(what + " of types or addresses that it does not take");
+  const auto wrong =
+      outside_of(device, ranges, "a kernel's memory is not in any block of the device's");
+  return enqueue(device, stream, ranges, wrong, work);
+}
+
+cudaError_t copy_pieces(FakeDevice& device, const BatchedCopy& copy, cudaStream_t stream) {
+  const std::vector<CopyPiece> pieces(copy.pieces.begin(), copy.pieces.end());
+  std::vector<MemoryRange> ranges = {{copy.flag, copy.flag ? size_of(copy.target_type) : 0}};
+  for (const CopyPiece& piece : pieces) {
+    const auto elements = static_cast<std::size_t>(piece.elements);
+    ranges.emplace_back(piece.target, elements * size_of(copy.target_type));
+    if (piece.source) ranges.emplace_back(piece.source, elements * size_of(copy.source_type));
+  }
+  return launch(device, "a batched copy", valid(copy), ranges, stream,
+                [owned = copy, pieces]() mutable {
+                  owned.pieces = pieces;
+                  run(owned);
+                });
+}
+
+/// True where there are inputs, not too many, and the memory is aligned to the elements.
+bool takes(const DeviceReduction& reduction) {
+  const auto aligned = [&](const std::byte* memory) {
+    return memory != nullptr &&
+           reinterpret_cast<std::uintptr_t>(memory) % size_of(reduction.type) == 0;
+  };
+  return reduction.op != ReduceOp::adasum && !reduction.inputs.empty() &&
+         reduction.inputs.size() <= DeviceReduction::kMaximumInputs && reduction.count >= 0 &&
+         aligned(reduction.output) && std::ranges::all_of(reduction.inputs, aligned);
+}
+
+/// As ops/cuda/functions.h says: it names the host's kernels as the model.
+cudaError_t reduce_memory(FakeDevice& device, const DeviceReduction& given, cudaStream_t stream) {
+  const std::vector<const std::byte*> inputs(given.inputs.begin(), given.inputs.end());
+  const auto count = static_cast<std::size_t>(given.count);
+  std::vector<MemoryRange> ranges = {{given.output, count * size_of(given.type)}};
+  for (const std::byte* const input : inputs) ranges.emplace_back(input, ranges.front().second);
+  return launch(device, "a reduction", takes(given), ranges, stream, [=] {
+    reduce(given.type, given.op, inputs, {&given.output, 1}, count, {.post = given.scale});
+  });
+}
+
+bool takes(const BatchedUpdate& update) {
+  const int states = std::visit([](const auto& step) { return states_of(step); }, update.step);
+  return (update.type == DataType::float32 || update.type == DataType::float64) &&
+         can_be_updated(update.pieces, size_of(update.type), states);
+}
+
+cudaError_t update_pieces(FakeDevice& device, const BatchedUpdate& given, cudaStream_t stream) {
+  const std::vector<UpdatePiece> pieces(given.pieces.begin(), given.pieces.end());
+  std::vector<MemoryRange> ranges;
+  for (const UpdatePiece& piece : pieces) {
+    const std::size_t bytes = static_cast<std::size_t>(piece.elements) * size_of(given.type);
+    ranges.insert(ranges.end(), {{piece.parameter, bytes}, {piece.gradient, bytes}});
+    for (const void* const state : piece.state) {
+      if (state != nullptr) ranges.emplace_back(state, bytes);
+    }
+  }
+  return launch(
+      device, "an update", takes(given), ranges, stream,
+      [pieces, type = given.type, step = given.step] {
+        for (const UpdatePiece& piece : pieces) {
+          const std::byte* const gradients[] = {static_cast<const std::byte*>(piece.gradient)};
+          UpdateMemory memory{.parameter = static_cast<std::byte*>(piece.parameter),
+                              .gradients = gradients};
+          std::ranges::transform(piece.state, memory.state,
+                                 [](void* state) { return static_cast<std::byte*>(state); });
+          const auto elements = static_cast<std::size_t>(piece.elements);
+          std::visit([&](const auto& values) { update(type, values, memory, 0, elements); }, step);
+        }
+      });
 }
 
 }  // namespace

@@ -4,7 +4,8 @@
 #include <array>
 #include <atomic>
 #include <cstdio>
-#include <stdexcept>
+#include <cstring>
+#include <new>
 #include <utility>
 
 namespace hora::internal::test {
@@ -19,56 +20,78 @@ constexpr std::array<std::string_view, 8> kUnsafe{
     "event_query", "event_synchronize", "stream_synchronize", "device_synchronize", "malloc",
     "free",        "host_alloc",        "free_host"};
 
+constexpr std::align_val_t kAlignment{256};
+constexpr int kPattern = 0xcb;
+
 }  // namespace
 
-void CallScript::add(const std::string& call) {
+FakeMemory::~FakeMemory() {
+  for (const auto& [begin, block] : blocks_) {
+    ::operator delete(const_cast<std::byte*>(begin), kAlignment);
+  }
+}
+
+void* FakeMemory::allocate(MemoryKind kind, std::size_t bytes) {
+  void* data = ::operator new(bytes, kAlignment);
+  std::memset(data, kPattern, bytes);
   const std::scoped_lock lock(mutex_);
-  entries_[call];
+  blocks_.emplace(static_cast<std::byte*>(data), Block{kind, bytes});
+  return data;
 }
 
-const CallScript::Entry& CallScript::entry(std::string_view call) const {
-  const auto found = entries_.find(call);
-  if (found != entries_.end()) return found->second;
-  throw std::invalid_argument("the fake GPU has no call named " + std::string(call));
-}
-
-CallScript::Entry& CallScript::entry(std::string_view call) {
-  return const_cast<Entry&>(std::as_const(*this).entry(call));
-}
-
-int CallScript::begin(std::string_view call) {
+bool FakeMemory::release(MemoryKind kind, void* data) {
   const std::scoped_lock lock(mutex_);
-  Entry& called = entry(call);
-  ++called.count;
-  const auto found = called.errors.find(called.count);
-  return found != called.errors.end() ? found->second : called.always;
+  const auto found = blocks_.find(static_cast<std::byte*>(data));
+  if (found == blocks_.end() || found->second.kind != kind) return false;
+  blocks_.erase(found);
+  ::operator delete(data, kAlignment);
+  return true;
 }
 
-int CallScript::count(std::string_view call) const {
+const FakeMemory::Block* FakeMemory::find(const void* data, std::size_t bytes) const {
+  const auto* begin = static_cast<const std::byte*>(data);
+  const auto found = blocks_.lower_bound(begin);  // the last block that begins at or before it
+  if (found == blocks_.end()) return nullptr;
+  const auto offset = static_cast<std::size_t>(begin - found->first);
+  return offset <= found->second.bytes && bytes <= found->second.bytes - offset ? &found->second
+                                                                                : nullptr;
+}
+
+MemoryUse FakeMemory::use(const std::vector<MemoryRange>& ranges) const {
   const std::scoped_lock lock(mutex_);
-  return entry(call).count;
+  MemoryUse users;
+  for (const auto& [data, bytes] : ranges) {
+    const Block* const block = bytes == 0 ? nullptr : find(data, bytes);
+    if (block != nullptr) users.push_back(block->users);
+  }
+  return users;
 }
 
-void CallScript::fail(std::string_view call, int nth, int error) {
+bool FakeMemory::in_use(const void* data) const {
   const std::scoped_lock lock(mutex_);
-  Entry& scripted = entry(call);
-  (nth == 0 ? scripted.always : scripted.errors[scripted.count + nth]) = error;
+  const auto found = blocks_.find(static_cast<const std::byte*>(data));
+  return found != blocks_.end() && found->second.users.use_count() > 1;
 }
 
-void CallScript::delay(std::string_view call, std::chrono::microseconds duration) {
+bool FakeMemory::are(bool pinned, const std::vector<MemoryRange>& ranges) const {
   const std::scoped_lock lock(mutex_);
-  entry(call).delay = duration;
+  return std::ranges::all_of(ranges, [&](const MemoryRange& range) {
+    const Block* const block = find(range.first, range.second);
+    return range.second == 0 || (block != nullptr && (block->kind == MemoryKind::pinned) == pinned);
+  });
 }
 
-std::chrono::microseconds CallScript::delay_of(std::string_view call) const {
+bool FakeMemory::is_block(MemoryKind kind, const void* data, std::size_t bytes) const {
   const std::scoped_lock lock(mutex_);
-  return entry(call).delay;
+  const auto found = blocks_.find(static_cast<const std::byte*>(data));
+  return found != blocks_.end() && found->second.kind == kind && bytes <= found->second.bytes;
 }
 
-FakeStream::FakeStream(StreamsState& state) : state_(state), thread_([this] { run(); }) {}
-
-FakeStream::~FakeStream() {
-  thread_.join();
+void FakeMemory::count(LiveHandles& live) const {
+  const std::scoped_lock lock(mutex_);
+  for (const auto& [begin, block] : blocks_) {
+    ++(block.kind == MemoryKind::pinned ? live.pinned : live.device);
+  }
 }
 
 void FakeStream::enqueue(std::function<void()> work) {
@@ -116,7 +139,7 @@ FakeDevice::FakeDevice(int number, const FakeGpuOptions& options)
 
 void FakeDevice::stop() {
   {
-    const std::scoped_lock lock(state_.mutex);
+    const Lock lock(state_.mutex);
     state_.stopping = true;
     state_.changed.notify_all();
   }
@@ -125,54 +148,57 @@ void FakeDevice::stop() {
 }
 
 void FakeDevice::hold(bool held) {
-  const std::scoped_lock lock(state_.mutex);
+  const Lock lock(state_.mutex);
   state_.held = held;
   state_.changed.notify_all();
 }
 
-void FakeDevice::violation(std::string text) {
-  const std::scoped_lock lock(state_.mutex);
-  violations_.push_back("GPU " + std::to_string(number_) + ": " + std::move(text));
+void FakeDevice::delay(std::chrono::microseconds least) {
+  const Lock lock(state_.mutex);
+  delay_ = least;
 }
 
-void FakeDevice::fault(std::string text) {
-  violation(std::move(text));
-  const std::scoped_lock lock(state_.mutex);
-  faulted_ = true;
+cudaError_t FakeDevice::violation(const std::string& text, cudaError_t error) {
+  const Lock lock(state_.mutex);
+  violations_.push_back("GPU " + std::to_string(number_) + ": " + text);
+  return error;
 }
 
-std::vector<std::string> FakeDevice::violations() const {
-  const std::scoped_lock lock(state_.mutex);
-  return violations_;
+cudaError_t FakeDevice::fault(const std::string& text) {
+  const Lock lock(state_.mutex);
+  return fault_ = violation(text, cudaErrorIllegalAddress);
 }
 
-cudaError_t FakeDevice::begin(std::string_view call) {
+LiveHandles FakeDevice::live() const {
+  const Lock lock(state_.mutex);
+  LiveHandles live{.streams = static_cast<int>(streams_.size()) - 1,  // but the null stream
+                   .events = static_cast<int>(events_.size()),
+                   .pools = static_cast<int>(pools_.size())};
+  memory_.count(live);
+  return live;
+}
+
+cudaError_t FakeDevice::begin(const std::string& call) {
   const int scripted = script_.begin(call);
   if (std::ranges::find(kWithoutContext, call) == kWithoutContext.end()) touch();
   if (scripted != 0) return static_cast<cudaError_t>(scripted);
   const cudaError_t capture = wait_while_capturing(call);
-  const cudaError_t fault = faulted();
-  return fault != cudaSuccess ? fault : capture;
-}
-
-cudaError_t FakeDevice::faulted() const {
-  const std::scoped_lock lock(state_.mutex);
-  return faulted_ ? cudaErrorIllegalAddress : cudaSuccess;
+  return faulted() != cudaSuccess ? faulted() : capture;
 }
 
 cudaError_t FakeDevice::end(cudaError_t result) {
-  const std::scoped_lock lock(state_.mutex);
+  const Lock lock(state_.mutex);
   if (result != cudaSuccess) own_thread().last_error = result;
   return result;
 }
 
 cudaError_t FakeDevice::take_last_error() {
-  const std::scoped_lock lock(state_.mutex);
+  const Lock lock(state_.mutex);
   return std::exchange(own_thread().last_error, cudaSuccess);
 }
 
 std::uintptr_t FakeDevice::next_handle() {
-  const std::scoped_lock lock(state_.mutex);
+  const Lock lock(state_.mutex);
   // Never an address that exists, never null; the low numbers are CUDA's special streams.
   return (static_cast<std::uintptr_t>(number_ + 1) << 32) + (++handles_ << 4);
 }
@@ -190,18 +216,18 @@ FakeDevice::ThreadState& FakeDevice::own_thread() {
 }
 
 cudaError_t FakeDevice::get_device(int* index) {
-  const std::scoped_lock lock(state_.mutex);
+  const Lock lock(state_.mutex);
   *index = own_thread().current.value_or(0);
   return cudaSuccess;
 }
 
 bool FakeDevice::has_current() {
-  const std::scoped_lock lock(state_.mutex);
+  const Lock lock(state_.mutex);
   return own_thread().current.has_value();
 }
 
 cudaError_t FakeDevice::set_device(int index) {
-  const std::scoped_lock lock(state_.mutex);
+  const Lock lock(state_.mutex);
   if (index < 0 || index > number_ + options_.peers) return cudaErrorInvalidDevice;
   own_thread().current = index;
   contexts_.insert(index);
@@ -212,18 +238,12 @@ void FakeDevice::touch() {
   if (!has_current()) set_device(0);
 }
 
-bool FakeDevice::is_current(std::string_view what) {
+bool FakeDevice::is_current(const std::string& what) {
   int now = 0;
   get_device(&now);
   if (now == number_) return true;
-  violation(std::string(what) + " while GPU " + std::to_string(now) +
-            " is the thread's current one");
+  violation(what + " while GPU " + std::to_string(now) + " is the thread's current one");
   return false;
-}
-
-std::vector<int> FakeDevice::contexts() const {
-  const std::scoped_lock lock(state_.mutex);
-  return {contexts_.begin(), contexts_.end()};
 }
 
 cudaError_t FakeDevice::get_device_count(int* count) {
@@ -246,6 +266,7 @@ cudaError_t FakeDevice::device_get_pci_bus_id(char* id, int length, int) {
 // Captures of streams into graphs: what they forbid, and what ends them with an error.
 
 std::shared_ptr<FakeDevice::Capture> FakeDevice::capture_of(cudaStream_t stream) const {
+  const Lock lock(state_.mutex);
   const auto found = captures_.find(stream);
   return found == captures_.end() ? nullptr : found->second;
 }
@@ -253,14 +274,14 @@ std::shared_ptr<FakeDevice::Capture> FakeDevice::capture_of(cudaStream_t stream)
 cudaError_t FakeDevice::begin_capture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   if (stream == nullptr) return cudaErrorStreamCaptureUnsupported;
   if (!find(stream)) return cudaErrorInvalidResourceHandle;
-  const std::scoped_lock lock(state_.mutex);
+  const Lock lock(state_.mutex);
   if (capture_of(stream)) return cudaErrorIllegalState;
   captures_[stream] = std::make_shared<Capture>(Capture{mode, thread_number()});
   return cudaSuccess;
 }
 
 cudaError_t FakeDevice::end_capture(cudaStream_t stream) {
-  const std::scoped_lock lock(state_.mutex);
+  const Lock lock(state_.mutex);
   const auto capture = capture_of(stream);
   if (!capture) return cudaErrorIllegalState;
   std::erase_if(captures_, [&](const auto& each) { return each.second == capture; });
@@ -270,7 +291,7 @@ cudaError_t FakeDevice::end_capture(cudaStream_t stream) {
 
 cudaError_t FakeDevice::stream_is_capturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
   if (!find(stream)) return cudaErrorInvalidResourceHandle;
-  const std::scoped_lock lock(state_.mutex);
+  const Lock lock(state_.mutex);
   const auto capture = capture_of(stream);
   *status = !capture            ? cudaStreamCaptureStatusNone
             : capture->is_valid ? cudaStreamCaptureStatusActive
@@ -279,27 +300,33 @@ cudaError_t FakeDevice::stream_is_capturing(cudaStream_t stream, cudaStreamCaptu
 }
 
 cudaError_t FakeDevice::exchange_capture_mode(cudaStreamCaptureMode* mode) {
-  const std::scoped_lock lock(state_.mutex);
+  const Lock lock(state_.mutex);
   std::swap(own_thread().mode, *mode);
   return cudaSuccess;
 }
 
-cudaError_t FakeDevice::wait_while_capturing(std::string_view call) {
-  if (std::ranges::find(kUnsafe, call) == kUnsafe.end()) return cudaSuccess;
-  const std::scoped_lock lock(state_.mutex);
-  const cudaStreamCaptureMode own = own_thread().mode;
-  if (own == cudaStreamCaptureModeRelaxed) return cudaSuccess;
+template <class Forbids>
+cudaError_t FakeDevice::invalidate_captures(const Forbids& forbids) {
+  const Lock lock(state_.mutex);
   cudaError_t result = cudaSuccess;
   for (const auto& [stream, capture] : captures_) {
-    if (capture->mode == cudaStreamCaptureModeRelaxed) continue;
-    const bool forbids =
-        capture->thread == thread_number() ||
-        (capture->mode == cudaStreamCaptureModeGlobal && own == cudaStreamCaptureModeGlobal);
-    if (!forbids) continue;
+    if (!forbids(stream, *capture)) continue;
     capture->is_valid = false;
     result = cudaErrorStreamCaptureUnsupported;
   }
   return result;
+}
+
+cudaError_t FakeDevice::wait_while_capturing(const std::string& call) {
+  if (std::ranges::find(kUnsafe, call) == kUnsafe.end()) return cudaSuccess;
+  const Lock lock(state_.mutex);
+  const cudaStreamCaptureMode own = own_thread().mode;
+  if (own == cudaStreamCaptureModeRelaxed) return cudaSuccess;
+  return invalidate_captures([&](cudaStream_t, const Capture& capture) {
+    if (capture.mode == cudaStreamCaptureModeRelaxed) return false;
+    return capture.thread == thread_number() ||
+           (capture.mode == cudaStreamCaptureModeGlobal && own == cudaStreamCaptureModeGlobal);
+  });
 }
 
 // Streams.
@@ -307,21 +334,18 @@ cudaError_t FakeDevice::wait_while_capturing(std::string_view call) {
 std::shared_ptr<FakeStream> FakeDevice::find(cudaStream_t stream) {
   if (stream == cudaStreamLegacy || stream == cudaStreamPerThread) stream = nullptr;
   if (stream == nullptr && !is_current("the null stream")) return nullptr;
-  {
-    const std::scoped_lock lock(state_.mutex);
-    const auto found = streams_.find(stream);
-    if (found != streams_.end()) return found->second;
-  }
+  const Lock lock(state_.mutex);
+  const auto found = streams_.find(stream);
+  if (found != streams_.end()) return found->second;
   violation("not a stream of this GPU, or a destroyed one");
   return nullptr;
 }
 
 cudaError_t FakeDevice::stream_create(cudaStream_t* stream, unsigned, int) {
   if (!is_current("a stream was made")) return cudaErrorInvalidDevice;
+  const Lock lock(state_.mutex);
   *stream = reinterpret_cast<cudaStream_t>(next_handle());
-  auto made = std::make_shared<FakeStream>(state_);
-  const std::scoped_lock lock(state_.mutex);
-  streams_.emplace(*stream, std::move(made));
+  streams_.emplace(*stream, std::make_shared<FakeStream>(state_));
   return cudaSuccess;
 }
 
@@ -329,7 +353,7 @@ cudaError_t FakeDevice::stream_destroy(cudaStream_t stream) {
   const std::shared_ptr<FakeStream> found = stream == nullptr ? nullptr : find(stream);
   if (!found) return cudaErrorInvalidResourceHandle;
   found->retire();
-  const std::scoped_lock lock(state_.mutex);
+  const Lock lock(state_.mutex);
   retired_.push_back(found);
   streams_.erase(stream);
   return cudaSuccess;
@@ -338,24 +362,18 @@ cudaError_t FakeDevice::stream_destroy(cudaStream_t stream) {
 cudaError_t FakeDevice::stream_synchronize(cudaStream_t stream) {
   const std::shared_ptr<FakeStream> found = find(stream);
   if (!found) return cudaErrorInvalidResourceHandle;
-  {
-    const std::scoped_lock lock(state_.mutex);
-    if (const auto capture = capture_of(stream)) {
-      capture->is_valid = false;
-      return cudaErrorStreamCaptureUnsupported;
-    }
-  }
+  const cudaError_t captured =
+      invalidate_captures([&](cudaStream_t each, const Capture&) { return each == stream; });
+  if (captured != cudaSuccess) return captured;
   found->synchronize();
   return faulted();
 }
 
 cudaError_t FakeDevice::device_synchronize() {
   if (!is_current("the device was synchronised")) return cudaErrorInvalidDevice;
-  {
-    const std::scoped_lock lock(state_.mutex);
-    for (const auto& [stream, capture] : captures_) capture->is_valid = false;
-    if (!captures_.empty()) return cudaErrorStreamCaptureUnsupported;
-  }
+  const cudaError_t captured =
+      invalidate_captures([](cudaStream_t, const Capture&) { return true; });
+  if (captured != cudaSuccess) return captured;
   synchronize_all();
   return faulted();
 }
@@ -363,23 +381,20 @@ cudaError_t FakeDevice::device_synchronize() {
 void FakeDevice::synchronize_all() {
   std::vector<std::shared_ptr<FakeStream>> all;
   {
-    const std::scoped_lock lock(state_.mutex);
+    const Lock lock(state_.mutex);
     all = retired_;
     for (const auto& [handle, stream] : streams_) all.push_back(stream);
   }
   for (const std::shared_ptr<FakeStream>& stream : all) stream->synchronize();
 }
 
-cudaError_t FakeDevice::enqueue(cudaStream_t stream, std::chrono::microseconds delay,
-                                std::function<void()> work, MemoryUse use) {
+cudaError_t FakeDevice::enqueue(cudaStream_t stream, std::function<void()> work, MemoryUse use) {
+  const Lock lock(state_.mutex);
   const std::shared_ptr<FakeStream> found = find(stream);
   if (!found) return cudaErrorInvalidResourceHandle;
-  {
-    const std::scoped_lock lock(state_.mutex);
-    if (capture_of(stream)) return cudaSuccess;  // it becomes a part of the graph, and does not run
-  }
-  found->enqueue([this, delay, work = std::move(work), use = std::move(use)]() mutable {
-    pause(delay);
+  if (capture_of(stream)) return cudaSuccess;  // it becomes a part of the graph, and does not run
+  found->enqueue([this, least = delay_, work = std::move(work), use = std::move(use)]() mutable {
+    pause(least);
     work();
     use.clear();  // before the stream is seen to have done it
   });
@@ -387,129 +402,98 @@ cudaError_t FakeDevice::enqueue(cudaStream_t stream, std::chrono::microseconds d
 }
 
 std::chrono::microseconds FakeDevice::random_delay() {
-  const std::scoped_lock lock(state_.mutex);
+  const Lock lock(state_.mutex);
   using Distribution = std::uniform_int_distribution<std::chrono::microseconds::rep>;
   return std::chrono::microseconds(Distribution(0, options_.longest_delay.count())(generator_));
 }
 
-void FakeDevice::pause(std::chrono::microseconds delay) {
-  if (options_.longest_delay.count() > 0) delay += random_delay();
-  if (delay.count() == 0) return;
-  std::unique_lock lock(state_.mutex);
+void FakeDevice::pause(std::chrono::microseconds least) {
+  if (options_.longest_delay.count() > 0) least += random_delay();
+  if (least.count() == 0) return;
+  Lock lock(state_.mutex);
   // Other streams' changes wake it, too: the time counts, not the first wake-up.
-  const auto end = std::chrono::steady_clock::now() + delay;
+  const auto end = std::chrono::steady_clock::now() + least;
   state_.changed.wait_until(lock, end, [this] { return state_.stopping; });
-}
-
-int FakeDevice::streams() const {
-  const std::scoped_lock lock(state_.mutex);
-  return static_cast<int>(streams_.size()) - 1;  // but the null stream
-}
-
-int FakeDevice::events() const {
-  const std::scoped_lock lock(state_.mutex);
-  return static_cast<int>(events_.size());
-}
-
-int FakeDevice::timing_events() const {
-  const std::scoped_lock lock(state_.mutex);
-  return timing_events_;
 }
 
 // Events.
 
-bool FakeDevice::latest(cudaEvent_t event, std::shared_ptr<Record>& record) {
-  {
-    const std::scoped_lock lock(state_.mutex);
-    const auto found = events_.find(event);
-    if (found != events_.end()) {
-      record = found->second.latest;
-      return true;
-    }
-  }
+FakeDevice::FakeEvent* FakeDevice::find(cudaEvent_t event) {
+  const auto found = events_.find(event);
+  if (found != events_.end()) return &found->second;
   violation("not an event of this GPU, or a destroyed one");
-  return false;
+  return nullptr;
 }
 
 cudaError_t FakeDevice::to_wait_for(cudaEvent_t event, std::shared_ptr<Record>& record) {
-  if (!latest(event, record)) return cudaErrorInvalidResourceHandle;
-  const std::scoped_lock lock(state_.mutex);
-  const auto found = events_.find(event);
-  if (found == events_.end() || !found->second.capture) return cudaSuccess;
-  found->second.capture->is_valid = false;
+  const Lock lock(state_.mutex);
+  const FakeEvent* const found = find(event);
+  if (found == nullptr) return cudaErrorInvalidResourceHandle;
+  record = found->latest;
+  if (!found->capture) return cudaSuccess;
+  found->capture->is_valid = false;
   return cudaErrorCapturedEvent;
 }
 
 void FakeDevice::wait(const std::shared_ptr<Record>& record) {
-  std::unique_lock lock(state_.mutex);
+  Lock lock(state_.mutex);
   state_.changed.wait(lock, [&] { return state_.stopping || record->done; });
 }
 
 cudaError_t FakeDevice::event_create(cudaEvent_t* event, unsigned flags) {
   if (!is_current("an event was made")) return cudaErrorInvalidDevice;
+  const Lock lock(state_.mutex);
   *event = reinterpret_cast<cudaEvent_t>(next_handle());
-  const bool timing = (flags & cudaEventDisableTiming) == 0;
-  const std::scoped_lock lock(state_.mutex);
-  events_.emplace(*event, FakeEvent{timing});
-  if (timing) ++timing_events_;
+  events_.emplace(*event, FakeEvent{.timing = (flags & cudaEventDisableTiming) == 0});
   return cudaSuccess;
 }
 
 cudaError_t FakeDevice::event_destroy(cudaEvent_t event) {
-  std::shared_ptr<Record> record;
-  if (!latest(event, record)) return cudaErrorInvalidResourceHandle;
-  const std::scoped_lock lock(state_.mutex);
+  const Lock lock(state_.mutex);
+  if (find(event) == nullptr) return cudaErrorInvalidResourceHandle;
   events_.erase(event);
   return cudaSuccess;
 }
 
 cudaError_t FakeDevice::event_record(cudaEvent_t event, cudaStream_t stream) {
-  std::shared_ptr<Record> former;
-  if (!latest(event, former) || !knows(stream)) return cudaErrorInvalidResourceHandle;
-  const auto record = std::make_shared<Record>();
-  {
-    const std::scoped_lock lock(state_.mutex);
-    FakeEvent& own = events_.at(event);
-    own.capture = capture_of(stream);
-    if (own.capture) return cudaSuccess;
-    own.latest = record;
-  }
-  return enqueue(stream, script_.delay_of("event_record"), [this, record] {
-    const std::scoped_lock lock(state_.mutex);
-    record->done = true;
-    record->time = std::chrono::steady_clock::now();
+  const Lock lock(state_.mutex);
+  FakeEvent* const own = find(event);
+  if (own == nullptr || !knows(stream)) return cudaErrorInvalidResourceHandle;
+  own->capture = capture_of(stream);
+  if (own->capture) return cudaSuccess;
+  own->latest = std::make_shared<Record>();
+  return enqueue(stream, [this, record = own->latest] {
+    const Lock now(state_.mutex);
+    *record = {.done = true, .time = std::chrono::steady_clock::now()};
     state_.changed.notify_all();
   });
 }
 
 cudaError_t FakeDevice::stream_wait_event(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  std::shared_ptr<Record> record;
-  if (!latest(event, record) || !knows(stream)) return cudaErrorInvalidResourceHandle;
-  {
-    const std::scoped_lock lock(state_.mutex);
-    const auto of_event = events_.at(event).capture;
-    const auto of_stream = capture_of(stream);
-    if (of_event && !of_stream && stream != nullptr) {
-      captures_[stream] = of_event;  // the stream joins the capture
-      ++of_event->streams;
-      return cudaSuccess;
-    }
-    if (of_stream != of_event) {
-      for (const auto& capture : {of_stream, of_event}) {
-        if (capture) capture->is_valid = false;
-      }
-      return cudaErrorStreamCaptureIsolation;
-    }
+  const Lock lock(state_.mutex);
+  const FakeEvent* const found = find(event);
+  if (found == nullptr || !knows(stream)) return cudaErrorInvalidResourceHandle;
+  const auto of_stream = capture_of(stream);
+  if (found->capture && !of_stream && stream != nullptr) {
+    captures_[stream] = found->capture;  // the stream joins the capture
+    ++found->capture->streams;
+    return cudaSuccess;
   }
-  if (!record) return cudaSuccess;
-  return enqueue(stream, script_.delay_of("stream_wait_event"), [this, record] { wait(record); });
+  if (of_stream != found->capture) {
+    for (const auto& capture : {of_stream, found->capture}) {
+      if (capture) capture->is_valid = false;
+    }
+    return cudaErrorStreamCaptureIsolation;
+  }
+  if (!found->latest) return cudaSuccess;
+  return enqueue(stream, [this, record = found->latest] { wait(record); });
 }
 
 cudaError_t FakeDevice::event_query(cudaEvent_t event) {
   std::shared_ptr<Record> record;
   const cudaError_t error = to_wait_for(event, record);
   if (error != cudaSuccess) return error;
-  const std::scoped_lock lock(state_.mutex);
+  const Lock lock(state_.mutex);
   return !record || record->done ? cudaSuccess : cudaErrorNotReady;
 }
 
@@ -522,52 +506,40 @@ cudaError_t FakeDevice::event_synchronize(cudaEvent_t event) {
 }
 
 cudaError_t FakeDevice::event_elapsed_time(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
-  std::shared_ptr<Record> first;
-  std::shared_ptr<Record> second;
-  if (!latest(from, first) || !latest(to, second)) return cudaErrorInvalidResourceHandle;
-  const std::scoped_lock lock(state_.mutex);
-  if (!first || !second || !events_.at(from).timing || !events_.at(to).timing) {
-    return cudaErrorInvalidResourceHandle;
+  const Lock lock(state_.mutex);
+  const FakeEvent* const first = find(from);
+  const FakeEvent* const second = find(to);
+  for (const FakeEvent* const event : {first, second}) {
+    if (event == nullptr || !event->latest || !event->timing) return cudaErrorInvalidResourceHandle;
   }
-  if (!first->done || !second->done) return cudaErrorNotReady;
-  *milliseconds = std::chrono::duration<float, std::milli>(second->time - first->time).count();
+  if (!first->latest->done || !second->latest->done) return cudaErrorNotReady;
+  const auto time = second->latest->time - first->latest->time;
+  *milliseconds = std::chrono::duration<float, std::milli>(time).count();
   return cudaSuccess;
 }
 
 // Pools, and allocations from them. There is no call that gives the default pool.
 
 cudaError_t FakeDevice::of_pool(cudaMemPool_t pool) {
-  {
-    const std::scoped_lock lock(state_.mutex);
-    if (pools_.contains(pool)) return cudaSuccess;
-  }
-  violation("not a pool of this GPU, or a destroyed one");
-  return cudaErrorInvalidValue;
-}
-
-std::vector<std::uint64_t> FakeDevice::kept_by_pools() const {
-  const std::scoped_lock lock(state_.mutex);
-  std::vector<std::uint64_t> kept;
-  for (const auto& [pool, bytes] : pools_) kept.push_back(bytes);
-  return kept;
+  if (pools().contains(pool)) return cudaSuccess;
+  return violation("not a pool of this GPU, or a destroyed one");
 }
 
 cudaError_t FakeDevice::mem_pool_create(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
   if (properties->allocType != cudaMemAllocationTypePinned ||
       properties->location.type != cudaMemLocationTypeDevice ||
       properties->location.id != number_ || properties->maxSize != 0) {
-    violation("a pool that is not of this GPU's memory, or of limited size");
-    return cudaErrorInvalidValue;
+    return violation("a pool that is not of this GPU's memory, or of limited size");
   }
+  const Lock lock(state_.mutex);
   *pool = reinterpret_cast<cudaMemPool_t>(next_handle());
-  const std::scoped_lock lock(state_.mutex);
   pools_.emplace(*pool, 0);
   return cudaSuccess;
 }
 
 cudaError_t FakeDevice::mem_pool_destroy(cudaMemPool_t pool) {
   const cudaError_t result = of_pool(pool);
-  const std::scoped_lock lock(state_.mutex);
+  const Lock lock(state_.mutex);
   pools_.erase(pool);
   return result;
 }
@@ -576,7 +548,7 @@ cudaError_t FakeDevice::mem_pool_set_attribute(cudaMemPool_t pool, cudaMemPoolAt
                                                void* value) {
   if (attribute != cudaMemPoolAttrReleaseThreshold) return cudaErrorInvalidValue;
   const cudaError_t result = of_pool(pool);
-  const std::scoped_lock lock(state_.mutex);
+  const Lock lock(state_.mutex);
   if (result == cudaSuccess) pools_[pool] = *static_cast<std::uint64_t*>(value);
   return result;
 }
@@ -596,7 +568,7 @@ cudaError_t FakeDevice::malloc_from_pool_async(void** data, std::size_t bytes, c
 
 /// Memory is there at once; it goes in the stream's order.
 cudaError_t FakeDevice::free_async(void* data, cudaStream_t stream) {
-  return enqueue(stream, {}, [this, data] {
+  return enqueue(stream, [this, data] {
     if (memory_.in_use(data)) {
       fault("cudaFreeAsync of memory that other work still uses");
     } else if (!memory_.release(MemoryKind::ordered, data)) {

@@ -29,8 +29,6 @@ struct FakeGpuOptions {
   std::uint64_t seed = 0;
   /// Each item of work on a stream starts after a random time up to this.
   std::chrono::microseconds longest_delay{0};
-  /// A communicator is ready at this poll after all ranks have come.
-  int initialisation_polls = 3;
   int peers = 0;  ///< other GPUs that the same process sees, after this one
   /// An abort by this rank makes its peers' communicators report ncclRemoteError, as it does where
   /// a network connects them; in a node they are told nothing.
@@ -38,31 +36,52 @@ struct FakeGpuOptions {
   bool has_windows = true;  ///< false: the calls of NCCL 2.27 are missing
 };
 
-/// A name that was not announced is std::invalid_argument. Thread rule: any thread.
+/// Counts of handles made and not given back.
+struct LiveHandles {
+  int streams = 0;
+  int events = 0;
+  int pinned = 0;  ///< blocks of host memory
+  int device = 0;  ///< blocks of device memory, ncclMemAlloc's too
+  int communicators = 0;
+  int registrations = 0;
+  int windows = 0;
+  int pools = 0;  ///< of memory
+  bool operator==(const LiveHandles&) const = default;
+};
+
+/// A name that was not announced is std::out_of_range. Thread rule: any thread.
 class CallScript {
  public:
   /// Announces a call.
-  void add(const std::string& call);
+  void add(const std::string& call) {
+    const std::scoped_lock lock(mutex_);
+    entries_[call];
+  }
   /// Counts a call; the error it shall end with, 0 for none.
-  int begin(std::string_view call);
-  int count(std::string_view call) const;
-  void fail(std::string_view call, int nth, int error);
-  void delay(std::string_view call, std::chrono::microseconds duration);
-  std::chrono::microseconds delay_of(std::string_view call) const;
-  bool knows(std::string_view call) const { return entries_.contains(call); }
+  int begin(const std::string& call) {
+    const std::scoped_lock lock(mutex_);
+    Entry& called = entries_.at(call);
+    const auto found = called.errors.find(++called.count);
+    return found != called.errors.end() ? found->second : called.always;
+  }
+  int count(const std::string& call) const {
+    const std::scoped_lock lock(mutex_);
+    return entries_.at(call).count;
+  }
+  void fail(const std::string& call, int nth, int error) {
+    const std::scoped_lock lock(mutex_);
+    Entry& scripted = entries_.at(call);
+    (nth == 0 ? scripted.always : scripted.errors[scripted.count + nth]) = error;
+  }
 
  private:
   struct Entry {
     int count = 0;
     std::map<int, int> errors;  ///< by number of the call
     int always = 0;             ///< the error of every call
-    std::chrono::microseconds delay{0};
   };
-  Entry& entry(std::string_view call);
-  const Entry& entry(std::string_view call) const;
-
   mutable std::mutex mutex_;
-  std::map<std::string, Entry, std::less<>> entries_;
+  std::map<std::string, Entry> entries_;
 };
 
 enum class MemoryKind { pinned, device, ordered, nccl };
@@ -84,12 +103,12 @@ class FakeMemory {
   /// False where `data` is not the beginning of such a block.
   bool release(MemoryKind kind, void* data);
 
-  /// Whether all of [data, data + bytes) lies in one block; device memory includes NCCL's.
-  bool on_device(const void* data, std::size_t bytes) const;
-  bool pinned(const void* data, std::size_t bytes) const;
+  /// Whether all of each range lies in one block; device memory includes NCCL's.
+  bool on_device(const std::vector<MemoryRange>& ranges) const { return are(false, ranges); }
+  bool pinned(const std::vector<MemoryRange>& ranges) const { return are(true, ranges); }
   /// Whether a block of this kind begins there, and has as many bytes at least.
   bool is_block(MemoryKind kind, const void* data, std::size_t bytes) const;
-  int blocks(MemoryKind kind) const;
+  void count(LiveHandles& live) const;
   /// Use of the blocks that the ranges lie in.
   MemoryUse use(const std::vector<MemoryRange>& ranges) const;
   /// Some work may still touch the block that begins there.
@@ -102,15 +121,17 @@ class FakeMemory {
     std::shared_ptr<void> users = std::make_shared<int>();  ///< held by each, and here
   };
   const Block* find(const void* data, std::size_t bytes) const;
+  bool are(bool pinned, const std::vector<MemoryRange>& ranges) const;
 
   mutable std::mutex mutex_;
   std::map<const std::byte*, Block, std::greater<>> blocks_;
 };
 
-/// Shared by the streams and events of one device. `mutex` guards all of it.
+/// Shared by the streams and events of one device. `mutex` guards all of it; whoever waits holds it
+/// once.
 struct StreamsState {
-  std::mutex mutex;
-  std::condition_variable changed;
+  std::recursive_mutex mutex;
+  std::condition_variable_any changed;
   bool stopping = false;  ///< ends all waiting; work that has not begun is dropped
   bool held = false;      ///< no further work begins
 };
@@ -118,9 +139,9 @@ struct StreamsState {
 /// Thread rule: any thread.
 class FakeStream {
  public:
-  explicit FakeStream(StreamsState& state);
+  explicit FakeStream(StreamsState& state) : state_(state), thread_([this] { run(); }) {}
   /// Joins: after `stopping`, or once retired and drained.
-  ~FakeStream();
+  ~FakeStream() { thread_.join(); }
 
   void enqueue(std::function<void()> work);
   /// The thread ends after what is enqueued.
@@ -149,6 +170,7 @@ class FakeDevice {
   /// Ends all waiting inside of this device, and its threads.
   void stop();
   void hold(bool held);
+  void delay(std::chrono::microseconds least);
 
   CallScript& script() { return script_; }
   const CallScript& script() const { return script_; }
@@ -156,14 +178,19 @@ class FakeDevice {
   const FakeMemory& memory() const { return memory_; }
   int number() const { return number_; }
 
-  void violation(std::string text);
+  cudaError_t violation(const std::string& text, cudaError_t error = cudaErrorInvalidValue);
   /// A violation by work that runs: every later call fails, as after an illegal address in CUDA.
-  void fault(std::string text);
-  std::vector<std::string> violations() const;
+  cudaError_t fault(const std::string& text);
+  cudaError_t faulted() const { return copy_of(fault_); }
+  std::vector<std::string> violations() const { return copy_of(violations_); }
+  /// Indices of the GPUs on which this process has made a context.
+  std::set<int> contexts() const { return copy_of(contexts_); }
+  /// Bytes that each pool keeps when the device synchronises; CUDA's default is 0.
+  std::map<cudaMemPool_t, std::uint64_t> pools() const { return copy_of(pools_); }
+  LiveHandles live() const;
 
-  cudaError_t faulted() const;
   /// Counts the call; what the script, an earlier fault, or a capture makes of it.
-  cudaError_t begin(std::string_view call);
+  cudaError_t begin(const std::string& call);
   /// Remembers the calling thread's last error.
   cudaError_t end(cudaError_t result);
   cudaError_t take_last_error();
@@ -174,12 +201,7 @@ class FakeDevice {
   /// none, for which a context is made there.
   void touch();
   /// False, and a violation, where another GPU is the thread's current one.
-  bool is_current(std::string_view what);
-  /// Indices of the GPUs on which this process has made a context.
-  std::vector<int> contexts() const;
-  /// Effect of a call that may wait on the captures of this process: of streams that are captured,
-  /// nothing runs.
-  cudaError_t wait_while_capturing(std::string_view call);
+  bool is_current(const std::string& what);
   cudaError_t begin_capture(cudaStream_t stream, cudaStreamCaptureMode mode);
   cudaError_t end_capture(cudaStream_t stream);
 
@@ -213,21 +235,15 @@ class FakeDevice {
   /// Waits for all streams, as cudaFree and cudaFreeHost do.
   void synchronize_all();
 
-  /// `delay`: at least so long, and the random delay of the options. `use`: what it works on.
-  cudaError_t enqueue(cudaStream_t stream, std::chrono::microseconds delay,
-                      std::function<void()> work, MemoryUse use = {});
+  /// `use`: what it works on.
+  cudaError_t enqueue(cudaStream_t stream, std::function<void()> work, MemoryUse use = {});
   std::chrono::microseconds random_delay();
   bool knows(cudaStream_t stream) { return find(stream) != nullptr; }
-
-  int streams() const;
-  int events() const;
-  int timing_events() const;
-  /// Bytes that each pool keeps when the device synchronises; CUDA's default is 0.
-  std::vector<std::uint64_t> kept_by_pools() const;
   /// The next handle's value.
   std::uintptr_t next_handle();
 
  private:
+  using Lock = std::unique_lock<std::recursive_mutex>;
   struct Record {
     bool done = false;
     std::chrono::steady_clock::time_point time;
@@ -248,36 +264,45 @@ class FakeDevice {
     cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
     cudaError_t last_error = cudaSuccess;
   };
-  // With the mutex held.
-  ThreadState& own_thread();
+  template <class T>
+  T copy_of(const T& member) const {
+    const Lock lock(state_.mutex);
+    return member;
+  }
+  ThreadState& own_thread();  // with the mutex held
   std::shared_ptr<Capture> capture_of(cudaStream_t stream) const;
+  /// Makes the captures invalid for which `forbids` is true: an error where there are any. Nothing
+  /// runs of streams that are captured.
+  template <class Forbids>
+  cudaError_t invalidate_captures(const Forbids& forbids);
+  cudaError_t wait_while_capturing(const std::string& call);
   std::shared_ptr<FakeStream> find(cudaStream_t stream);
-  /// Null where nothing was recorded. False: not an event of this device.
-  bool latest(cudaEvent_t event, std::shared_ptr<Record>& record);
-  /// The same for what waits for it, which ends a capture that it is part of.
+  /// Null, and a violation, where it is none of this device. With the mutex held.
+  FakeEvent* find(cudaEvent_t event);
+  /// Gives what a wait for it waits for, null for nothing, and ends a capture that it is part of.
   cudaError_t to_wait_for(cudaEvent_t event, std::shared_ptr<Record>& record);
   void wait(const std::shared_ptr<Record>& record);
   /// Whether there is such a pool; a violation where there is none.
   cudaError_t of_pool(cudaMemPool_t pool);
-  void pause(std::chrono::microseconds delay);
+  void pause(std::chrono::microseconds least);
 
   const int number_;
   const FakeGpuOptions options_;
   CallScript script_;
   FakeMemory memory_;
   mutable StreamsState state_;
+  std::chrono::microseconds delay_{0};
   std::mt19937_64 generator_;
   std::uintptr_t handles_ = 0;
   std::map<cudaStream_t, std::shared_ptr<FakeStream>> streams_;  ///< nullptr: the null stream
   std::vector<std::shared_ptr<FakeStream>> retired_;
   std::map<cudaEvent_t, FakeEvent> events_;
-  int timing_events_ = 0;
   std::map<cudaMemPool_t, std::uint64_t> pools_;  ///< and the bytes that each keeps
   std::map<std::uint64_t, ThreadState> threads_;
   std::set<int> contexts_;
   std::map<cudaStream_t, std::shared_ptr<Capture>> captures_;
   std::vector<std::string> violations_;
-  bool faulted_ = false;
+  cudaError_t fault_ = cudaSuccess;
 };
 
 /// Number of the calling thread; the system gives a thread's id to another one once it has ended.
@@ -285,11 +310,5 @@ std::uint64_t thread_number();
 
 /// The table whose calls go to `device`; announces them to its script.
 CudaFunctions cuda_functions(FakeDevice& device);
-
-// hora's own kernels.
-cudaError_t copy_pieces(FakeDevice& device, const BatchedCopy& copy, cudaStream_t stream);
-cudaError_t reduce_memory(FakeDevice& device, const DeviceReduction& reduction,
-                          cudaStream_t stream);
-cudaError_t update_pieces(FakeDevice& device, const BatchedUpdate& update, cudaStream_t stream);
 
 }  // namespace hora::internal::test

@@ -4,7 +4,7 @@
 ///
 /// What it is strict about, so that tests see mistakes: see violations() and contexts(). Where
 /// nothing is said, as the documentation of CUDA and the source of NCCL 2.28.9 have it:
-/// * Collectives of a non-blocking communicator with several ranks get onto their streams by
+/// * Communicators that block are refused. Collectives of several ranks get onto their streams by
 ///   another thread, after ncclGroupEnd has returned ncclInProgress; those of one rank at once.
 /// * ncclCommAbort in an open group frees nothing before the group's end.
 /// * A window of symmetric memory comes to be when all ranks have asked for one, of one length, and
@@ -19,9 +19,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "tests/support/fake_gpu/fake_device.h"
@@ -41,19 +42,6 @@ class FakeNcclWorld {
   std::shared_ptr<NcclWorld> world_ = std::make_shared<NcclWorld>();
 };
 
-/// Counts of handles made and not given back.
-struct LiveHandles {
-  int streams = 0;
-  int events = 0;
-  int pinned = 0;  ///< blocks of host memory
-  int device = 0;  ///< blocks of device memory, ncclMemAlloc's too
-  int communicators = 0;
-  int registrations = 0;
-  int windows = 0;
-  int pools = 0;  ///< of memory
-  bool operator==(const LiveHandles&) const = default;
-};
-
 /// One rank's GPU. Thread rule: any thread; the destructor ends all work, whatever it waits for.
 class FakeGpu {
  public:
@@ -69,27 +57,27 @@ class FakeGpu {
 
   /// CUDA's, and makes it the calling thread's current one.
   int index() const { return device_.number(); }
-  void choose() { device_.set_device(index()); }
+  FakeGpu& choose() {
+    device_.set_device(index());
+    return *this;
+  }
   /// Indices of the GPUs on which this rank has made contexts: its own, after a right program.
-  std::vector<int> contexts() const { return device_.contexts(); }
+  std::set<int> contexts() const { return device_.contexts(); }
   const CudaFunctions& cuda() const { return cuda_table_; }
   const NcclFunctions& nccl() const { return nccl_table_; }
 
   /// The nth call from now on (1: the next) of a member of CudaFunctions fails, once; nth 0: every
   /// call. Nothing is done by a call that fails, but that destroying and freeing always take place.
-  void fail(std::string_view call, int nth, cudaError_t error) {
+  void fail(const std::string& call, int nth, cudaError_t error) {
     device_.script().fail(call, nth, error);
   }
   /// The same for NcclFunctions. "initialisation" is the background part of making a communicator,
   /// "window_registration" that of a window.
-  void nccl_fail(std::string_view call, int nth, ncclResult_t error) {
+  void nccl_fail(const std::string& call, int nth, ncclResult_t error) {
     nccl_.script().fail(call, nth, error);
   }
-  /// Work that this call of either table puts on a stream takes at least so long.
-  void delay(std::string_view call, std::chrono::microseconds duration) {
-    CallScript& cuda = device_.script();
-    (cuda.knows(call) ? cuda : nccl_.script()).delay(call, duration);
-  }
+  /// Work that streams are given from now on takes at least so long.
+  void delay(std::chrono::microseconds duration) { device_.delay(duration); }
   /// Streams begin no further work until resume().
   void hold() { device_.hold(true); }
   void resume() { device_.hold(false); }
@@ -102,32 +90,22 @@ class FakeGpu {
     return device_.begin_capture(stream, mode);
   }
   cudaError_t end_capture(cudaStream_t stream) { return device_.end_capture(stream); }
-  /// Sets the result of ncclCommGetAsyncError from now on, of one communicator or of all.
-  void async_error(ncclComm_t comm, ncclResult_t error) { nccl_.async_error(comm, error); }
-  void async_error(ncclResult_t error) { nccl_.async_error(nullptr, error); }
+  /// Sets the result of ncclCommGetAsyncError from now on, of all communicators.
+  void async_error(ncclResult_t error) { nccl_.async_error(error); }
 
   /// Calls of a member since the beginning.
-  int count(std::string_view call) const { return device_.script().count(call); }
-  int nccl_count(std::string_view call) const { return nccl_.script().count(call); }
+  int count(const std::string& call) const { return device_.script().count(call); }
+  int nccl_count(const std::string& call) const { return nccl_.script().count(call); }
   LiveHandles live() const {
-    const FakeMemory& memory = device_.memory();
-    return {.streams = device_.streams(),
-            .events = device_.events(),
-            .pinned = memory.blocks(MemoryKind::pinned),
-            .device = memory.blocks(MemoryKind::device) + memory.blocks(MemoryKind::ordered) +
-                      memory.blocks(MemoryKind::nccl),
-            .communicators = nccl_.communicators(),
-            .registrations = nccl_.registrations(),
-            .windows = nccl_.windows(),
-            .pools = static_cast<int>(kept_by_pools().size())};
+    LiveHandles live = device_.live();
+    nccl_.count(live);
+    return live;
   }
-  /// Bytes that each of the pools keeps when the device synchronises.
-  std::vector<std::uint64_t> kept_by_pools() const { return device_.kept_by_pools(); }
-  /// Events with a time stamp that were ever created.
-  int timing_events() const { return device_.timing_events(); }
+  /// The pools, and the bytes that each keeps when the device synchronises.
+  std::map<cudaMemPool_t, std::uint64_t> pools() const { return device_.pools(); }
   /// Whether all of [data, data + bytes) is memory of this GPU, in one block.
   bool owns(const void* data, std::size_t bytes) const {
-    return device_.memory().on_device(data, bytes);
+    return device_.memory().on_device({{data, bytes}});
   }
   /// Handles that are not this GPU's, memory outside of any allocation (also when the work runs),
   /// copies from and to pageable host memory (which synchronise), misaligned elements; what is

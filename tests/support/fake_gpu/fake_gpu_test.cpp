@@ -1,123 +1,177 @@
+// The fake GPU does as a real one what a simpler fake would not: current GPUs and contexts, memory
+// that work still uses, captures, and what is not its own.
 #include "tests/support/fake_gpu/fake_gpu.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <stdexcept>
+#include <functional>
+#include <thread>
 #include <vector>
 
 #include "ops/cuda/stream.h"
-#include "tests/support/seed.h"
 
 namespace hora::internal::test {
 namespace {
 
-using std::chrono::milliseconds;
-using testing::IsEmpty;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::SizeIs;
 
-constexpr int kValues = 1000;
-constexpr std::size_t kBytes = kValues * sizeof(int);
+constexpr std::size_t kBytes = 64;
 
 class FakeGpuTest : public testing::Test {
  protected:
-  // All on the stream, not at once.
-  void fill(const CudaStream& stream, std::byte* target, int value) {
-    ASSERT_EQ(gpu_.cuda().memset_async(target, value, kBytes, stream.get()), cudaSuccess);
-  }
-  void copy(const CudaStream& stream, std::byte* target, const std::byte* source) {
-    ASSERT_EQ(gpu_.cuda().memcpy_async(target, source, kBytes, cudaMemcpyDefault, stream.get()),
-              cudaSuccess);
-  }
-  void finish(const CudaStream& stream) {
-    ASSERT_EQ(gpu_.cuda().stream_synchronize(stream.get()), cudaSuccess);
-  }
-  static bool all(const std::byte* data, int value) {
-    return std::all_of(data, data + kBytes,
-                       [&](std::byte byte) { return byte == std::byte(value); });
-  }
+  FakeGpuTest() { first_.choose(); }
+  static void on_a_fresh_thread(const std::function<void()>& body) { std::jthread{body}; }
 
   FakeNcclWorld world_;
-  FakeGpu gpu_{world_, {.seed = seed(), .longest_delay = std::chrono::microseconds(500)}};
+  FakeGpu first_{world_};
+  FakeGpu second_{world_};
+  const CudaFunctions& cuda_ = first_.cuda();
 };
 
-TEST_F(FakeGpuTest, WorkRunsLaterAndInOrder) {
-  const CudaStream stream(gpu_.cuda(), 0);
-  const DeviceMemory first(gpu_.cuda(), kBytes);
-  const DeviceMemory second(gpu_.cuda(), kBytes);
-  const PinnedMemory host(gpu_.cuda(), kBytes);
-  gpu_.hold();
-  for (int value = 1; value <= 20; ++value) {
-    fill(stream, first.data(), value);
-    copy(stream, second.data(), first.data());
-  }
-  copy(stream, host.data(), second.data());
-  EXPECT_TRUE(all(first.data(), 0xcb)) << "nothing has run yet";
-  gpu_.resume();
-  finish(stream);
-  EXPECT_TRUE(all(host.data(), 20));
-  EXPECT_THAT(gpu_.violations(), IsEmpty());
-}
-
 TEST_F(FakeGpuTest, WaitingIsForTheRecordAtTheTimeOfTheCall) {
-  const CudaStream stream(gpu_.cuda(), 0);
-  const CudaStream stuck(gpu_.cuda(), 0);
-  const DeviceMemory memory(gpu_.cuda(), kBytes);
-  Event event(gpu_.cuda());
+  const CudaStream stream(cuda_, 0);
+  const CudaStream stuck(cuda_, 0);
+  Event event(cuda_);
   wait(stream.get(), event);  // never recorded: nothing to wait for
   event.record(stream.get());
   wait(stream.get(), event);
-  gpu_.delay("memset_async", milliseconds(200));
-  fill(stuck, memory.data(), 1);
+  first_.delay(std::chrono::milliseconds(200));
   event.record(stuck.get());  // the stream does not wait for this one
-  finish(stream);
+  EXPECT_EQ(cuda_.stream_synchronize(stream.get()), cudaSuccess);
   EXPECT_FALSE(event.query());
 }
 
-TEST_F(FakeGpuTest, FindsMemoryThatIsNotItsOwn) {
-  const CudaStream stream(gpu_.cuda(), 0);
-  const DeviceMemory memory(gpu_.cuda(), kBytes);
-  const PinnedMemory host(gpu_.cuda(), kBytes);
-  std::vector<std::byte> pageable(kBytes);
-  const CudaFunctions& cuda = gpu_.cuda();
-  const auto copy_fails = [&](void* target, const void* source, cudaMemcpyKind kind) {
-    return cuda.memcpy_async(target, source, kBytes, kind, stream.get()) == cudaErrorInvalidValue;
+TEST_F(FakeGpuTest, FindsWhatIsNotItsOwn) {
+  second_.choose();
+  const CudaStream foreign(second_.cuda(), 0);
+  first_.choose();
+  const CudaStream stream(cuda_, 0);
+  const DeviceMemory memory(cuda_, kBytes);
+  const PinnedMemory host(cuda_, kBytes);
+  std::byte pageable[kBytes];
+  cudaEvent_t stale = Event(cuda_).get();
+  const auto copy = [&](void* target, const void* source, cudaMemcpyKind kind) {
+    return cuda_.memcpy_async(target, source, kBytes, kind, stream.get());
   };
-  EXPECT_TRUE(copy_fails(memory.data() + 1, host.data(), cudaMemcpyHostToDevice));
-  EXPECT_TRUE(copy_fails(memory.data(), pageable.data(), cudaMemcpyHostToDevice));
-  EXPECT_TRUE(copy_fails(memory.data(), host.data(), cudaMemcpyDeviceToHost));
-  EXPECT_EQ(cuda.memset_async(host.data(), 0, kBytes, stream.get()), cudaErrorInvalidValue);
-  const std::vector<CopyPiece> pieces = {{nullptr, memory.data() + 4, kValues}};
-  EXPECT_EQ(cuda.batched_copy({pieces}, stream.get()), cudaErrorInvalidValue);
-  EXPECT_EQ(gpu_.violations().size(), 5U);
+  const std::vector<CopyPiece> pieces = {{nullptr, memory.data() + 4, kBytes / sizeof(float)}};
+  const std::vector of_memory = {copy(memory.data() + 1, host.data(), cudaMemcpyHostToDevice),
+                                 copy(memory.data(), pageable, cudaMemcpyHostToDevice),
+                                 copy(memory.data(), host.data(), cudaMemcpyDeviceToHost),
+                                 cuda_.memset_async(host.data(), 0, kBytes, stream.get()),
+                                 cuda_.batched_copy({pieces}, stream.get())};
+  EXPECT_THAT(of_memory, Each(cudaErrorInvalidValue));
+  const std::vector of_handles = {cuda_.stream_synchronize(foreign.get()), cuda_.event_query(stale),
+                                  cuda_.event_destroy(stale)};
+  EXPECT_THAT(of_handles, Each(cudaErrorInvalidResourceHandle));
+  EXPECT_THAT(first_.violations(), SizeIs(of_memory.size() + of_handles.size()));
 }
 
-TEST_F(FakeGpuTest, FindsHandlesThatAreNotItsOwn) {
-  FakeGpu other(world_);
-  other.choose();
-  const CudaStream foreign(other.cuda(), 0);
-  cudaEvent_t stale = Event(gpu_.cuda()).get();
-  EXPECT_EQ(gpu_.cuda().stream_synchronize(foreign.get()), cudaErrorInvalidResourceHandle);
-  EXPECT_EQ(gpu_.cuda().event_query(stale), cudaErrorInvalidResourceHandle);
-  EXPECT_EQ(gpu_.cuda().event_destroy(stale), cudaErrorInvalidResourceHandle);
-  EXPECT_EQ(gpu_.violations().size(), 3U);
+TEST_F(FakeGpuTest, NearlyEveryCallMakesAContext) {
+  on_a_fresh_thread([&] {
+    CUcontext context = nullptr;
+    int device = -1;
+    second_.cuda().ctx_get_current(&context);
+    second_.cuda().get_device(&device);
+    EXPECT_EQ(context, nullptr);
+    EXPECT_EQ(device, 0);
+    EXPECT_THAT(second_.contexts(), ElementsAre(1)) << "of NCCL's thread";
+    second_.cuda().event_query(nullptr);
+    second_.cuda().ctx_get_current(&context);
+    EXPECT_NE(context, nullptr);
+    EXPECT_THAT(second_.contexts(), ElementsAre(0, 1));
+  });
 }
 
-TEST_F(FakeGpuTest, FailsTheNthCallOrAll) {
-  const CudaFunctions& cuda = gpu_.cuda();
-  EXPECT_EQ(cuda.set_device(0), cudaSuccess);
-  gpu_.fail("set_device", 2, cudaErrorUnknown);
-  EXPECT_EQ(cuda.set_device(0), cudaSuccess);
-  EXPECT_EQ(cuda.set_device(0), cudaErrorUnknown);
-  EXPECT_EQ(cuda.get_last_error(), cudaErrorUnknown);
-  EXPECT_EQ(cuda.get_last_error(), cudaSuccess);
-  EXPECT_EQ(cuda.set_device(0), cudaSuccess);
-  gpu_.fail("set_device", 0, cudaErrorUnknown);
-  EXPECT_EQ(cuda.set_device(0), cudaErrorUnknown);
-  EXPECT_EQ(cuda.set_device(0), cudaErrorUnknown);
-  EXPECT_EQ(gpu_.count("set_device"), 6);
-  EXPECT_THROW(gpu_.fail("set_devise", 1, cudaErrorUnknown), std::invalid_argument);
-  EXPECT_THROW(gpu_.count("cudaSetDevice"), std::invalid_argument);
+TEST_F(FakeGpuTest, WhatIsMadeIsOnTheThreadsGpu) {
+  on_a_fresh_thread([&] {
+    const CudaFunctions& cuda = second_.cuda();
+    cudaStream_t stream = nullptr;
+    cudaEvent_t event = nullptr;
+    void* memory = nullptr;
+    EXPECT_THAT((std::vector{cuda.stream_create(&stream, 0, 0), cuda.event_create(&event, 0),
+                             cuda.malloc(&memory, 4)}),
+                Each(cudaErrorInvalidDevice));
+    EXPECT_NE(cuda.stream_synchronize(nullptr), cudaSuccess);
+    EXPECT_NE(second_.nccl().mem_alloc(&memory, 4), ncclSuccess);
+    EXPECT_THAT(second_.violations(), SizeIs(5));
+    EXPECT_EQ(cuda.set_device(2), cudaErrorInvalidDevice);
+  });
+}
+
+TEST_F(FakeGpuTest, MemoryFreedUnderWorkIsSeen) {
+  const CudaStream stream(cuda_, 0);
+  const CudaStream other(cuda_, 0);
+  const MemoryPool pool(cuda_, 0);
+  void* mapped = nullptr;
+  void* pooled = nullptr;
+  ASSERT_EQ(first_.nccl().mem_alloc(&mapped, kBytes), ncclSuccess);
+  ASSERT_EQ(cuda_.malloc_from_pool_async(&pooled, kBytes, pool.get(), stream.get()), cudaSuccess);
+  first_.delay(std::chrono::milliseconds(50));
+  for (void* const memory : {mapped, pooled}) cuda_.memset_async(memory, 1, kBytes, stream.get());
+  first_.delay(std::chrono::milliseconds(0));
+  cuda_.free_async(pooled, other.get());  // in another stream's order
+  cuda_.stream_synchronize(other.get());
+  EXPECT_NE(first_.nccl().mem_free(mapped), ncclSuccess);
+  EXPECT_THAT(first_.violations(),
+              ElementsAre(HasSubstr("cudaFreeAsync of memory"), HasSubstr("unmaps memory")));
+}
+
+TEST_F(FakeGpuTest, AQueryOnAnyThreadEndsAGlobalCapture) {
+  const CudaStream stream(cuda_, 0);
+  const Event event(cuda_);
+  using Modes = std::pair<cudaStreamCaptureMode, cudaStreamCaptureMode>;
+  constexpr auto kGlobal = cudaStreamCaptureModeGlobal;
+  for (const auto& [mode, of_thread] :
+       {Modes(kGlobal, kGlobal), Modes(kGlobal, cudaStreamCaptureModeRelaxed),
+        Modes(cudaStreamCaptureModeThreadLocal, kGlobal),
+        Modes(cudaStreamCaptureModeRelaxed, kGlobal)}) {
+    ASSERT_EQ(first_.begin_capture(stream.get(), mode), cudaSuccess);
+    const bool ends = mode == kGlobal && of_thread == kGlobal;
+    on_a_fresh_thread([&, own = of_thread]() mutable {
+      EXPECT_EQ(cuda_.thread_exchange_stream_capture_mode(&own), cudaSuccess);
+      EXPECT_EQ(own, kGlobal) << "the former one";
+      EXPECT_EQ(cuda_.event_query(event.get()),
+                ends ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
+    });
+    EXPECT_EQ(first_.end_capture(stream.get()),
+              ends ? cudaErrorStreamCaptureInvalidated : cudaSuccess);
+  }
+}
+
+TEST_F(FakeGpuTest, ACapturedStreamRunsNothing) {
+  const CudaStream stream(cuda_, 0);
+  const CudaStream other(cuda_, 0);
+  const DeviceMemory memory(cuda_, kBytes);
+  Event event(cuda_);
+  const auto expect_end = [&](cudaError_t result, const std::function<void()>& body) {
+    ASSERT_EQ(first_.begin_capture(stream.get()), cudaSuccess);
+    body();
+    EXPECT_EQ(first_.end_capture(stream.get()), result);
+    event.record(other.get());  // of no capture from here on
+  };
+  expect_end(cudaSuccess, [&] { cuda_.memset_async(memory.data(), 1, kBytes, stream.get()); });
+  EXPECT_EQ(cuda_.stream_synchronize(stream.get()), cudaSuccess);
+  EXPECT_EQ(memory.data()[0], std::byte{0xcb});
+  expect_end(cudaErrorStreamCaptureUnjoined, [&] {
+    event.record(stream.get());
+    EXPECT_EQ(cuda_.stream_wait_event(other.get(), event.get(), 0), cudaSuccess);
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    EXPECT_EQ(cuda_.stream_is_capturing(other.get(), &status), cudaSuccess);
+    EXPECT_EQ(status, cudaStreamCaptureStatusActive) << "it has joined";
+  });
+  expect_end(cudaErrorStreamCaptureInvalidated, [&] {
+    EXPECT_EQ(cuda_.stream_wait_event(stream.get(), event.get(), 0),
+              cudaErrorStreamCaptureIsolation);
+  });
+  expect_end(cudaErrorStreamCaptureInvalidated, [&] {
+    EXPECT_EQ(cuda_.stream_synchronize(stream.get()), cudaErrorStreamCaptureUnsupported);
+  });
+  expect_end(cudaErrorStreamCaptureInvalidated,
+             [&] { EXPECT_EQ(cuda_.device_synchronize(), cudaErrorStreamCaptureUnsupported); });
 }
 
 }  // namespace

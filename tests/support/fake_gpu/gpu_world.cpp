@@ -14,9 +14,10 @@
 namespace hora::internal::test {
 
 struct GpuWorld::Rank {
-  Rank(FakeGpu& gpu, const NcclGroupOptions& options, LaunchTicketLockMemory& memory,
+  Rank(FakeGpu& gpu, const NcclGroupOptions& of_world, LaunchTicketLockMemory& memory,
        const Settings& settings)
-      : node_ticket_lock(memory),
+      : options(of_world),
+        node_ticket_lock(memory),
         // As in ops/context: two events for each collective under way.
         context(gpu.cuda(), gpu.nccl(), options.device, 16, settings.device_timeout),
         world(context, options, ticket_lock(memory, options.local_rank, options.local_size),
@@ -27,6 +28,7 @@ struct GpuWorld::Rank {
                                int local_size) const {
     return {node_ticket_lock, of_set, local_rank == 0, local_size};
   }
+  const NcclGroupOptions options;
   LaunchTicketLockMemory& node_ticket_lock;
   NcclContext context;
   NcclSet world;
@@ -34,36 +36,39 @@ struct GpuWorld::Rank {
   std::optional<DeviceCross> cross;
 };
 
+NcclGroupOptions GpuWorld::group_options(int rank, int local_rank, int local_size, int nodes,
+                                         int slices) const {
+  const std::size_t chunk_bytes = device_chunk_limit(options_.settings.chunk_size, nodes, slices);
+  return {.device = gpus_[static_cast<std::size_t>(rank)]->index(),
+          .local_rank = local_rank,
+          .local_size = local_size,
+          .slices = slices,
+          .slots = nodes > 1 ? PipelineOptions{}.slots : 0,
+          .chunk_bytes = chunk_bytes,
+          .trace = options_.trace ? options_.trace(rank) : Tracer()};
+}
+
 GpuWorld::GpuWorld(const GpuWorldOptions& options) : options_(options) {
-  const int slices = *std::min_element(options.node_sizes.begin(), options.node_sizes.end());
-  const PipelineOptions pipeline;
-  const std::size_t chunk_bytes = device_chunk_limit(
-      options.settings.chunk_size, static_cast<int>(options.node_sizes.size()), slices);
-  const bool several = options.node_sizes.size() > 1;
+  const int slices = *std::ranges::min_element(options.node_sizes);
+  const auto node_count = static_cast<int>(options.node_sizes.size());
   const int ranks = std::accumulate(options.node_sizes.begin(), options.node_sizes.end(), 0);
   ncclUniqueId id{};
   for (const int size : options.node_sizes) {
     ticket_lock_.push_back(std::make_unique<LaunchTicketLockMemory>());
     for (int local = 0; local < size; ++local) {
+      const auto rank = static_cast<int>(ranks_.size());
       FakeGpuOptions gpu = options.gpu;
       gpu.seed += gpus_.size();
       gpus_.push_back(std::make_unique<FakeGpu>(nccl_, gpu));
-      const bool begins = local == 0 && (ranks_.empty() || !options.by_nccl);
+      const bool begins = local == 0 && (rank == 0 || !options.by_nccl);
       if (begins) gpus_.back()->nccl().get_unique_id(&id);
-      const Tracer trace =
-          options.trace ? options.trace(static_cast<int>(ranks_.size())) : Tracer();
       const DeviceGuard device(gpus_.back()->cuda(), gpus_.back()->index());
-      NcclGroupOptions group{.device = gpus_.back()->index(),
-                             .local_rank = local,
-                             .local_size = size,
-                             .slices = slices,
-                             .slots = several && !options.by_nccl ? pipeline.slots : 0,
-                             .chunk_bytes = chunk_bytes,
-                             .device_staging = options.device_staging,
-                             .windows = !several && options.settings.nccl_windows,
-                             .trace = trace};
-      if (several && options.by_nccl) {
-        group.over_nodes = {.rank = static_cast<int>(ranks_.size()), .ranks = ranks};
+      NcclGroupOptions group = group_options(rank, local, size, node_count, slices);
+      group.device_staging = options.device_staging;
+      group.windows = node_count == 1 && options.settings.nccl_windows;
+      if (node_count > 1 && options.by_nccl) {
+        group.slots = 0;
+        group.over_nodes = {.rank = rank, .ranks = ranks};
       }
       ranks_.push_back(
           std::make_unique<Rank>(*gpus_.back(), group, *ticket_lock_.back(), options.settings));
@@ -72,12 +77,11 @@ GpuWorld::GpuWorld(const GpuWorldOptions& options) : options_(options) {
   }
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   for (auto& rank : ranks_) rank->world.communicator().wait_ready(deadline);
-  if (options.device_staging) connect_nodes(options);
+  if (options.device_staging) connect_nodes(slices);
   world_ = std::make_unique<ThreadWorld>(ThreadWorldOptions{
       .node_sizes = options.node_sizes,
       .settings = options.settings,
       .engines = options.engines,
-      .engine_threads = options.engine_threads,
       .device =
           [this](int rank, int, int) {
             Rank& own = *ranks_[static_cast<std::size_t>(rank)];
@@ -100,15 +104,9 @@ RankDevice GpuWorld::join_set(int rank, const SetPlan& plan,
                               const NodeControlBlock& control_block) {
   Rank& own = *ranks_[static_cast<std::size_t>(rank)];
   const bool single_node = plan.topology.nodes() == 1;
-  const std::size_t chunk_bytes = device_chunk_limit(
-      options_.settings.chunk_size, plan.topology.nodes(), plan.topology.smallest_node());
-  const NcclGroupOptions group{.device = gpu(rank).index(),
-                               .local_rank = control_block.local_rank(),
-                               .local_size = control_block.local_size(),
-                               .slices = plan.topology.smallest_node(),
-                               .slots = single_node ? 0 : PipelineOptions{}.slots,
-                               .chunk_bytes = chunk_bytes,
-                               .trace = options_.trace ? options_.trace(rank) : Tracer()};
+  const NcclGroupOptions group =
+      group_options(rank, control_block.local_rank(), control_block.local_size(),
+                    plan.topology.nodes(), plan.topology.smallest_node());
   NcclSet& set = own.others.emplace_back(
       own.context, group,
       own.ticket_lock(control_block.launch_ticket_lock(), control_block.local_rank(),
@@ -119,17 +117,11 @@ RankDevice GpuWorld::join_set(int rank, const SetPlan& plan,
           .disconnect = [&set] { set.disconnect(); }};
 }
 
-void GpuWorld::connect_nodes(const GpuWorldOptions& options) {
-  const int slices = *std::min_element(options.node_sizes.begin(), options.node_sizes.end());
-  NcclGroupOptions group{
-      .slices = slices,
-      .slots = PipelineOptions{}.slots,
-      .chunk_bytes = device_chunk_limit(options.settings.chunk_size,
-                                        static_cast<int>(options.node_sizes.size()), slices)};
+void GpuWorld::connect_nodes(int slices) {
   for (int slice = 0; slice < slices; ++slice) {
     std::vector<std::size_t> members;
     std::size_t first = 0;
-    for (const int size : options.node_sizes) {
+    for (const int size : options_.node_sizes) {
       members.push_back(first + static_cast<std::size_t>(slice));
       first += static_cast<std::size_t>(size);
     }
@@ -139,15 +131,15 @@ void GpuWorld::connect_nodes(const GpuWorldOptions& options) {
       if (!gpu.owns(memory.data(), memory.size())) ++misplaced_;
     };
     networks_.push_back(std::make_unique<MessageNetwork>(
-        static_cast<int>(members.size()), options.gpu.seed + networks_.size(),
+        static_cast<int>(members.size()), options_.gpu.seed + networks_.size(),
         MessageNetwork::Delivery::by_tests, inspect));
     for (std::size_t node = 0; node < members.size(); ++node) {
       Rank& rank = *ranks_[members[node]];
-      group.device = gpus_[members[node]]->index();
-      const DeviceGuard device(gpus_[members[node]]->cuda(), group.device);
-      rank.cross.emplace(gpus_[members[node]]->cuda(), rank.context.events, group,
+      const CudaFunctions& cuda = gpus_[members[node]]->cuda();
+      const DeviceGuard device(cuda, rank.options.device);
+      rank.cross.emplace(cuda, rank.context.events, rank.options,
                          networks_.back()->member(static_cast<int>(node)),
-                         cross_options(options.settings));
+                         cross_options(options_.settings));
     }
   }
 }
@@ -201,9 +193,8 @@ void GpuWorld::on_all_ranks(const std::function<void(int)>& body) {
 }
 
 DeviceTensor::DeviceTensor(FakeGpu& gpu, DataType type, std::vector<std::byte> bytes)
-    : gpu_(gpu),
+    : gpu_(gpu.choose()),  // as a program does before anything else on its thread
       type_(type),
-      chosen_(gpu),
       stream_(gpu.cuda(), 0),
       device_(gpu.cuda(), bytes.size()),
       host_(gpu.cuda(), bytes.size()) {

@@ -23,7 +23,6 @@ struct GpuWorldOptions {
   Settings settings = {};
   FakeGpuOptions gpu = {};
   bool engines = true;
-  bool engine_threads = true;
   /// Between nodes: from GPU memory, by the real algorithms of the cross group; else over pinned
   /// memory, by the thread world's own.
   bool device_staging = false;
@@ -48,7 +47,6 @@ class GpuWorld {
   FakeGpu& gpu(int rank) { return *gpus_[static_cast<std::size_t>(rank)]; }
   DevicePort& port(int rank);
   DeviceHeap& heap(int rank);
-  NodeMemory& memory(int rank) { return world_->memory(rank); }
   /// Complaints of NCCL's world and GPUs, contexts on other ranks' GPUs among them, whether ranks
   /// have ended or not; none after a right program.
   std::vector<std::string> complaints() const;
@@ -65,7 +63,10 @@ class GpuWorld {
 
  private:
   struct Rank;
-  void connect_nodes(const GpuWorldOptions& options);
+  /// Of a group of the world's, or of a set's.
+  NcclGroupOptions group_options(int rank, int local_rank, int local_size, int nodes,
+                                 int slices) const;
+  void connect_nodes(int slices);
   RankDevice join_set(int rank, const SetPlan& plan, const NodeControlBlock& control_block);
 
   GpuWorldOptions options_;
@@ -93,13 +94,8 @@ class DeviceTensor {
   std::vector<std::byte> read();
 
  private:
-  /// As a program does before anything else on its thread.
-  struct Chosen {
-    explicit Chosen(FakeGpu& gpu) { gpu.choose(); }
-  };
   FakeGpu& gpu_;
   DataType type_;
-  Chosen chosen_;
   CudaStream stream_;
   DeviceMemory device_;
   PinnedMemory host_;

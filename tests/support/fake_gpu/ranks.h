@@ -1,9 +1,9 @@
 /// Ranks as threads, each with a fake GPU.
 #pragma once
 
-#include <exception>
+#include <chrono>
+#include <future>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "ops/nccl/communicator.h"
@@ -36,22 +36,14 @@ class Ranks {
   /// Calls body(rank) on a thread for each rank; throws the first rank's exception, if any.
   template <class Body>
   void run(Body body) {
-    std::vector<std::exception_ptr> failures(gpus_.size());
-    std::vector<std::thread> threads;
+    std::vector<std::future<void>> ends;
     for (int rank = 0; rank < size(); ++rank) {
-      threads.emplace_back([&, rank] {
-        try {
-          gpu(rank).choose();
-          body(rank);
-        } catch (...) {
-          failures[static_cast<std::size_t>(rank)] = std::current_exception();
-        }
-      });
+      ends.push_back(std::async(std::launch::async, [&, rank] {
+        gpu(rank).choose();
+        body(rank);
+      }));
     }
-    for (std::thread& thread : threads) thread.join();
-    for (const std::exception_ptr& failure : failures) {
-      if (failure) std::rethrow_exception(failure);
-    }
+    for (std::future<void>& end : ends) end.get();
   }
 
   FakeNcclWorld world;
