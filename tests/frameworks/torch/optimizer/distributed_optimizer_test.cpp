@@ -194,20 +194,25 @@ class ReplacedShares : public WorldTest {
 };
 
 TEST_F(ReplacedShares, AnotherMemoryOrderIsAnErrorButWithoutSharesItIsNone) {
+  const auto values = torch::arange(128 * 256, torch::kFloat).view({256, 128}).t();
+  const auto weight = values.contiguous().requires_grad_();  // large enough to stay in place
+  torch::optim::SGD sgd({weight}, 1.0);
   for (const Sharding sharding : {Sharding::state, Sharding::off}) {
-    DistributedOptimizer optimizer(world_, sgd_, {{"weight", weight_}}, {.sharding = sharding});
-    step(optimizer);
-    weight_.set_data(torch::arange(24, torch::kFloat).view({6, 4}).t());
-    if (sharding == Sharding::off) {
-      step(optimizer);
-    } else {
+    DistributedOptimizer optimizer(world_, sgd, {{"weight", weight}}, {.sharding = sharding});
+    const bool sharded = sharding == Sharding::state;
+    if (sharded || world_.rank() == 0) weight.set_data(values.clone());
+    (weight * weight.detach()).sum().backward();
+    if (sharded) {
       expect_error(ErrorCode::invalid_argument,
-                   AllOf(HasSubstr("'weight' had strides [6, 1]"), HasSubstr("[1, 4]")),
-                   [&] { step(optimizer); });
-      weight_.set_data(torch::ones({4, 6}));
+                   AllOf(HasSubstr("'weight' had strides [256, 1]"), HasSubstr("[1, 128]")),
+                   [&] { optimizer.step(); });
+      optimizer.zero_grad();
+      weight.set_data(values.contiguous());
+    } else {
+      optimizer.step();
     }
   }
-  EXPECT_TRUE(torch::equal(weight_, torch::arange(-1, 23, torch::kFloat).view({6, 4}).t()));
+  EXPECT_TRUE(torch::equal(weight, torch::zeros({128, 256})));
 }
 
 // Also by ranks that would have no part of it.

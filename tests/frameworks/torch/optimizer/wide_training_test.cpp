@@ -207,10 +207,13 @@ struct SameBits {
   std::string name;
   Steps steps;
   Sharding most = Sharding::in_backward;
+  DistributedOptimizerOptions options = {};
 };
 
 const std::vector<SameBits> kSameBits{
     {"Plain", plain_steps},
+    {"Sums", plain_steps, Sharding::in_backward, {.op = ReduceOp::sum}},
+    {"Predivided", plain_steps, Sharding::in_backward, {.gradient_predivide_factor = 3.0}},
     {"SomeRanksHaveNoArenaLeft", steps_where_some_ranks_have_no_arena_left},
     {"GrowingArenas", steps_in_growing_arenas},
     {"ZeroedInPlace", steps_zeroed_in_place, Sharding::off},
@@ -225,8 +228,11 @@ class BackwardUpdate : public testing::TestWithParam<SameBits> {};
 // Averages of copies give these weights; so must every other way. Without an engine thread the rest
 // is left to step(), which makes progress itself.
 TEST_P(BackwardUpdate, GivesTheBitsOfCopies) {
-  const auto weights_of = [&](const DistributedOptimizerOptions& options, TensorArenaUse arena,
+  const auto weights_of = [&](const DistributedOptimizerOptions& way, TensorArenaUse arena,
                               std::size_t limit = 0, bool engine_thread = true) {
+    DistributedOptimizerOptions options = GetParam().options;
+    options.bucket_bytes = way.bucket_bytes;
+    options.sharding = way.sharding;
     Settings settings;
     settings.tensor_arena = arena;
     settings.tensor_arena_limit = limit;

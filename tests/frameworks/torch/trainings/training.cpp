@@ -126,9 +126,11 @@ class Drawer : RandomDraws {
     training_.optimizers = has(Feature::two_optimizers) ? 2 : 1;
   }
 
-  /// Compressed gradients are copied, wide or not.
+  /// Wide ones not where gradients are copied all the same, being compressed, and where the
+  /// optimizer amplifies rounding in the smallest of many gradients.
   Block::Kind draw_kind() {
-    return static_cast<Block::Kind>(below(has(Feature::compression) ? 2 : 3));
+    const bool no_wide = has(Feature::compression) || training_.wrapped == Wrapped::rmsprop;
+    return static_cast<Block::Kind>(below(no_wide ? 2 : 3));
   }
 
   Block draw_block(Block::Kind kind) {
