@@ -64,24 +64,23 @@ TEST_F(OptimizerOptions, PredividingKeepsFloat16InRange) {
   EXPECT_TRUE(torch::allclose(one.weight.grad(), torch::full({4}, 60000.0), 0x1p-9));
 }
 
-TEST_F(OptimizerOptions, SparseGradientsBecomeDense) {
-  const auto train = [&](bool sparse) {
+TEST_F(OptimizerOptions, SparseGradientsBecomeDenseOrAreRefused) {
+  const auto train = [&](bool sparse, const DistributedOptimizerOptions& options) {
     torch::manual_seed(seed());
     torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(12, 3).sparse(sparse));
     torch::optim::SGD sgd(embedding->parameters(), 0.5);
-    DistributedOptimizer optimizer(world_, sgd, embedding->named_parameters(),
-                                   {.backward_passes_per_step = 2, .sparse_as_dense = true});
+    DistributedOptimizer optimizer(world_, sgd, embedding->named_parameters(), options);
     for (int step = 0; step < 2; ++step) {
       optimizer.zero_grad();
-      for (int pass = 0; pass < 2; ++pass) {
-        const auto rows = torch::tensor({world_.rank(), step, 3 + pass});
-        (embedding->forward(rows).pow(2).sum() * (pass + 1)).backward();
-      }
+      const auto rows = torch::tensor({world_.rank(), step, 3});
+      embedding->forward(rows).pow(2).sum().backward();
       optimizer.step();
     }
     return embedding->weight.detach().clone();
   };
-  EXPECT_TRUE(torch::allclose(train(true), train(false), 1e-6));
+  EXPECT_TRUE(torch::allclose(train(true, {.sparse_as_dense = true}), train(false, {}), 1e-6));
+  expect_error(ErrorCode::invalid_argument, AllOf(HasSubstr("'weight'"), HasSubstr("sparse")),
+               [&] { train(true, {}); });
 }
 
 TEST_F(OptimizerOptions, AdasumIsEachGradientsOwn) {
@@ -93,21 +92,6 @@ TEST_F(OptimizerOptions, AdasumIsEachGradientsOwn) {
   allreduce_(world_, expected, {.op = ReduceOp::adasum});
   EXPECT_TRUE(torch::equal(two.a.grad(), expected));
   EXPECT_FALSE(two.b.grad().defined());
-}
-
-TEST_F(OptimizerOptions, BuffersBecomeTheFirstRanksWithEachStep) {
-  const auto mean = torch::zeros({5});
-  const auto count = torch::zeros({}, torch::kLong);
-  OneWeight one(world_, {.buffers = {mean, count}});
-  for (int step = 1; step <= 3; ++step) {
-    one.optimizer.zero_grad();
-    mean.fill_(10.0 * step + world_.rank());
-    count.fill_(100 * step + world_.rank());
-    one.backward();
-    one.optimizer.step();
-    EXPECT_TRUE(torch::equal(mean, torch::full({5}, 10.0 * step)));
-    EXPECT_EQ(count.item<std::int64_t>(), 100 * step);
-  }
 }
 
 TEST_F(OptimizerOptions, ThatMakeNoSenseAreRefused) {
@@ -147,16 +131,6 @@ TEST_F(Misuse, ParametersThatCannotBeAveraged) {
   refused(torch::zeros({3}, torch::requires_grad()), {{"a", a}},
           AllOf(HasSubstr("parameter 1"), HasSubstr("group 0")));
   refused(counts, {{"a", a}, {"counts", counts}}, AllOf(HasSubstr("'counts'"), HasSubstr("Long")));
-}
-
-TEST_F(Misuse, SparseGradient) {
-  torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(10, 3).sparse(true));
-  torch::optim::SGD sgd(embedding->parameters(), 0.1);
-  DistributedOptimizer optimizer(world_, sgd, embedding->named_parameters());
-  expect_error(ErrorCode::invalid_argument, AllOf(HasSubstr("'weight'"), HasSubstr("sparse")), [&] {
-    embedding->forward(torch::tensor({1, 2})).sum().backward();
-  });
-  embedding->weight.mutable_grad().reset();
 }
 
 TEST_F(Misuse, ParameterGroupAddedAfterConstruction) {
@@ -266,48 +240,31 @@ torch::Tensor closure_step(Training& training, const Batch& batch, int passes = 
   });
 }
 
-// One process and LibTorch alone, with all ranks' images.
-torch::Tensor whole_step(const Context& world, torch::nn::Sequential& network,
-                         torch::optim::Optimizer& optimizer) {
-  std::vector<torch::Tensor> images;
-  std::vector<torch::Tensor> labels;
-  for (int rank = 0; rank < world.size(); ++rank) {
-    const Batch batch = batch_of(world, rank, 0, 2, torch::kDouble);
-    images.push_back(batch.images);
-    labels.push_back(batch.labels);
-  }
-  const Batch all{torch::cat(images), torch::cat(labels)};
-  return optimizer.step([&] {
-    network->zero_grad();
-    const auto loss = loss_of(network, all);
-    loss.backward();
-    return loss;
-  });
-}
+class Lbfgs : public WorldTest, public testing::WithParamInterface<bool> {};
 
-class Lbfgs : public WorldTest, public testing::WithParamInterface<bool> {
- protected:
-  void expect_plain(const DistributedOptimizerOptions& options, int passes = 1) {
-    Training training(world_, options, make_lbfgs(GetParam()), torch::kDouble);
+TEST_P(Lbfgs, EqualsOneProcessWithAllImages) {
+  // The same images in every step: on others, line searches overshoot, and a difference in the
+  // last bit can then decide where one ends.
+  const Batch all = whole_batch(seed(), 2 * world_.size(), torch::kDouble);
+  for (const int passes : {1, 2}) {
+    Training training(world_, {.bucket_bytes = 512, .backward_passes_per_step = passes},
+                      make_lbfgs(GetParam()), torch::kDouble);
     auto network = small_network(seed(), torch::kDouble);
     const auto plain = make_lbfgs(GetParam())(network->parameters());
-    // The same images in every step: on others, line searches overshoot, and a difference in the
-    // last bit can then decide where one ends.
-    const Batch batch = my_batch(world_, 0, 2, torch::kDouble);
     for (int step = 0; step < 3; ++step) {
-      const auto loss = closure_step(training, batch, passes);
-      const auto expected = whole_step(world_, network, *plain);
+      const auto loss = closure_step(training, part_of(all, world_.rank(), 2), passes);
+      const auto expected = plain->step([&] {
+        network->zero_grad();
+        const auto whole = loss_of(network, all);
+        whole.backward();
+        return whole;
+      });
       EXPECT_NEAR(loss.item<double>(), expected.item<double>(), 1e-7);
       expect_close(training.network->parameters(), network->parameters(), 1e-6);
       expect_alike(world_, training.network);
     }
     EXPECT_EQ(training.optimizer.statistics().steps, 3u);
   }
-};
-
-TEST_P(Lbfgs, EqualsOneProcessWithAllImages) {
-  expect_plain({});
-  expect_plain({.bucket_bytes = 512, .backward_passes_per_step = 2}, 2);
 }
 
 // Each rank's own losses would end its line search at another place.
@@ -381,14 +338,7 @@ TEST_F(Closure, ReturnsTheAverageOrTheSumOfLosses) {
   EXPECT_FLOAT_EQ(sum.item<float>(), static_cast<float>(mean_ * world_.size()));
 }
 
-TEST_F(Closure, AnEmptyOneIsNone) {
-  DistributedOptimizer optimizer(world_, sgd_, {{"weight", weight_}});
-  loss(optimizer);
-  EXPECT_FALSE(optimizer.step(nullptr).defined());
-  EXPECT_LT(weight_[0].item<double>(), 1.0);
-}
-
-TEST_F(Closure, MustReturnTheLoss) {
+TEST_F(Closure, MustReturnTheLossAndAnEmptyOneIsNone) {
   DistributedOptimizer optimizer(world_, sgd_, {{"weight", weight_}});
   for (const torch::Tensor& wrong :
        {torch::Tensor(), torch::ones({2}), torch::ones({}, torch::kLong)}) {
@@ -400,7 +350,9 @@ TEST_F(Closure, MustReturnTheLoss) {
     });
     optimizer.zero_grad();
   }
-  optimizer.step([&] { return loss(optimizer); });
+  loss(optimizer);
+  EXPECT_FALSE(optimizer.step(nullptr).defined());
+  EXPECT_LT(weight_[0].item<double>(), 1.0);
 }
 
 TEST_F(Closure, WhatCannotBeRightIsRefused) {
@@ -473,14 +425,15 @@ TEST_P(OptimizerOfSet, StepsAreCountedInside) {
 }
 
 TEST_P(OptimizerOfSet, ForeignAndUnknownSetsAreRefused) {
-  expect_error(ErrorCode::invalid_argument, testing::_,
-               [&] { Training(world_, {.process_set = ProcessSet(4711)}); });
-  if (world_.size() == 1) return;
+  const auto refused = [&](ProcessSet set, const testing::Matcher<std::string>& text) {
+    expect_error(ErrorCode::invalid_argument, text,
+                 [&] { Training(world_, {.process_set = set}); });
+  };
+  refused(ProcessSet(4711), testing::_);
   // The sets were made in one order: the other one's number is next to this one's.
-  const ProcessSet other =
-      ProcessSet(world_.rank() % 2 == 0 ? set_.id.number() + 1 : set_.id.number() - 1);
-  expect_error(ErrorCode::invalid_argument, HasSubstr("does not hold this rank"),
-               [&] { Training(world_, {.process_set = other}); });
+  if (world_.size() == 1) return;
+  refused(ProcessSet(set_.id.number() + (world_.rank() % 2 == 0 ? 1 : -1)),
+          HasSubstr("does not hold this rank"));
 }
 
 INSTANTIATE_TEST_SUITE_P(State, OptimizerOfSet, testing::Values(Sharding::off, Sharding::state),

@@ -34,16 +34,10 @@ std::string error_of(const std::function<void()>& call) {
 }
 
 /// A hook serves one optimizer: it is made with the options.
-using MakeHook = std::shared_ptr<GradientHook> (*)();
+using MakeOptions = DistributedOptimizerOptions (*)();
 struct Way {
   std::string name;
-  DistributedOptimizerOptions fixed;
-  MakeHook make_hook = nullptr;
-  DistributedOptimizerOptions options() const {
-    DistributedOptimizerOptions all = fixed;
-    if (make_hook != nullptr) all.hook = make_hook();
-    return all;
-  }
+  MakeOptions options;
 };
 
 // Everything must hold however buckets are averaged.
@@ -74,6 +68,12 @@ class DifferentSteps : public WorldTest, public testing::WithParamInterface<Way>
     EXPECT_EQ(error_of([&] { training.backward(batch); }), error);
     EXPECT_EQ(error_of([&] { optimizer.synchronize(); }), error);
     EXPECT_EQ(error_of([&] { optimizer.step(); }), error);
+    { const auto ended = std::move(optimizer); }
+    broadcast_parameters(world_, *training.network);
+    Training again(world_, GetParam().options(), make_sgd, training.network);
+    for (int step = 1; step < 3; ++step) again.step(my_batch(world_, step));
+    again.optimizer.complete_parameters();
+    expect_alike(world_, again.network);
   }
 };
 
@@ -143,37 +143,24 @@ TEST_P(DifferentSteps, WhatOneRankZeroesByTheModuleDoesNotCount) {
   EXPECT_EQ(training.optimizer.statistics().steps, 3U);
 }
 
-TEST_P(DifferentSteps, ANewOptimizerGoesOn) {
-  auto training = std::make_unique<Training>(world_, GetParam().options());
-  if (is_odd_one()) training->optimizer.zero_grad();
-  error_of([&] { training->step(my_batch(world_, 0)); });
-  auto network = training->network;
-  training.reset();
-  broadcast_parameters(world_, *network);
-  auto wrapped = make_sgd(network->parameters());
-  DistributedOptimizer again(world_, *wrapped, network->named_parameters(), GetParam().options());
-  for (int step = 1; step < 3; ++step) {
-    again.zero_grad();
-    loss_of(network, my_batch(world_, step)).backward();
-    again.step();
-  }
-  again.complete_parameters();
-  expect_alike(world_, network);
-}
-
+using Options = DistributedOptimizerOptions;
 const std::vector<Way> kWays{
-    {"plain", {}},
-    {"small_buckets", {.bucket_bytes = 64}},
-    {"predivided_sum", {.compression = Compression::float16, .gradient_predivide_factor = 0x1p-14}},
-    {"float16", {.compression = Compression::float16}},
-    {"bfloat16", {.compression = Compression::bfloat16}},
-    {"adasum", {.op = ReduceOp::adasum}},
-    {"static_graph", {.static_graph = true}},
-    {"sharded", {.sharding = Sharding::state}},
-    {"overlap_parameter_gather", {.sharding = Sharding::state, .overlap_parameter_gather = true}},
-    {"buffers", {.buffers = {torch::ones({3})}}},
-    {"power_sgd", {}, [] { return std::shared_ptr<GradientHook>(std::make_shared<PowerSgd>()); }},
-    {"top_k", {}, [] { return std::shared_ptr<GradientHook>(std::make_shared<TopK>()); }},
+    {"plain", [] { return Options{}; }},
+    {"small_buckets", [] { return Options{.bucket_bytes = 64}; }},
+    {"predivided_sum",
+     [] {
+       return Options{.compression = Compression::float16, .gradient_predivide_factor = 0x1p-14};
+     }},
+    {"float16", [] { return Options{.compression = Compression::float16}; }},
+    {"bfloat16", [] { return Options{.compression = Compression::bfloat16}; }},
+    {"adasum", [] { return Options{.op = ReduceOp::adasum}; }},
+    {"static_graph", [] { return Options{.static_graph = true}; }},
+    {"sharded", [] { return Options{.sharding = Sharding::state}; }},
+    {"overlap_parameter_gather",
+     [] { return Options{.sharding = Sharding::state, .overlap_parameter_gather = true}; }},
+    {"buffers", [] { return Options{.buffers = {torch::ones({3})}}; }},
+    {"power_sgd", [] { return Options{.hook = std::make_shared<PowerSgd>()}; }},
+    {"top_k", [] { return Options{.hook = std::make_shared<TopK>()}; }},
 };
 INSTANTIATE_TEST_SUITE_P(, DifferentSteps, testing::ValuesIn(kWays),
                          [](const auto& test) { return test.param.name; });
@@ -188,18 +175,6 @@ TEST_F(SameSteps, AreCountedAnewAfterJoin) {
     training.optimizer.join();
   }
   training.step(my_batch(world_, 10));
-}
-
-TEST_F(SameSteps, AreEachOptimizersOwn) {
-  Training one(world_);
-  Training other(world_);
-  for (int step = 0; step < 3; ++step) {
-    one.optimizer.zero_grad();
-    other.optimizer.zero_grad();
-    one.step(my_batch(world_, step));
-    if (step == 1) other.step(my_batch(world_, step));
-  }
-  other.step(my_batch(world_, 9));
 }
 
 TEST_F(SameSteps, BuffersAreEqualAfterAStepThatIsLeftOut) {
@@ -218,10 +193,12 @@ TEST_F(SameSteps, TheLastOneIsNamedToThoseWhoseRankHasGone) {
   Training training(world_);
   for (int step = 0; step < 2; ++step) training.step(my_batch(world_, step));
   if (last()) return;
+  const auto before = training.weights();
   expect_error(
       ErrorCode::shut_down,
       AllOf(HasSubstr("has called shutdown()"), HasSubstr("is in step 3"), HasSubstr("join()")),
       [&] { training.step(my_batch(world_, 2)); });
+  expect_same_bits(training.weights(), before);
 }
 
 // Optimizers that are destroyed after backward() without step().
@@ -249,28 +226,25 @@ struct Branched {
   std::optional<DistributedOptimizer> optimizer;
 };
 
-DistributedOptimizerOptions hooked() {
-  return {.hook = std::make_shared<PowerSgd>()};
-}
+class OpenRound : public WorldTest {
+ protected:
+  explicit OpenRound(const InitOptions& options = {}) : WorldTest(options) {}
 
-using OpenRound = WorldTest;
-
-TEST_F(OpenRound, EndsWhereAllDestroyTheirs) {
-  const std::vector<DistributedOptimizerOptions> ways{{},
-                                                      {.op = ReduceOp::adasum},
-                                                      {.compression = Compression::float16},
-                                                      {.static_graph = true},
-                                                      {.sharding = Sharding::state},
-                                                      hooked()};
-  for (const DistributedOptimizerOptions& options : ways) {
-    Branched training(world_, options);
-    training.backward();
-    training.optimizer.reset();
-    // The ranks are together again.
+  /// The ranks are together again.
+  void expect_next_step() const {
     Branched next(world_);
     next.backward();
     next.optimizer->step();
     EXPECT_TRUE(torch::allclose(next.trunk, torch::full({3}, -1.0)));
+  }
+};
+
+TEST_F(OpenRound, EndsWhereAllDestroyTheirs) {
+  for (const Way& way : kWays) {
+    Branched training(world_, way.options());
+    training.backward();
+    training.optimizer.reset();
+    expect_next_step();
   }
 }
 
@@ -337,14 +311,15 @@ TEST(OpenRoundAtTheEnd, IsGivenUpWhereARankHasLeftAndAfterShutdown) {
   }
 }
 
-class ShortStallWarning {
- public:
-  ShortStallWarning() { ::setenv("HORA_STALL_WARNING", "50ms", 1); }
-  ~ShortStallWarning() { ::unsetenv("HORA_STALL_WARNING"); }
-};
-
-class OpenRoundOfOneRank : public testing::Test {
+class OpenRoundOfOneRank : public OpenRound {
  protected:
+  OpenRoundOfOneRank() : OpenRound({.settings = short_stall_warning()}) {}
+
+  static Settings short_stall_warning() {
+    Settings settings;
+    settings.stall_warning = std::chrono::milliseconds(50);
+    return settings;
+  }
   bool has_said(const std::string& text) const {
     return lines_.have("destroyed after backward() without step(), " + text);
   }
@@ -353,8 +328,6 @@ class OpenRoundOfOneRank : public testing::Test {
     allreduce(world_, view(&value, 1), {.name = "said"});
   }
 
-  const ShortStallWarning setting_;
-  const Context world_ = init();
   const LoggedLines lines_;
 };
 
@@ -379,12 +352,11 @@ TEST_F(OpenRoundOfOneRank, IsWaitedForWithAWord) {
 // No other rank opens a round until the first one has continued.
 TEST_F(OpenRoundOfOneRank, IsLeftBehindInTheEnd) {
   if (world_.size() == 1) GTEST_SKIP() << "no other rank to wait for";
-  const std::vector<DistributedOptimizerOptions> ways{{},
-                                                      {.op = ReduceOp::adasum},
-                                                      {.compression = Compression::float16},
-                                                      {.buffers = {torch::ones({3})}},
-                                                      {.sharding = Sharding::state}};
-  for (const DistributedOptimizerOptions& options : ways) {
+  for (const Options& options : std::vector<Options>{{},
+                                                     {.op = ReduceOp::adasum},
+                                                     {.compression = Compression::float16},
+                                                     {.buffers = {torch::ones({3})}},
+                                                     {.sharding = Sharding::state}}) {
     Branched training(world_, options);
     if (world_.rank() == 0) {
       training.backward();
@@ -401,10 +373,7 @@ TEST_F(OpenRoundOfOneRank, IsLeftBehindInTheEnd) {
         EXPECT_LT(training.trunk.max().item<float>(), 0.0F) << "of the first rank's gradient";
       }
     }
-    Branched next(world_);
-    next.backward();
-    next.optimizer->step();
-    EXPECT_TRUE(torch::allclose(next.trunk, torch::full({3}, -1.0)));
+    expect_next_step();
   }
 }
 

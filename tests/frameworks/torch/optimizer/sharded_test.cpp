@@ -1,9 +1,8 @@
 // Sharded state, and the pass that averages and updates.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <hora/torch/optim.h>
 
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,28 +43,6 @@ TEST_F(ShardedState, TakesItsPartOfTheMemory) {
   EXPECT_EQ(sum.item<std::int64_t>(), all) << "each element on one rank";
 }
 
-TEST_F(ShardedState, GivesTheBitsOfTheWholeOptimizer) {
-  const MakeOptimizer kinds[] = {
-      make_sgd, make_adam,
-      [](auto all) {
-        const auto options = torch::optim::RMSpropOptions(0.01).momentum(0.5);
-        return std::make_unique<torch::optim::RMSprop>(std::move(all), options);
-      },
-      [](auto all) {
-        const auto options = torch::optim::AdagradOptions(0.05).initial_accumulator_value(0.2);
-        return std::make_unique<torch::optim::Adagrad>(std::move(all), options);
-      }};
-  for (const MakeOptimizer& make : kinds) {
-    Training whole(world_, {.bucket_bytes = 1024}, make);
-    Training sharded(world_, {.bucket_bytes = 1024, .sharding = Sharding::state}, make);
-    for (int step = 0; step < 4; ++step) {
-      whole.step(my_batch(world_, step));
-      sharded.step(my_batch(world_, step));
-      expect_same_bits(sharded.network->parameters(), whole.network->parameters());
-    }
-  }
-}
-
 TEST_F(ShardedState, GivesTheOptimizerItsParametersBack) {
   torch::nn::Sequential network = small_network(seed());
   torch::nn::Sequential expected = small_network(seed());
@@ -96,28 +73,13 @@ TEST_F(ShardedState, LibTorchsClippingThrows) {
   for (int step = 0; step < 2; ++step) {
     training.backward(my_batch(world_, step));
     training.optimizer.synchronize();
-    EXPECT_TRUE(training.network->parameters()[0].grad().is_meta()) << "nothing to be read";
-    EXPECT_THROW(torch::nn::utils::clip_grad_norm_(training.network->parameters(), 0.1),
-                 c10::Error);
-    EXPECT_THROW(torch::nn::utils::clip_grad_norm_(training.network->parameters()[0], 0.1),
-                 c10::Error);
+    const auto parameters = training.network->parameters();
+    EXPECT_TRUE(parameters[0].grad().is_meta()) << "nothing to be read";
+    EXPECT_THROW(torch::nn::utils::clip_grad_norm_(parameters, 0.1), c10::Error);
     training.optimizer.step();  // the next backward() finds no gradient to add to
     plain.step(my_batch(world_, step));
   }
-  expect_same_bits(training.network->parameters(), plain.network->parameters());
-}
-
-TEST_F(ShardedState, LateParametersAreCompleteAfterZeroGrad) {
-  Training whole(world_);
-  Training late(world_, {.sharding = Sharding::state, .overlap_parameter_gather = true});
-  for (int step = 0; step < 4; ++step) {
-    whole.step(my_batch(world_, step));
-    late.step(my_batch(world_, step));
-  }
-  late.optimizer.complete_parameters();
-  late.optimizer.complete_parameters();  // nothing is left to wait for
-  expect_same_bits(late.network->parameters(), whole.network->parameters());
-  late.step(my_batch(world_, 4));  // and dropped while under way
+  expect_same_bits(training.weights(), plain.weights());
 }
 
 TEST_F(ShardedState, AnOptimizerThatHasSteppedIsRefused) {
@@ -132,42 +94,28 @@ TEST_F(ShardedState, AnOptimizerThatHasSteppedIsRefused) {
 
 // The pass that averages and updates: the same bits as averages and a step apart.
 
-std::unique_ptr<torch::optim::Optimizer> make_fused(std::vector<torch::Tensor> parameters) {
-  return std::make_unique<optim::SGD>(
-      std::move(parameters), torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(1e-3));
-}
+const DistributedOptimizerOptions kFused{.bucket_bytes = 1024, .sharding = Sharding::fused};
 
-class FusedUpdateTest : public WorldTest {
- protected:
-  Training apart_{world_, {.bucket_bytes = 1024}, make_sgd};
-  Training fused_{world_, {.bucket_bytes = 1024, .sharding = Sharding::fused}, make_fused};
-
-  void expect_same() {
-    expect_same_bits(fused_.network->parameters(), apart_.network->parameters());
-  }
-  void step_both(int step) {
-    apart_.step(my_batch(world_, step));
-    fused_.step(my_batch(world_, step));
-    expect_same();
-  }
-};
+using FusedUpdateTest = WorldTest;
 
 TEST_F(FusedUpdateTest, ASwitchedOffGradScalerLeavesThemThere) {
   if (world_.cross_size() != 1 || world_.size() == 1) GTEST_SKIP() << "for shared memory";
-  GradScaler scaler(fused_.optimizer, {.enabled = false});
+  Training apart(world_, {.bucket_bytes = 1024});
+  Training fused(world_, kFused, make_fused_sgd);
+  GradScaler scaler(fused.optimizer, {.enabled = false});
   std::size_t bytes = 0;
-  for (const auto& parameter : fused_.network->parameters()) bytes += parameter.nbytes();
+  for (const auto& weight : fused.weights()) bytes += weight.nbytes();
   for (int step = 0; step < 3; ++step) {
-    apart_.step(my_batch(world_, step));
+    apart.step(my_batch(world_, step));
     const auto before = world_.statistics().bytes;
-    fused_.optimizer.zero_grad();
-    scaler.scale(loss_of(fused_.network, my_batch(world_, step))).backward();
+    fused.optimizer.zero_grad();
+    scaler.scale(loss_of(fused.network, my_batch(world_, step))).backward();
     EXPECT_TRUE(scaler.step());
     scaler.update();
     if (step > 0) {
       EXPECT_LT(world_.statistics().bytes - before, bytes);
     }
-    expect_same();
+    expect_same_bits(fused.weights(), apart.weights());
   }
 }
 
@@ -183,28 +131,20 @@ TEST_F(FusedUpdateTest, ATensorInAParametersMemoryGoesOnShowingIt) {
   torch::nn::Sequential network = small_network(seed());
   const auto weight = network->parameters()[0];
   const torch::Tensor view = weight.detach().view(-1);
-  const auto optimizer = make_fused(network->parameters());
-  DistributedOptimizer wrapped(world_, *optimizer, network->named_parameters(),
-                               {.sharding = Sharding::fused});
+  Training training(world_, kFused, make_fused_sgd, network);
   EXPECT_EQ(weight.data_ptr(), view.data_ptr());
-  loss_of(network, my_batch(world_, 0)).backward();
-  wrapped.step();
+  training.step(my_batch(world_, 0));
   EXPECT_TRUE(torch::equal(weight.detach().view(-1), view));
 }
 
 TEST_F(FusedUpdateTest, ParametersOutliveTheOptimizer) {
-  step_both(0);
-  const auto kept = fused_.network->parameters();
-  {
-    torch::nn::Sequential network = small_network(seed());
-    const auto wrapped = make_fused(network->parameters());
-    {
-      DistributedOptimizer(world_, *wrapped, network->named_parameters(),
-                           {.sharding = Sharding::fused});
-    }
-    EXPECT_TRUE(torch::isfinite(network->parameters()[0]).all().item<bool>());
-  }
-  step_both(1);
+  std::optional<Training> fused(std::in_place, world_, kFused, make_fused_sgd);
+  fused->step(my_batch(world_, 0));
+  const auto before = fused->weights();
+  const auto network = fused->network;
+  fused.reset();
+  const Training other(world_, kFused, make_fused_sgd);  // takes memory that is free
+  expect_same_bits(network->parameters(), before);
 }
 
 }  // namespace

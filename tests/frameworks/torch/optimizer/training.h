@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <hora/torch.h>
 #include <hora/torch/grad_scaler.h>
+#include <hora/torch/optim.h>
 
 #include <cstdint>
 #include <functional>
@@ -22,12 +23,14 @@ using Named = torch::OrderedDict<std::string, torch::Tensor>;
 /// A test of all ranks.
 class WorldTest : public testing::Test {
  protected:
+  explicit WorldTest(const InitOptions& options = {}) : world_(init(options)) {}
+
   bool last() const { return world_.rank() + 1 == world_.size(); }
   /// One that errs by itself; with one rank none does.
   bool is_odd_one() const { return world_.size() > 1 && last(); }
   std::uint64_t operations() const { return world_.statistics().operations; }
 
-  const Context world_ = init();
+  const Context world_;
   const double own_ = world_.rank() + 1.0;           ///< each rank's own number
   const double mean_ = (world_.size() + 1.0) / 2.0;  ///< of all ranks' numbers
 };
@@ -47,6 +50,13 @@ inline std::unique_ptr<torch::optim::Optimizer> make_sgd(std::vector<torch::Tens
       std::move(parameters), torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(1e-3));
 }
 
+/// The same bits, and what sharding fused and in_backward take.
+inline std::unique_ptr<torch::optim::Optimizer> make_fused_sgd(
+    std::vector<torch::Tensor> parameters) {
+  return std::make_unique<optim::SGD>(
+      std::move(parameters), torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(1e-3));
+}
+
 inline std::unique_ptr<torch::optim::Optimizer> make_adam(std::vector<torch::Tensor> parameters) {
   return std::make_unique<torch::optim::Adam>(std::move(parameters),
                                               torch::optim::AdamOptions(0.01));
@@ -55,7 +65,10 @@ inline std::unique_ptr<torch::optim::Optimizer> make_adam(std::vector<torch::Ten
 struct Training {
   explicit Training(const Context& world, const DistributedOptimizerOptions& options = {},
                     const MakeOptimizer& make = make_sgd, torch::ScalarType type = torch::kFloat)
-      : network(small_network(seed(), type)),
+      : Training(world, options, make, small_network(seed(), type)) {}
+  Training(const Context& world, const DistributedOptimizerOptions& options,
+           const MakeOptimizer& make, torch::nn::Sequential its_network)
+      : network(std::move(its_network)),
         wrapped(make(network->parameters())),
         optimizer(world, *wrapped, network->named_parameters(), options) {}
 
@@ -65,6 +78,8 @@ struct Training {
     backward(batch);
     optimizer.step();
   }
+
+  std::vector<torch::Tensor> weights() const { return copies_of(network->parameters()); }
 
   torch::nn::Sequential network;
   std::unique_ptr<torch::optim::Optimizer> wrapped;

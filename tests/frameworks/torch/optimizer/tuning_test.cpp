@@ -40,11 +40,7 @@ Trained train(const Context& world, int steps = kSteps, Compression compression 
     training.step(my_batch(world, step));
   }
   barrier(world);
-  Trained result{{}, world.statistics().operations - before};
-  for (const auto& parameter : training.network->parameters()) {
-    result.parameters.push_back(parameter.detach().clone());
-  }
-  return result;
+  return {training.weights(), world.statistics().operations - before};
 }
 
 class Tuning : public testing::Test {
@@ -65,15 +61,14 @@ std::vector<torch::Tensor> train_deep_network(const Context& world) {
     network->push_back(torch::nn::Linear(width, width));
     network->push_back(torch::nn::Tanh());
   }
-  torch::optim::SGD sgd(network->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
-  DistributedOptimizer optimizer(world, sgd, network->named_parameters());
+  Training training(world, {}, make_sgd, network);
   for (int step = 0; step < kSteps; ++step) {
     torch::manual_seed(test::seed() + static_cast<std::uint64_t>(100 * step + world.rank()));
-    optimizer.zero_grad();
+    training.optimizer.zero_grad();
     network->forward(torch::randn({4, width})).pow(2).mean().backward();
-    optimizer.step();
+    training.optimizer.step();
   }
-  return copies_of(network->parameters());
+  return training.weights();
 }
 
 TEST_F(Tuning, HasTheBitsOfATrainingWithoutIt) {
@@ -171,9 +166,7 @@ TEST_F(Tuning, EndsWhereARankJoins) {
     for (int step = 0; step < (is_first ? steps / 2 : steps); ++step) training.step(batch);
     training.optimizer.join();
     for (int step = 0; step < 3; ++step) training.step(batch);
-    for (const auto& parameter : training.network->parameters()) {
-      EXPECT_TRUE(equals_root(world, parameter));
-    }
+    expect_alike(world, training.network);
   }
 }
 

@@ -27,6 +27,9 @@ std::vector<torch::Tensor> make_parameters(const Block& block, const torch::Tens
     case Block::Kind::convolution:
       made = {torch::randn({2, 2, 3, 3}, type) * 0.3, torch::randn({2}, type) * 0.1};
       break;
+    case Block::Kind::wide:
+      made = {torch::randn({1024, kWidth}, type) * 0.3, torch::randn({kWidth, 1024}, type) * 0.01};
+      break;
     case Block::Kind::gain:
       made = {torch::randn({}, type)};
       break;
@@ -50,6 +53,8 @@ torch::Tensor apply(Block::Kind kind, const std::vector<torch::Tensor>& with,
       const auto image = rows.reshape({-1, 2, 2, 2});
       return torch::tanh(torch::conv2d(image, with[0], with[1], 1, 1)).reshape({-1, kWidth});
     }
+    case Block::Kind::wide:
+      return torch::tanh(torch::linear(torch::tanh(torch::linear(rows, with[0])), with[1]));
     case Block::Kind::gain:
       return torch::tanh(rows * with[0]);
     case Block::Kind::nothing:

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace hora::internal::test {
@@ -51,9 +50,6 @@ struct Exclusion {
 const std::vector<Exclusion>& exclusions();
 bool go_together(Feature one, Feature other);
 
-/// Two that should be drawn, and that no training among these has both of.
-std::vector<std::pair<Feature, Feature>> pairs_missing(const std::vector<Features>& trainings);
-
 enum class Wrapped { sgd, momentum, nesterov, adam, adamw, adagrad, rmsprop };
 enum class Hook { none, power_sgd, top_k };
 enum class Grouping { none, number, lists };
@@ -65,7 +61,8 @@ enum class Moment { backward, step, end };
 
 /// A part of the network, with parameters of its own or those of an earlier block.
 struct Block {
-  enum class Kind { linear, convolution, gain, nothing };
+  /// `wide`: its gradients of 64 KiB stay where autograd puts them.
+  enum class Kind { linear, convolution, wide, gain, nothing };
   /// In memory: by rows, or with the dimensions in another order.
   enum class Layout { rows, turned };
 
