@@ -65,11 +65,21 @@ Request of_tensor(const Context& context, const Options& options, const View& te
   }
   auto* const data = const_cast<void*>(static_cast<const void*>(tensor.data));
   Request request{name, {}, static_cast<std::byte*>(data), tensor.stream};
-  request.signature.kind = kind;
-  request.signature.type = tensor.type;
-  request.signature.device = tensor.device.kind;
-  request.signature.shape = tensor.shape;
+  Signature& signature = request.signature;
+  signature.kind = kind;
+  signature.type = tensor.type;
+  signature.device = tensor.device.kind;
+  signature.shape = tensor.shape;
   request.timeout = timeout_of(options);
+  if (!is_exchange(kind)) return request;
+  request.bytes = tensor.bytes();
+  if (signature.shape.empty() && kind != OperationKind::allgather) {
+    refuse(name, "a scalar has no first dimension for {} to divide", name_of(kind));
+  }
+  if (signature.shape.empty()) signature.shape = {1};
+  request.rows = {signature.shape.front()};
+  // It is this rank's alone.
+  if (extents_may_differ(kind)) signature.shape.front() = kAnyExtent;
   return request;
 }
 
@@ -103,19 +113,6 @@ void set_reduction(Request& request, const Options& options) {
   signature.postscale = options.postscale;
 }
 
-/// The first extent may differ by rank: it is this rank's alone.
-void make_exchange(Request& request, const ConstTensorView& tensor) {
-  request.bytes = tensor.bytes();
-  request.signature.op = ReduceOp::sum;
-  request.signature.shape.front() = kAnyExtent;
-}
-
-void check_has_rows(const std::string& name, const ConstTensorView& tensor, OperationKind kind) {
-  if (tensor.shape.empty()) {
-    refuse(name, "a scalar has no first dimension for {} to divide", name_of(kind));
-  }
-}
-
 std::vector<std::int64_t> even_splits(const std::string& name, std::int64_t rows, int ranks) {
   if (rows % ranks != 0) {
     refuse(name, "{} rows cannot be divided evenly among {} ranks: give splits", rows, ranks);
@@ -142,7 +139,7 @@ void check_splits(const std::string& name, const std::vector<std::int64_t>& spli
 }
 
 const std::vector<int>& members(const Context& context, std::string_view name, ProcessSet set) {
-  return engine_of(context)->running().ranks_of(set, name);
+  return engine_of(context)->running().sets().ranks_of(set, name);
 }
 
 /// All throw the errors of submitting calls (docs/failures.md).
@@ -173,35 +170,25 @@ Request request(const Context&, const BarrierOptions& options) {
 
 Request request(const Context& context, const ConstTensorView& tensor,
                 const AllgatherOptions& options) {
-  Request result = of_tensor(context, options, tensor, OperationKind::allgather);
-  Shape& shape = result.signature.shape;
-  if (shape.empty()) shape = {1};
-  result.rows = {shape.front()};
-  make_exchange(result, tensor);
-  return result;
+  return of_tensor(context, options, tensor, OperationKind::allgather);
 }
 
 Request request(const Context& context, const ConstTensorView& tensor,
                 const AlltoallOptions& options) {
   Request result = of_tensor(context, options, tensor, OperationKind::alltoall);
-  check_has_rows(options.name, tensor, OperationKind::alltoall);
   const int ranks = static_cast<int>(members(context, options.name, options.process_set).size());
   const std::int64_t rows = tensor.shape.front();
   result.rows = options.splits.empty() ? even_splits(options.name, rows, ranks) : options.splits;
   check_splits(options.name, result.rows, rows, ranks);
-  make_exchange(result, tensor);
   return result;
 }
 
 Request request(const Context& context, const ConstTensorView& tensor,
                 const ReduceScatterOptions& options) {
   Request result = of_tensor(context, options, tensor, OperationKind::reduce_scatter);
-  check_has_rows(options.name, tensor, OperationKind::reduce_scatter);
   if (options.op == ReduceOp::adasum) {
     refuse(options.name, "Adasum is for allreduce: its result is of the whole tensor");
   }
-  result.bytes = tensor.bytes();
-  result.rows = {tensor.shape.front()};
   set_reduction(result, options);
   return result;
 }
@@ -263,21 +250,21 @@ std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r, Pro
                                          const TensorView* output) {
   const auto& engine = engine_of(context);
   const EngineParts& parts = engine->parts();
-  const Shape& shape = r.signature.shape;
-  ResultForm form{
-      .type = r.signature.type, .row = Shape(shape.begin() + 1, shape.end()), .stream = r.stream};
+  ResultForm form;
+  form.view = {nullptr, r.signature.type, r.signature.shape, {}, r.stream};
+  form.view.shape.front() = 0;
   if (output) {
     check_output(context, r, *output, set);
     form.name = std::string(r.name);
     form.output = {static_cast<std::byte*>(output->data), output->bytes()};
-    form.stream = output->stream;
+    form.view.stream = output->stream;
     if (output->stream != r.stream) r.output_stream = output->stream;
   }
   std::unique_ptr<ResultMemory> memory;
   if (r.signature.device == DeviceKind::cpu) {
     memory = std::make_unique<HostResult>(engine->running().memory(), std::move(form));
   } else {
-    form.device = {r.signature.device, parts.device_index};
+    form.view.device = {r.signature.device, parts.device_index};
     if (engine->running().runs_on_device(r, set)) {
       memory = std::make_unique<DeviceResult>(*parts.device_heap, std::move(form));
     } else {

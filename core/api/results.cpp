@@ -43,17 +43,16 @@ std::byte* Result::data() const {
   return held(memory_).data();
 }
 DataType Result::type() const {
-  return held(memory_).type();
+  return held(memory_).view().type;
 }
 const Shape& Result::shape() const {
-  return held(memory_).shape();
+  return held(memory_).view().shape;
 }
 const std::vector<std::int64_t>& Result::rows() const {
   return held(memory_).rows();
 }
 TensorView Result::view() const {
-  const ResultMemory& memory = held(memory_);
-  return {memory.data(), memory.type(), memory.shape(), memory.device(), memory.stream()};
+  return held(memory_).view();
 }
 
 void Result::check_type(DataType asked) const {
@@ -66,23 +65,9 @@ void Result::check_type(DataType asked) const {
 ResultHandle::ResultHandle(Handle handle, std::shared_ptr<ResultMemory> memory) noexcept
     : memory_(std::move(memory)), handle_(std::move(handle)) {}
 
-Result ResultHandle::wait() {
-  handle_.wait();
-  return collect();
-}
-
-Result ResultHandle::wait(void* stream) {
-  handle_.wait(stream);
-  memory_->set_stream(stream);
-  return collect();
-}
-
-Result ResultHandle::synchronize() {
-  handle_.synchronize();
-  return collect();
-}
-
-Result ResultHandle::collect() {
+Result ResultHandle::finish(std::optional<void*> stream, Until until) {
+  handle_.finish(stream, until);
+  if (stream) memory_->set_stream(*stream);
   memory_->collect();
   return Access::result(std::exchange(memory_, nullptr));
 }
@@ -91,8 +76,8 @@ void ResultMemory::collect() {
   if (form_.output && !fits_output(bytes_)) {
     throw Error(
         ErrorCode::invalid_argument,
-        tensor_text(form_.name) + ": " + output_text(form_.output->size(), bytes_, form_.type), -1,
-        form_.name);
+        tensor_text(form_.name) + ": " + output_text(form_.output->size(), bytes_, form_.view.type),
+        -1, form_.name);
   }
   take();
   collected_ = true;
@@ -100,8 +85,8 @@ void ResultMemory::collect() {
 
 HostResult::HostResult(NodeMemory& memory, ResultForm form)
     : ResultMemory(std::move(form)), memory_(memory) {
-  const auto& output = form_.output;
-  output_is_shared_ = output && !output->empty() && memory_.find(output->data(), output->size());
+  output_is_shared_ = form_.output && !form_.output->empty() &&
+                      memory_.find(form_.output->data(), form_.output->size());
 }
 
 std::byte* HostResult::expect(std::size_t bytes) {
@@ -125,7 +110,7 @@ void HostResult::take() {
   if (!form_.output || !block_) return;
   std::memcpy(form_.output->data(), block_, bytes_);
   memory_.release(std::exchange(block_, nullptr));
-  data_ = form_.output->data();
+  form_.view.data = form_.output->data();
 }
 
 StagedResult::StagedResult(NodeMemory& memory, DeviceHeap& heap, ResultForm form,
@@ -142,7 +127,7 @@ StagedResult::StagedResult(NodeMemory& memory, DeviceHeap& heap, ResultForm form
 }
 
 StagedResult::~StagedResult() {
-  if (block_ && !may_be_in_flight()) heap_.release(block_, form_.stream);
+  if (block_ && !may_be_in_flight()) heap_.release(block_, form_.view.stream);
   release_host(staging_);
   release_host(input_);
 }
@@ -150,8 +135,10 @@ StagedResult::~StagedResult() {
 void StagedResult::take() {
   release_host(input_);
   if (bytes_ == 0) return;
-  data_ = form_.output ? form_.output->data() : (block_ = heap_.allocate(bytes_, form_.stream));
-  heap_.to_device(data_, staging_, bytes_, form_.stream);
+  std::byte* const data =
+      form_.output ? form_.output->data() : (block_ = heap_.allocate(bytes_, form_.view.stream));
+  heap_.to_device(data, staging_, bytes_, form_.view.stream);
+  form_.view.data = data;
   release_host(staging_);
 }
 
@@ -161,8 +148,6 @@ void StagedResult::release_host(std::byte*& block) {
 
 Handle::Handle(std::shared_ptr<Engine> engine, std::shared_ptr<Operation> operation) noexcept
     : engine_(std::move(engine)), operation_(std::move(operation)) {}
-
-Handle::Handle(Handle&&) noexcept = default;
 
 Handle& Handle::operator=(Handle&& other) noexcept {
   Handle dropped(std::move(*this));
@@ -204,16 +189,6 @@ void Handle::finish(std::optional<void*> stream, Until until) {
   until == Until::there ? engine->synchronize(*operation) : engine->wait(*operation);
 }
 
-void Handle::wait() {
-  finish(std::nullopt, Until::ordered);
-}
-void Handle::wait(void* stream) {
-  finish(stream, Until::ordered);
-}
-void Handle::synchronize() {
-  finish(std::nullopt, Until::there);
-}
-
 template <class Single>
 BasicGroupHandle<Single>::BasicGroupHandle(std::vector<Single> handles) noexcept
     : handles_(std::move(handles)), valid_(true) {}
@@ -235,8 +210,7 @@ bool BasicGroupHandle<Single>::ready() const {
 }
 
 template <class Single>
-template <class Wait>
-auto BasicGroupHandle<Single>::for_all(Wait&& wait) -> Results {
+auto BasicGroupHandle<Single>::finish(std::optional<void*> stream, Until until) -> Results {
   if (!std::exchange(valid_, false)) {
     throw Error(ErrorCode::invalid_use,
                 "there is nothing to wait for: this group was waited for already, or moved from");
@@ -248,9 +222,9 @@ auto BasicGroupHandle<Single>::for_all(Wait&& wait) -> Results {
   for (Single& handle : std::exchange(handles_, {})) {
     try {
       if constexpr (kHasResults) {
-        results.push_back(wait(handle));
+        results.push_back(handle.finish(stream, until));
       } else {
-        wait(handle);
+        handle.finish(stream, until);
       }
     } catch (...) {
       if (!first_error) first_error = std::current_exception();
@@ -262,19 +236,6 @@ auto BasicGroupHandle<Single>::for_all(Wait&& wait) -> Results {
     std::rethrow_exception(first_error);
   }
   if constexpr (kHasResults) return results;
-}
-
-template <class Single>
-auto BasicGroupHandle<Single>::wait() -> Results {
-  return for_all([](Single& handle) { return handle.wait(); });
-}
-template <class Single>
-auto BasicGroupHandle<Single>::wait(void* stream) -> Results {
-  return for_all([stream](Single& handle) { return handle.wait(stream); });
-}
-template <class Single>
-auto BasicGroupHandle<Single>::synchronize() -> Results {
-  return for_all([](Single& handle) { return handle.synchronize(); });
 }
 
 template <class Single>

@@ -15,47 +15,39 @@ namespace hora::internal {
 
 /// The properties of a Result that are known before the exchange.
 struct ResultForm {
-  DataType type = DataType::float32;
-  Shape row;  ///< all extents but the first
-  Device device = {};
-  void* stream = nullptr;  ///< of the output, where there is one, else of the input
-  std::string name = {};   ///< the tensor's, for errors of the output
+  TensorView view = {};   ///< without data, of no rows; the stream: the output's, else the input's
+  std::string name = {};  ///< the tensor's, for errors of the output
   std::optional<std::span<std::byte>> output = {};  ///< the caller's memory for the result
 };
 
 /// Thread rule: allocate() by the thread that makes progress, the rest after the end.
 class ResultMemory : public ExchangeResult {
  public:
-  explicit ResultMemory(ResultForm form) : form_(std::move(form)), shape_(form_.row) {
-    shape_.insert(shape_.begin(), 0);
-  }
+  explicit ResultMemory(ResultForm form) : form_(std::move(form)) {}
   ResultMemory(const ResultMemory&) = delete;
   ResultMemory& operator=(const ResultMemory&) = delete;
 
   std::byte* allocate(std::span<const std::int64_t> rows, std::size_t bytes) override {
     rows_.assign(rows.begin(), rows.end());
-    for (const std::int64_t count : rows) shape_.front() += count;
+    for (const std::int64_t count : rows) form_.view.shape.front() += count;
     bytes_ = bytes;
-    if (bytes > 0) data_ = place(bytes);
-    return data_;
+    if (bytes > 0) form_.view.data = place(bytes);
+    return data();
   }
   /// By the thread that has waited: the form's stream sees the result from now on, in the form's
   /// output where there is one. May block. Throws Error(invalid_argument) where that does not fit.
   void collect();
 
   /// Overrides the stream. Call before collect().
-  void set_stream(void* stream) { form_.stream = stream; }
+  void set_stream(void* stream) { form_.view.stream = stream; }
 
-  std::byte* data() const { return data_; }
-  DataType type() const { return form_.type; }
-  const Shape& shape() const { return shape_; }
+  const TensorView& view() const { return form_.view; }
+  std::byte* data() const { return static_cast<std::byte*>(form_.view.data); }
   const std::vector<std::int64_t>& rows() const { return rows_; }
-  const Device& device() const { return form_.device; }
-  void* stream() const { return form_.stream; }
 
  protected:
   virtual std::byte* place(std::size_t bytes) = 0;
-  /// By collect(): `data_` is where the caller finds the result.
+  /// By collect(): data() is where the caller finds the result.
   virtual void take() = 0;
   bool fits_output(std::size_t bytes) const {
     return form_.output && form_.output->size() == bytes;
@@ -65,9 +57,7 @@ class ResultMemory : public ExchangeResult {
   bool may_be_in_flight() const { return collected_ && std::uncaught_exceptions() > 0; }
 
   ResultForm form_;
-  Shape shape_;
   std::vector<std::int64_t> rows_;
-  std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
 
  private:
@@ -105,7 +95,7 @@ class DeviceResult final : public ResultMemory {
   DeviceResult(DeviceHeap& heap, ResultForm form) : ResultMemory(std::move(form)), heap_(heap) {}
   ~DeviceResult() override {
     if (may_be_in_flight()) return;
-    heap_.release(block_, collected() ? std::optional(form_.stream) : std::nullopt);
+    heap_.release(block_, collected() ? std::optional(form_.view.stream) : std::nullopt);
   }
 
  private:
@@ -141,7 +131,7 @@ class StagedResult final : public ResultMemory {
   NodeMemory& memory_;
   DeviceHeap& heap_;
   std::byte* input_ = nullptr;
-  std::byte* staging_ = nullptr;  ///< of the result; until it is taken, data_ as well
+  std::byte* staging_ = nullptr;  ///< of the result; until it is taken, data() as well
   std::byte* block_ = nullptr;    ///< on the device
 };
 

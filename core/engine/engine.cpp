@@ -33,7 +33,12 @@ bool ends_by_itself(std::int64_t process) {
 Engine::Engine(EngineParts parts, std::unique_ptr<Transport> transport)
     : transport_(std::move(transport)),
       parts_(std::move(parts)),
-      sets_(parts_),
+      sets_(parts_,
+            [this](Request request) {
+              const auto operation = submit(std::move(request));
+              wait(*operation);
+              return operation->number;
+            }),
       progress_(parts_, sets_) {}
 
 std::shared_ptr<Engine> Engine::make(std::unique_ptr<Transport> transport, bool engine_thread) {
@@ -49,7 +54,7 @@ std::shared_ptr<Engine> Engine::make(std::unique_ptr<Transport> transport, bool 
     engine->notify_peers(why);
     engine->await_failed_rank();
   });
-  engine->note_state(RecordState::initialised);
+  engine->parts_.record().set_state(RecordState::initialised);
   descriptors_are_gone();  // from now on
   if (engine_thread) engine->start_thread();
   return made;
@@ -101,7 +106,8 @@ void Engine::synchronize(Operation& operation) {
   wait(operation);
   if (!operation.memory.work()) return;
   operation.memory.work()->synchronize();
-  if (const auto cause = progress_.failure()) throw detached(*cause);
+  const auto cause = aborted() ? first_cause().get() : std::nullopt;
+  if (cause) throw detached(*cause);
 }
 
 void Engine::collect(Operation& operation) {
@@ -143,12 +149,6 @@ void Engine::detach(const std::shared_ptr<Operation>& operation) {
   }
   if (!is_cancelled) progress_.await(*operation);
   operation->owner->detach(operation);
-}
-
-int Engine::carry_out(Request request) {
-  const auto operation = submit(std::move(request));
-  wait(*operation);
-  return operation->number;
 }
 
 int Engine::join(ProcessSet set) {
@@ -237,7 +237,7 @@ void Engine::shutdown() {
         "the program has closed all descriptors, those of MPI and hora among them, before "
         "shutdown(): close only what the program has opened");
   }
-  note_state(RecordState::in_shutdown);
+  parts_.record().set_state(RecordState::in_shutdown);
   depart();
   stop();
   if (Trace* const trace = parts_.trace.trace()) trace->close();
@@ -254,7 +254,7 @@ void Engine::shutdown() {
   for (const auto& action : actions) action();
   sets_.disconnect();
   transport_->disconnect();
-  note_state(RecordState::shut_down);
+  parts_.record().set_state(RecordState::shut_down);
   if (const auto unreported = unreported_error()) {
     throw Error(unreported->code(),
                 fmt::format("{} of {} has failed, and no call before the end of shutdown() said "
@@ -267,7 +267,7 @@ void Engine::shutdown() {
 
 void Engine::end_after_failure() noexcept {
   await_failed_rank();
-  const auto cause = progress_.failure();
+  const auto cause = first_cause().get();
   abort(cause ? std::string("in shutdown(), after an error: ") + cause->what()
               : "in shutdown(), after an error");
 }
@@ -293,9 +293,9 @@ void Engine::end_all(const Error& error) noexcept {
 /// this host, or some tenths of a second later: the first rank that ends is the one whose status
 /// the job has, and MPI ends all others, with their guards, at once.
 void Engine::await_failed_rank() const {
-  const int failed = progress_.failed_elsewhere().value_or(parts_.rank);
-  if (failed == parts_.rank) return;
-  const auto index = static_cast<std::size_t>(failed);
+  const auto cause = first_cause().get();
+  if (!cause || cause->rank() == parts_.rank) return;
+  const auto index = static_cast<std::size_t>(cause->rank());
   if (index < parts_.processes.size() && parts_.processes[index].host == host_name()) {
     const auto limit = std::chrono::steady_clock::now() + kLivingRankGrace;
     while (ends_by_itself(parts_.processes[index].pid) &&

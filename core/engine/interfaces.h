@@ -20,6 +20,7 @@
 #include "core/base/process.h"
 #include "core/control_block/node_control_block.h"
 #include "core/control_block/tensor_id.h"
+#include "core/flight/flight_recorder.h"
 #include "core/negotiation/topology.h"
 #include "core/plan/plan.h"
 #include "core/trace/trace.h"
@@ -145,8 +146,6 @@ class DevicePort {
   virtual void abort() noexcept = 0;
 };
 
-class FlightRecorder;
-
 /// Runs units in the order in which they are started, never blocking; complete ones are counted by
 /// NodeControlBlock::set_done. Thread rule: the holder of the engine's lock.
 class DataPath {
@@ -242,6 +241,8 @@ struct EngineParts {
   std::vector<ProcessIdentity> processes = {};
   /// Ends every rank of the job without waiting for anything.
   std::function<void()> abort = [] { std::abort(); };
+
+  RecordWriter record() const { return flight ? flight->writer() : RecordWriter(); }
 };
 
 /// The transports of an engine, created and owned by ops.

@@ -115,16 +115,16 @@ class Wait {
   Wait(RankStatus& status, const Operation& operation)
       : status_(status), operation_(operation), blocks_(!operation.finished()) {
     if (!blocks_) return;
-    operation_.owner->record().blocked(true);
-    if (operation_.owner->trace().on()) begin_ = trace_now();
+    set().record.blocked(true);
+    if (set().trace.on()) begin_ = trace_now();
   }
   ~Wait() {
     if (!blocks_) return;
     if (is_seen_) status_.waits_for.clear();
-    operation_.owner->record().blocked(false);
+    set().record.blocked(false);
     if (begin_ == TraceTime{}) return;
     try {
-      const Tracer& trace = operation_.owner->trace();
+      const Tracer& trace = set().trace;
       const std::string thread = this_thread_name();
       const TraceTime end = trace_now();
       trace.record([&](Recording& recording) {
@@ -137,11 +137,13 @@ class Wait {
   Wait(const Wait&) = delete;
   Wait& operator=(const Wait&) = delete;
   void sleeps() {
-    if (!is_seen_) status_.waits_for.write(operation_.name, now(), operation_.owner->set());
+    if (!is_seen_) status_.waits_for.write(operation_.name, now(), set().id);
     is_seen_ = true;
   }
 
  private:
+  const SetMember& set() const { return operation_.owner->set(); }
+
   RankStatus& status_;
   const Operation& operation_;
   const bool blocks_;
@@ -149,8 +151,9 @@ class Wait {
   TraceTime begin_{};
 };
 
-ProcessSets::ProcessSets(const EngineParts& parts)
+ProcessSets::ProcessSets(const EngineParts& parts, Collective agree)
     : parts_(parts),
+      agree_(std::move(agree)),
       progress_lock_(parts.world.control_block->wakeup_flags(),
                      parts.world.control_block->local_rank()) {
   Set& world = *sets_.emplace_back(std::make_unique<Set>());
@@ -194,7 +197,7 @@ const std::vector<int>& ProcessSets::ranks_of(ProcessSet set, std::string_view t
   return known(set, tensor).ranks;
 }
 
-ProcessSet ProcessSets::add(const std::vector<int>& ranks, const Collective& agree) {
+ProcessSet ProcessSets::add(const std::vector<int>& ranks) {
   const LockGuard one_at_a_time(call_lock_);
   Request request =
       request_of(OperationKind::add_process_set, kAddSetName, {ranks.begin(), ranks.end()});
@@ -202,21 +205,21 @@ ProcessSet ProcessSets::add(const std::vector<int>& ranks, const Collective& agr
   const Topology of_set = restricted(parts_.world.topology, ranks);
   const int node = of_set.node_of(parts_.rank);
   if (node < 0 || of_set.local_rank_of(parts_.rank) != 0) {
-    return ProcessSet(static_cast<std::uint32_t>(agree(std::move(request))));
+    return ProcessSet(static_cast<std::uint32_t>(agree_(std::move(request))));
   }
   const std::size_t bytes = parts_.sets->control_block_bytes(of_set, node);
   const NodeMemory::MemoryBlock control_block = parts_.world.memory->allocate(bytes);
   std::memset(control_block.data, 0, bytes);
   request.location = control_block.location;
   try {
-    return ProcessSet(static_cast<std::uint32_t>(agree(std::move(request))));
+    return ProcessSet(static_cast<std::uint32_t>(agree_(std::move(request))));
   } catch (...) {
     if (!aborted().load()) parts_.world.memory->release(control_block.data);
     throw;
   }
 }
 
-void ProcessSets::remove(ProcessSet set, const Collective& agree) {
+void ProcessSets::remove(ProcessSet set) {
   const LockGuard one_at_a_time(call_lock_);
   {
     const SharedGuard lock(sets_lock_);
@@ -234,8 +237,8 @@ void ProcessSets::remove(ProcessSet set, const Collective& agree) {
                   parts_.rank, *open);
     }
   }
-  agree(request_of(OperationKind::remove_process_set, kRemoveSetName,
-                   {static_cast<std::int64_t>(set.number())}));
+  agree_(request_of(OperationKind::remove_process_set, kRemoveSetName,
+                    {static_cast<std::int64_t>(set.number())}));
 }
 
 std::vector<SetEngine*> ProcessSets::engines_in(bool removed_too) const {
@@ -266,22 +269,6 @@ void ProcessSets::disconnect() {
   }
 }
 
-void ProcessSets::on_change(std::shared_ptr<Operation> operation) {
-  Change change;
-  if (operation->signature.kind == OperationKind::add_process_set) {
-    change.plan.topology = restricted(parts_.world.topology, ranks_in(operation->signature));
-    const int node = change.plan.topology.node_of(parts_.rank);
-    if (node >= 0) {
-      const int first = change.plan.topology.ranks_of_node[static_cast<std::size_t>(node)].front();
-      change.plan.control_block_owner = parts_.world.topology.local_rank_of(first);
-      change.plan.control_block =
-          operation->peer_locations[static_cast<std::size_t>(change.plan.control_block_owner)];
-    }
-  }
-  change.operation = std::move(operation);
-  changes_.push_back(std::move(change));
-}
-
 bool ProcessSets::advance_changes() {
   bool any = false;
   while (!changes_.empty()) {
@@ -300,23 +287,32 @@ bool ProcessSets::advance_changes() {
 
 /// False while the set's transport is in the making.
 bool ProcessSets::advance_addition(Change& change) {
+  SetPlan& plan = change.plan;
+  const std::vector<int> ranks = ranks_in(change.operation->signature);
+  const Topology& world = parts_.world.topology;
   if (!change.transport) {
     {
       const SharedGuard lock(sets_lock_);
-      change.plan.id = ProcessSet(static_cast<std::uint32_t>(sets_.size()));
+      plan.id = ProcessSet(static_cast<std::uint32_t>(sets_.size()));
     }
-    change.transport = parts_.sets->begin(change.plan);
+    plan.topology = restricted(world, ranks);
+    if (const int node = plan.topology.node_of(parts_.rank); node >= 0) {
+      const int first = plan.topology.ranks_of_node[static_cast<std::size_t>(node)].front();
+      plan.control_block_owner = world.local_rank_of(first);
+      plan.control_block =
+          change.operation->locations[static_cast<std::size_t>(plan.control_block_owner)];
+    }
+    change.transport = parts_.sets->begin(plan);
   }
   if (!change.transport->poll()) return false;
   auto set = std::make_unique<Set>();
-  set->ranks = ranks_in(change.operation->signature);
+  set->ranks = ranks;
   set->transport = std::move(change.transport);
-  if (change.plan.topology.node_of(parts_.rank) >= 0) {
-    set->engine =
-        std::make_unique<SetEngine>(set->transport->parts(), parts_, *this, change.plan.id);
+  if (plan.topology.node_of(parts_.rank) >= 0) {
+    set->engine = std::make_unique<SetEngine>(set->transport->parts(), parts_, *this, plan.id);
     engines_.push_back(set->engine.get());
   }
-  change.operation->number = static_cast<int>(change.plan.id.number());
+  change.operation->number = static_cast<int>(plan.id.number());
   const LockGuard lock(sets_lock_);
   sets_.push_back(std::move(set));
   return true;
@@ -431,7 +427,7 @@ void Progress::withdraw() {
   const Duration begin = now();
   while (true) {
     MemoryUse use = MemoryUse::none;
-    for (SetEngine* engine : engines()) use = std::max(use, engine->withdraw());
+    for (SetEngine* engine : engines()) use = std::max(use, engine->data_path().withdraw());
     const Duration waited = now() - begin;
     if (use == MemoryUse::none || (use == MemoryUse::reads && waited > kLongestHelp)) return;
     if (waited > kLongestArrival) break;
@@ -457,20 +453,16 @@ void Progress::check_timeouts(Duration time) {
 /// A step would find something to do that was announced to this rank.
 bool Progress::has_pending_work() const {
   if (sets_.aborted().load()) return false;
-  return first_cause().is_published() || any([](auto* e) { return e->has_pending_work(); });
-}
-
-bool Progress::is_running() const {
-  return any([](auto* e) { return e->is_running(); });
+  return first_cause().is_published() || any(&SetEngine::has_pending_work);
 }
 
 bool Progress::data_travels() const {
   sets_.progress_lock().assert_held();
-  return sets_.changes_are_under_way() || any([](auto* e) { return e->polls(); });
+  return sets_.changes_are_under_way() || any([](auto* e) { return e->data_path().polls(); });
 }
 
 bool Progress::messages_left() const {
-  return any([](auto* e) { return e->messages_left(); });
+  return any(&SetEngine::messages_left);
 }
 
 /// True while messages and mail are to be sent or received for which no signal arrives.
@@ -488,7 +480,7 @@ bool Progress::must_poll() {
 }
 
 bool Progress::is_unfinished() {
-  return suspicion_ || has_pending_work() || is_running() || must_poll() ||
+  return suspicion_ || has_pending_work() || any(&SetEngine::is_running) || must_poll() ||
          // Something waits too long: the sleep that the engine has chosen may end later.
          any([](auto* e) { return e->deadline().has_value(); });
 }
@@ -498,21 +490,22 @@ bool Progress::spins(Duration idle, bool awaited) {
   if (suspicion_) return false;
   if (must_poll()) return awaited && idle < parts_.settings.spin;
   // Peers finish the unit that this rank has finished at about the same time.
-  return is_running() && idle < parts_.settings.spin / 10;
+  return any(&SetEngine::is_running) && idle < parts_.settings.spin / 10;
 }
 
 WakeupFlags::SleepLength Progress::sleep_length(Duration time, Duration idle, bool awaited) {
   if (sets_.aborted().load()) return std::nullopt;
   if (suspicion_) return kNewsPoll;
-  for (SetEngine* engine : engines()) engine->control_block().await_done(engine->awaited());
+  for (SetEngine* engine : engines()) {
+    engine->control_block().await_done(engine->data_path().awaited());
+  }
   if (has_pending_work()) return WakeupFlags::kNoSleep;
-  const bool leads_several = any([](auto* e) { return e->leads_several(); });
   if (must_poll()) {
     const Duration longest = data_travels() ? kLongestDataPoll : kLongestPoll;
     const Duration pause = std::min(pause_between_polls(idle), longest);
     return awaited ? pause : std::max<Duration>(pause, kFirstPause);
   }
-  Duration pause = leads_several ? kIdlePoll : kOverdueTick;
+  Duration pause = any(&SetEngine::leads_several) ? kIdlePoll : kOverdueTick;
   if (device_busy_) pause = kDevicePoll;
   Duration until = Duration::max();
   for (const SetEngine* engine : engines()) {
@@ -619,23 +612,19 @@ void Progress::await(const Operation& operation, Turn& turn) {
   }
   turn.leave();
   if (operation.finished()) return;
-  // Others make progress; the engine thread may pause between polls: now a thread is blocked.
-  waiters_.fetch_add(1);
-  if (parts_.world.topology.nodes() > 1) wake_rank();
   wait.sleeps();
-  while (!operation.finished()) {
-    if (has_thread()) {
-      operation.state.wait(Operation::kPending, std::memory_order_acquire);
-    } else if (!try_step()) {
-      std::this_thread::yield();
-    }
-  }
-  waiters_.fetch_sub(1);
+  await_others(operation, Duration::max());
 }
 
 bool Progress::await_for(const Operation& operation, Duration timeout) {
   if (operation.finished()) return true;
   const Wait wait(status(), operation);
+  return await_others(operation, timeout);
+}
+
+/// While other threads make progress, or this one does without holding the lock between steps.
+bool Progress::await_others(const Operation& operation, Duration timeout) {
+  // The engine thread may pause between polls: now a thread is blocked.
   waiters_.fetch_add(1);
   if (parts_.world.topology.nodes() > 1) wake_rank();
   const Duration begin = now();
@@ -643,6 +632,8 @@ bool Progress::await_for(const Operation& operation, Duration timeout) {
   do {
     if (!has_thread()) {
       if (!try_step()) std::this_thread::yield();
+    } else if (timeout == Duration::max()) {
+      operation.state.wait(Operation::kPending, std::memory_order_acquire);
     } else if (waited < parts_.settings.spin) {
       std::this_thread::yield();
     } else {

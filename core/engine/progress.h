@@ -67,8 +67,8 @@ class ProcessSets {
   /// Submits to the world, waits for the end, and returns Operation::number.
   using Collective = std::function<int(Request)>;
 
-  /// `parts` outlive it.
-  explicit ProcessSets(const EngineParts& parts);
+  /// `parts` outlive it. `agree`: for add() and remove().
+  explicit ProcessSets(const EngineParts& parts, Collective agree = {});
 
   // Any thread.
   SetEngine& world() const { return *world_; }
@@ -82,9 +82,9 @@ class ProcessSets {
   const std::vector<int>& ranks_of(ProcessSet set, std::string_view tensor = {}) const;
   /// A new process set of these world ranks (ascending). Collective over the world; throws the same
   /// Error(mismatch) on every rank where they differ.
-  ProcessSet add(const std::vector<int>& ranks, const Collective& agree);
+  ProcessSet add(const std::vector<int>& ranks);
   /// Collective over the world. Throws Error(invalid_use) while this rank has some in flight there.
-  void remove(ProcessSet set, const Collective& agree);
+  void remove(ProcessSet set);
   /// Those of which this rank is a member, removed ones included.
   std::vector<SetEngine*> all() const { return engines_in(true); }
   std::vector<SetEngine*> not_removed() const { return engines_in(false); }
@@ -101,7 +101,9 @@ class ProcessSets {
   bool advance_changes() HORA_REQUIRES(progress_lock_);
   bool changes_are_under_way() const HORA_REQUIRES(progress_lock_) { return !changes_.empty(); }
   /// This change of the process sets has been agreed on, and all ranks of this node have read it.
-  void on_change(std::shared_ptr<Operation> operation) HORA_REQUIRES(progress_lock_);
+  void on_change(std::shared_ptr<Operation> operation) HORA_REQUIRES(progress_lock_) {
+    changes_.push_back({.operation = std::move(operation)});
+  }
 
  private:
   /// A process set, whether this rank is in it or not. Its engine, once made, stays until the end,
@@ -114,8 +116,9 @@ class ProcessSets {
   };
   struct Change {
     std::shared_ptr<Operation> operation;
-    SetPlan plan;  ///< of a set that is added
-    std::unique_ptr<SetTransport> transport;
+    // Of a set that is added, once that has begun:
+    SetPlan plan = {};
+    std::unique_ptr<SetTransport> transport = nullptr;
   };
 
   /// Throws Error(invalid_argument), which names `tensor`, where there is none (any more).
@@ -126,6 +129,7 @@ class ProcessSets {
   void carry_out_removal(const Change& change) HORA_REQUIRES(progress_lock_);
 
   const EngineParts& parts_;
+  const Collective agree_;
   ProgressLock progress_lock_;
   std::atomic<bool> aborted_{false};
   Mutex call_lock_;  ///< one change at a time, to its end
@@ -198,22 +202,6 @@ class Progress {
   WakeupFlags::SleepLength sleep_length(Duration time, Duration idle, bool awaited)
       HORA_REQUIRES(lock_);
 
-  /// Why this rank's engine has failed; nothing where it has not.
-  std::optional<Error> failure() const {
-    return sets_.aborted().load() ? first_cause().get() : std::nullopt;
-  }
-  /// Whether `text` holds the node's first cause, which some rank's log has.
-  bool is_logged(const std::string& text) const {
-    const auto cause = first_cause().get();
-    return cause && text.find(cause->what()) != std::string::npos;
-  }
-  /// The other rank that has published the first cause, if any. -1: not the error of one rank.
-  std::optional<int> failed_elsewhere() const {
-    const auto cause = first_cause().get();
-    if (!cause || cause->rank() == parts_.rank) return std::nullopt;
-    return cause->rank();
-  }
-
  private:
   /// An error that may follow from another one, which holds if it is known by then.
   struct Suspicion {
@@ -235,13 +223,13 @@ class Progress {
   FirstCause first_cause() const { return parts_.world.control_block->first_cause(); }
   void check_timeouts(Duration time) HORA_REQUIRES(lock_);
   bool has_pending_work() const HORA_REQUIRES(lock_);
-  bool is_running() const HORA_REQUIRES(lock_);
   bool data_travels() const HORA_REQUIRES(lock_);
   bool must_poll() HORA_REQUIRES(lock_);
   bool spins(Duration idle, bool awaited) HORA_REQUIRES(lock_);
 
   void run();
   void pause(Duration idle_since);
+  bool await_others(const Operation& operation, Duration timeout);
   void step_until_finished_or_asked(const Operation& operation, Wait& wait) HORA_REQUIRES(lock_);
   RankStatus& status() const { return parts_.world.control_block->status(local_rank_); }
   void wake_rank() const { wakeup_flags_.signal(local_rank_); }

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -61,18 +62,19 @@ class ResultHandle {
 
   bool ready() const { return handle_.ready(); }
   bool valid() const noexcept { return handle_.valid(); }
-  Result wait();
+  Result wait() { return finish({}, internal::Until::ordered); }
   /// The result is for this stream in place of the view's.
-  Result wait(void* stream);
-  Result synchronize();
+  Result wait(void* stream) { return finish(stream, internal::Until::ordered); }
+  Result synchronize() { return finish({}, internal::Until::there); }
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds timeout) const {
     return handle_.wait_for(timeout);
   }
 
  private:
   friend struct internal::Access;
+  friend class BasicGroupHandle<ResultHandle>;
   ResultHandle(Handle handle, std::shared_ptr<internal::ResultMemory> memory) noexcept;
-  Result collect();
+  Result finish(std::optional<void*> stream, internal::Until until);
 
   std::shared_ptr<internal::ResultMemory> memory_;
   Handle handle_;
