@@ -2,6 +2,7 @@
 #include "core/api/results.h"
 
 #include <hora/groups.h>
+#include <spdlog/fmt/fmt.h>
 
 #include "core/api/internals.h"
 #include "core/base/text.h"
@@ -9,11 +10,6 @@
 namespace hora {
 using namespace internal;
 namespace {
-
-const ResultMemory& held(const std::shared_ptr<ResultMemory>& memory) {
-  if (!memory) throw Error(ErrorCode::invalid_use, "this hora::Result is empty");
-  return *memory;
-}
 
 /// Starts each tensor's collective under its own name by `start`, a function of collectives.h.
 template <class View, class Options, class Single>
@@ -39,27 +35,20 @@ BasicGroupHandle<Single> start_all(const Context& context, std::span<const View>
 
 Result::Result(std::shared_ptr<ResultMemory> memory) noexcept : memory_(std::move(memory)) {}
 
-std::byte* Result::data() const {
-  return held(memory_).data();
+const TensorView& Result::held() const {
+  if (!memory_) throw Error(ErrorCode::invalid_use, "this hora::Result is empty");
+  return memory_->view();
 }
-DataType Result::type() const {
-  return held(memory_).view().type;
-}
-const Shape& Result::shape() const {
-  return held(memory_).view().shape;
-}
+
 const std::vector<std::int64_t>& Result::rows() const {
-  return held(memory_).rows();
-}
-TensorView Result::view() const {
-  return held(memory_).view();
+  held();
+  return memory_->rows();
 }
 
 void Result::check_type(DataType asked) const {
   if (asked == type()) return;
-  throw Error(ErrorCode::invalid_argument, "this hora::Result holds " +
-                                               std::string(name_of(type())) + ", not " +
-                                               std::string(name_of(asked)));
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("this hora::Result holds {}, not {}", name_of(type()), name_of(asked)));
 }
 
 ResultHandle::ResultHandle(Handle handle, std::shared_ptr<ResultMemory> memory) noexcept
@@ -73,23 +62,21 @@ Result ResultHandle::finish(std::optional<void*> stream, Until until) {
 }
 
 void ResultMemory::collect() {
-  if (form_.output && !fits_output(bytes_)) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        tensor_text(form_.name) + ": " + output_text(form_.output->size(), bytes_, form_.view.type),
-        -1, form_.name);
+  if (form_.output) {
+    check_output_length(form_.name, form_.output->size(), bytes_, form_.view.type);
   }
   take();
   collected_ = true;
 }
 
-HostResult::HostResult(NodeMemory& memory, ResultForm form)
-    : ResultMemory(std::move(form)), memory_(memory) {
+HostResult::HostResult(NodeMemory& memory, ResultForm form, DeviceHeap* heap)
+    : ResultMemory(std::move(form)), memory_(memory), heap_(heap) {
   output_is_shared_ = form_.output && !form_.output->empty() &&
                       memory_.find(form_.output->data(), form_.output->size());
 }
 
 std::byte* HostResult::expect(std::size_t bytes) {
+  if (heap_) return nullptr;
   output_is_expected_ = output_is_shared_ && fits_output(bytes);
   if (output_is_expected_) return form_.output->data();
   return expected_ = memory_.allocate(bytes).data;
@@ -107,43 +94,16 @@ std::byte* HostResult::place(std::size_t bytes) {
 }
 
 void HostResult::take() {
-  if (!form_.output || !block_) return;
-  std::memcpy(form_.output->data(), block_, bytes_);
-  memory_.release(std::exchange(block_, nullptr));
-  form_.view.data = form_.output->data();
-}
-
-StagedResult::StagedResult(NodeMemory& memory, DeviceHeap& heap, ResultForm form,
-                           const std::byte* input, std::size_t bytes, void* stream)
-    : ResultMemory(std::move(form)), memory_(memory), heap_(heap) {
-  if (bytes == 0) return;
-  input_ = allocate_host(bytes);
-  try {
-    heap_.to_host(input_, input, bytes, stream);
-  } catch (...) {
-    release_host(input_);
-    throw;
+  if (!block_ || !(form_.output || heap_)) return;
+  if (!form_.output) on_device_ = heap_->allocate(bytes_, form_.view.stream);
+  std::byte* const data = form_.output ? form_.output->data() : on_device_;
+  if (heap_) {
+    heap_->to_device(data, block_, bytes_, form_.view.stream);
+  } else {
+    std::memcpy(data, block_, bytes_);
   }
-}
-
-StagedResult::~StagedResult() {
-  if (block_ && !may_be_in_flight()) heap_.release(block_, form_.view.stream);
-  release_host(staging_);
-  release_host(input_);
-}
-
-void StagedResult::take() {
-  release_host(input_);
-  if (bytes_ == 0) return;
-  std::byte* const data =
-      form_.output ? form_.output->data() : (block_ = heap_.allocate(bytes_, form_.view.stream));
-  heap_.to_device(data, staging_, bytes_, form_.view.stream);
+  memory_.release(std::exchange(block_, nullptr));
   form_.view.data = data;
-  release_host(staging_);
-}
-
-void StagedResult::release_host(std::byte*& block) {
-  if (block) memory_.release(std::exchange(block, nullptr));
 }
 
 Handle::Handle(std::shared_ptr<Engine> engine, std::shared_ptr<Operation> operation) noexcept

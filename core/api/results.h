@@ -65,26 +65,32 @@ class ResultMemory : public ExchangeResult {
 };
 
 /// A block of this rank's windows: mapped pages, as faults would cost more than the exchange. An
-/// output in the windows takes its place; to another one the block is copied.
+/// output in the windows takes its place; to another one, or to the device, the block is copied.
 class HostResult final : public ResultMemory {
  public:
-  /// `memory` outlives it.
-  HostResult(NodeMemory& memory, ResultForm form);
+  /// Both outlive it. `heap`: of a tensor on a device whose exchange runs in host memory, else
+  /// null.
+  HostResult(NodeMemory& memory, ResultForm form, DeviceHeap* heap = nullptr);
   ~HostResult() override {
-    if (block_ && !may_be_in_flight()) memory_.release(block_);
     if (expected_) memory_.release(expected_);
+    if (may_be_in_flight()) return;
+    if (block_) memory_.release(block_);
+    if (on_device_) heap_->release(on_device_, form_.view.stream);
   }
   std::byte* expect(std::size_t bytes) override;
 
  private:
   std::byte* place(std::size_t bytes) override;
+  /// Throws Error(out_of_memory) and Error(transport).
   void take() override;
 
   NodeMemory& memory_;
+  DeviceHeap* const heap_;
   bool output_is_shared_ = false;    ///< it lies in this rank's windows
   bool output_is_expected_ = false;  ///< then peers may read or write there
   std::byte* expected_ = nullptr;
-  std::byte* block_ = nullptr;
+  std::byte* block_ = nullptr;      ///< until it is copied
+  std::byte* on_device_ = nullptr;  ///< what it is copied to, where there is no output
 };
 
 /// Written on the device's own stream. Freed in the order of the form's stream, or of the device's
@@ -107,32 +113,6 @@ class DeviceResult final : public ResultMemory {
 
   DeviceHeap& heap_;
   std::byte* block_ = nullptr;
-};
-
-/// An exchange in host memory of tensors on a device: the input in a block of this rank's windows,
-/// the result in another one, which is copied to the device when the caller has waited.
-class StagedResult final : public ResultMemory {
- public:
-  /// Copies `bytes` of `input` once `stream` has reached this point; blocks until then.
-  /// `memory` and `heap` outlive it. Throws Error(out_of_memory) and Error(transport).
-  StagedResult(NodeMemory& memory, DeviceHeap& heap, ResultForm form, const std::byte* input,
-               std::size_t bytes, void* stream);
-  ~StagedResult() override;
-
-  std::byte* input() const { return input_; }
-
- private:
-  std::byte* place(std::size_t bytes) override { return staging_ = allocate_host(bytes); }
-  /// Throws Error(out_of_memory) and Error(transport).
-  void take() override;
-  std::byte* allocate_host(std::size_t bytes) { return memory_.allocate(bytes).data; }
-  void release_host(std::byte*& block);
-
-  NodeMemory& memory_;
-  DeviceHeap& heap_;
-  std::byte* input_ = nullptr;
-  std::byte* staging_ = nullptr;  ///< of the result; until it is taken, data() as well
-  std::byte* block_ = nullptr;    ///< on the device
 };
 
 }  // namespace hora::internal

@@ -107,11 +107,17 @@ class HORA_CAPABILITY("shared mutex") SharedMutex {
   std::shared_mutex mutex_;
 };
 
+/// To take a lock that has lock_between_rounds() by that (engine/progress.h).
+struct BetweenRounds {};
+
 /// Holds a lock as long as it lives.
 template <class Lock>
 class HORA_SCOPED_CAPABILITY LockGuard {
  public:
   explicit LockGuard(Lock& lock) HORA_ACQUIRE(lock) : lock_(lock) { lock_.lock(); }
+  LockGuard(Lock& lock, BetweenRounds) HORA_ACQUIRE(lock) : lock_(lock) {
+    lock_.lock_between_rounds();
+  }
   /// Adopts a lock that is held already.
   LockGuard(Lock& lock, std::adopt_lock_t) HORA_REQUIRES(lock) : lock_(lock) {}
   ~LockGuard() HORA_RELEASE() { lock_.unlock(); }

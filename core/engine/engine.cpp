@@ -49,9 +49,9 @@ std::shared_ptr<Engine> Engine::make(std::unique_ptr<Transport> transport, bool 
                                      });
   Engine* const engine = made.get();
   engine->terminate_report_.emplace(engine->parts_.rank, [engine](const std::string& why) {
-    engine->record_failure(why);
+    if (engine->parts_.flight) engine->parts_.flight->failed(why);
     log_end(engine->parts_.rank, why, engine->is_logged(why));
-    engine->notify_peers(why);
+    engine->end_all(why);
     engine->await_failed_rank();
   });
   engine->parts_.record().set_state(RecordState::initialised);
@@ -144,7 +144,7 @@ std::optional<Error> Engine::unreported_error() const {
 void Engine::detach(const std::shared_ptr<Operation>& operation) {
   bool is_cancelled = true;
   {
-    const BetweenRounds lock(progress_.lock());
+    const LockGuard lock(progress_.lock(), BetweenRounds());
     if (!operation->finished()) is_cancelled = operation->memory.cancel();
   }
   if (!is_cancelled) progress_.await(*operation);
@@ -159,28 +159,18 @@ int Engine::join(ProcessSet set) {
   return operation->number;
 }
 
-std::uint32_t Engine::next_instance_number(ProcessSet set) {
-  const LockGuard lock(mutex_);
-  return instances_[set]++;
-}
-
 std::byte* Engine::allocate_on_device(std::size_t bytes) {
-  const BetweenRounds lock(progress_.lock());
+  const LockGuard lock(progress_.lock(), BetweenRounds());
   return parts_.device->allocate(bytes);
 }
 
 void Engine::release_on_device(std::byte* data) noexcept {
   parts_.device->release(data, [this](const std::function<void()>& step) {
-    const BetweenRounds lock(progress_.lock());
+    const LockGuard lock(progress_.lock(), BetweenRounds());
     if (aborted()) return false;
     step();
     return true;
   });
-}
-
-std::string Engine::arrivals_text() const {
-  const Stragglers* const stragglers = sets_.world().stragglers();
-  return stragglers ? stragglers->text() : std::string();
 }
 
 void Engine::at_shutdown(std::function<void()> action) {
@@ -208,23 +198,21 @@ void Engine::depart() {
     }
   }
   // Each set is closed in the order of its own decisions.
-  const std::vector<SetEngine*> sets = sets_.not_removed();
+  const std::vector<SetEngine*> sets = sets_.all(/*removed_too=*/false);
   const Error closed(ErrorCode::shut_down,
                      fmt::format("hora was shut down on this rank ({}): no collective can follow "
                                  "shutdown()",
                                  parts_.rank),
                      parts_.rank);
   for (SetEngine* set : sets) {
-    set->operations().close(closed);
     // From here on a leader polls for the others as if a tensor of its own were waiting.
-    set->operations().announce_departure();
+    set->operations().depart(closed);
   }
-  const NodeControlBlock& node = *parts_.world.control_block;
-  node.status(node.local_rank()).departed.store(now().count());
+  parts_.status().departed.store(now().count());
   progress_.wake_thread();
   wait_until([&] { return std::ranges::all_of(sets, &SetEngine::all_departed); });
   wait_until([&] {
-    const BetweenRounds lock(progress_.lock());
+    const LockGuard lock(progress_.lock(), BetweenRounds());
     return !progress_.messages_left();
   });
 }
@@ -272,8 +260,12 @@ void Engine::end_after_failure() noexcept {
               : "in shutdown(), after an error");
 }
 
-void Engine::end_all(const Error& error) noexcept {
+void Engine::end_all(const std::string& why) noexcept {
   try {
+    const Error error(
+        ErrorCode::transport,
+        fmt::format("{} has ended the job: {}", to_string(identity_of_process(parts_.rank)), why),
+        parts_.rank);
     const NodeControlBlock& node = *parts_.world.control_block;
     // Another cause that was published before may still be on its way to other nodes.
     if (node.first_cause().publish(error)) {
@@ -308,8 +300,8 @@ void Engine::await_failed_rank() const {
 
 void Engine::abort(const std::string& why) noexcept {
   log_end(parts_.rank, why);
-  record_failure(why);
-  transport_->abort();
+  if (parts_.flight) parts_.flight->failed(why);
+  parts_.abort();
   std::terminate();
 }
 
@@ -322,26 +314,14 @@ void Engine::abandon(std::shared_ptr<Engine> engine) noexcept {
                 ? "an exception is leaving the scope of hora's context; a catch clause can print it"
                 : "an exception is leaving the scope of hora's context: " + known,
             !known.empty() && engine->is_logged(known));
-    engine->record_failure(why);
-    engine->notify_peers(why);
+    if (engine->parts_.flight) engine->parts_.flight->failed(why);
+    engine->end_all(why);
     static auto& abandoned = *new std::vector<std::shared_ptr<Engine>>;  // never destroyed
     abandoned.push_back(engine);
     engine->transport_->abort_at_exit(kPrintGrace,
                                       [plain = engine.get()] { plain->await_failed_rank(); });
   } catch (const std::exception& error) {
     engine->abort(error.what());
-  }
-}
-
-/// An exception ends this rank, and with it the job: the others end with its text.
-void Engine::notify_peers(const std::string& why) noexcept {
-  try {
-    end_all(Error(
-        ErrorCode::transport,
-        fmt::format("{} has ended the job: {}", to_string(identity_of_process(parts_.rank)), why),
-        parts_.rank));
-  } catch (const std::exception&) {
-    // Memory is exhausted: the others find a cause of their own.
   }
 }
 

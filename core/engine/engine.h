@@ -58,7 +58,10 @@ class Engine {
 
   ProcessSets& sets() { return sets_; }
   /// Distinguishes objects of one kind that every rank of the set constructs in one order.
-  std::uint32_t next_instance_number(ProcessSet set);
+  std::uint32_t next_instance_number(ProcessSet set) {
+    const LockGuard lock(mutex_);
+    return instances_[set]++;
+  }
 
   /// Whether it runs on the engine's device (signature.h). Throws what submitting would.
   bool runs_on_device(const Request& request, ProcessSet set) const {
@@ -76,8 +79,8 @@ class Engine {
     const auto cause = first_cause().get();
     return cause && text.find(cause->what()) != std::string::npos;
   }
-  /// After stop(): a table of who came last to the world's collectives; empty but on the root.
-  std::string arrivals_text() const;
+  /// After stop().
+  std::string arrivals_text() const { return sets_.world().arrivals_text(); }
 
   /// Has shutdown() call `action`, which does not throw, when no rank uses this one's memory.
   void at_shutdown(std::function<void()> action);
@@ -87,9 +90,9 @@ class Engine {
   void depart();
   /// The second part: ends the thread.
   void stop() { progress_.stop(); }
-  /// Ends the job's engines on all nodes with this error, unless there is an earlier cause. Takes
-  /// no lock; waits some tenths of a second for all to hear of it.
-  void end_all(const Error& error) noexcept;
+  /// An exception ends this rank, and so the job's engines on all nodes, with this text, unless
+  /// there is an earlier cause. Takes no lock; waits some tenths of a second for all to hear of it.
+  void end_all(const std::string& why) noexcept;
   /// Prints why and ends the job.
   [[noreturn]] void abort(const std::string& why) noexcept;
   /// For the context's owner while an exception leaves its scope: the job ends as soon as the
@@ -104,10 +107,6 @@ class Engine {
   void wait_until(const std::function<bool()>& reached);
   [[noreturn]] void end_after_failure() noexcept;
   void await_failed_rank() const;
-  void notify_peers(const std::string& why) noexcept;
-  void record_failure(const std::string& why) const noexcept {
-    if (parts_.flight) parts_.flight->failed(why);
-  }
 
   const ProcessOwner owner_;
   std::unique_ptr<Transport> transport_;  ///< null: the parts are another's

@@ -243,6 +243,10 @@ struct EngineParts {
   std::function<void()> abort = [] { std::abort(); };
 
   RecordWriter record() const { return flight ? flight->writer() : RecordWriter(); }
+  /// This rank's.
+  RankStatus& status() const {
+    return world.control_block->status(world.control_block->local_rank());
+  }
 };
 
 /// The transports of an engine, created and owned by ops.
@@ -253,8 +257,6 @@ class Transport {
   virtual EngineParts parts() = 0;
   /// Frees communicators once every rank has departed. Memory stays until destruction. Collective.
   virtual void disconnect() = 0;
-  /// Ends every rank of the job without waiting for anything.
-  [[noreturn]] virtual void abort() noexcept = 0;
   /// Fails the job when this process exits, or after `grace`; calls `first` before that.
   virtual void abort_at_exit(std::chrono::milliseconds grace, std::function<void()> first) = 0;
 };

@@ -146,7 +146,7 @@ Operations::Operations(const SetMember& set, const std::atomic<bool>& aborted)
     : set_(set),
       aborted_(aborted),
       control_block_(*set.parts.control_block),
-      status_(set.engine.world.control_block->status(set.engine.world.control_block->local_rank())),
+      status_(set.engine.status()),
       stall_warning_(set.engine.settings.stall_warning),
       report_order_(set.root() == set.rank() ? 0
                     : set.local_rank == 0    ? 1
@@ -302,6 +302,7 @@ void Operations::announce(const std::shared_ptr<Operation>& operation) {
   operation->last_extents = entry.last_extents;
   set_.trace.marked(operation->name, "ready");
   const bool single_node = set_.single_node();
+  using Arrival = NodeControlBlock::Arrival;
   const Arrival arrival =
       control_block_.arrive(id, operation->memory.location(), operation->submitted,
                             !single_node && operation->is_resized(set_));
@@ -432,14 +433,16 @@ void Operations::take(const Decision& decision, std::span<const LastArrival> las
   undecided_.fetch_sub(static_cast<int>(decided.size()));
 }
 
+std::shared_ptr<Operation> Operations::take_undecided(const std::string& name) {
+  const LockGuard table(table_lock_);
+  auto operation = table_.take_undecided(name);
+  if (operation) undecided_.fetch_sub(1);
+  return operation;
+}
+
 void Operations::fail(const Failed& failed) {
-  std::shared_ptr<Operation> operation;
-  {
-    const LockGuard table(table_lock_);
-    operation = table_.take_undecided(failed.name);
-  }
+  const auto operation = take_undecided(failed.name);
   if (!operation) return;
-  undecided_.fetch_sub(1);
   set_.trace.negotiated(operation->name, operation->submitted, now());
   set_.trace.marked(operation->name, "mismatch");
   finish(operation, Error(ErrorCode::mismatch, failed.text, -1, failed.name));
@@ -450,21 +453,15 @@ std::shared_ptr<Operation> Operations::make_proxy(Id id, const Signature& signat
   operation->signature = signature;
   operation->memory.contribute_nothing(signature.bytes());
   operation->id = id;
-  operation->is_joined_proxy = true;
   undecided_.fetch_add(1);
   return operation;
 }
 
 void Operations::end_join(int last_joined) {
-  std::shared_ptr<Operation> operation;
-  {
-    const LockGuard table(table_lock_);
-    control_block_.set_joined(false);
-    operation = table_.take_undecided(std::string(kJoinName));
-  }
+  control_block_.set_joined(false);
   joined_.store(false);
+  const auto operation = take_undecided(std::string(kJoinName));
   if (!operation) return;
-  undecided_.fetch_sub(1);
   operation->number = last_joined;
   finish(operation, std::nullopt);
 }
@@ -701,7 +698,7 @@ void TensorMemory::take(const SetMember& set, const Signature& signature, const 
                     .caller = caller,
                     .brings_data = set.brings_data(signature),
                     .runs_on_device = set.on_device(signature),
-                    .is_on_device = !exchanges && signature.device != DeviceKind::cpu,
+                    .is_on_device = signature.device != DeviceKind::cpu,
                     .has_place = result && signature.kind == OperationKind::allgather,
                     .single_node = set.single_node()};
   std::optional<Location> found;

@@ -47,8 +47,8 @@ struct Request {
   void* stream = nullptr;  ///< on a device: `data` is ready once it has reached this
   /// The stream after which an exchange's result may be written; none: `stream`.
   std::optional<void*> output_stream = std::nullopt;
-  /// For exchanges: the length of `data` (which is host memory where they do not run on the
-  /// device), the extents that this rank brings (BoundExchange::rows), and where the result goes.
+  /// For exchanges: the length of `data`, the extents that this rank brings (BoundExchange::rows),
+  /// and where the result goes.
   std::size_t bytes = 0;
   std::vector<std::int64_t> rows = {};
   std::shared_ptr<ExchangeResult> result = nullptr;
@@ -300,22 +300,22 @@ struct Operation {
 
   std::string name;
   Signature signature;
-  Operations* owner = nullptr;  ///< null of joined proxies
+  Operations* owner = nullptr;  ///< null: the proxy of a rank that has joined; no handle knows it
   TensorMemory memory;
   std::shared_ptr<ExchangeResult> result;
   std::shared_ptr<LastExtents> last_extents;  ///< the name's; null: it is no such exchange
   bool repeats = false;                       ///< BoundExchange::repeats
   /// By local rank, once it is decided: what each publishes of its memory.
   std::vector<Location> locations;
-  int number = 0;  ///< the result of such a change (the set), and of join (the last rank)
+  std::uint64_t unit = 0;  ///< the number of the unit that it is in; 0: none yet
+  int number = 0;  ///< the result of a change of process sets (the set), of join (the last rank)
 
   // Guarded by the engine's table lock.
   NameEntry* entry = nullptr;  ///< in the NameTable, while this is the name's operation
   std::optional<Id> id;        ///< as which this rank is ready; none: reported by name
   bool decided = false;
-  bool is_detached = false;      ///< its handle was dropped by an exception
-  bool is_joined_proxy = false;  ///< of a rank that has joined; no handle knows it
-  Duration submitted{};          ///< zero until it is announced
+  bool is_detached = false;  ///< its handle was dropped by an exception
+  Duration submitted{};      ///< zero until it is announced
   Duration overdue_at{};
   Duration reported_overdue{};  ///< to the leader, first since it was answered; zero: never
   Duration answered{};          ///< the root has asked all ranks about it, the last time
@@ -331,6 +331,7 @@ struct Operation {
   /// As a new one, but for its name, its signature and its set: for the next call of that name.
   void renew() {
     memory = {};
+    unit = 0;
     number = 0;
     id.reset();
     repeats = decided = is_detached = false;
@@ -481,8 +482,9 @@ class Operations {
     const LockGuard table(table_lock_);
     if (!closed_) closed_ = detached(error);
   }
-  /// This rank has called shutdown(), and waits for peers though nothing is submitted.
-  void announce_departure() {
+  /// This rank has called shutdown(): close(), but it waits for peers though nothing is submitted.
+  void depart(const Error& closed) {
+    close(closed);
     undecided_.fetch_add(1);
     const LockGuard table(table_lock_);
     send(MailKind::departed);
@@ -506,12 +508,6 @@ class Operations {
   /// The one that waits longest of those that a rank must log itself: decided and under way on the
   /// host for longer than HORA_STALL_WARNING, or overdue while the root is silent; or null.
   std::shared_ptr<Operation> stalled(Duration time) const;
-  /// Something has waited for other ranks since this time.
-  bool waits_since(Duration time) const {
-    return std::ranges::any_of(unfinished(), [&](const auto& operation) {
-      return operation->announced() && operation->submitted <= time;
-    });
-  }
   /// The root asks all ranks about this name.
   void note_answer(const std::string& name) {
     const LockGuard table(table_lock_);
@@ -537,8 +533,6 @@ class Operations {
   void fail_all(const Error& error);
 
  private:
-  using Arrival = NodeControlBlock::Arrival;
-
   /// Before it is announced.
   void record(Operation& operation) const;
   /// It is submitted now; `timeout`: of its call. True where sleeping threads must look again.
@@ -554,6 +548,8 @@ class Operations {
   void send(MailKind kind, std::string name = {}) HORA_REQUIRES(table_lock_) {
     send({.kind = kind, .name = std::move(name)});
   }
+  /// The undecided operation of this name, which waits for others no longer; null if none.
+  std::shared_ptr<Operation> take_undecided(const std::string& name);
   /// By which a rank that has joined takes part in what is decided, without data.
   std::shared_ptr<Operation> make_proxy(Id id, const Signature& signature);
   void check_open() const HORA_REQUIRES(table_lock_);

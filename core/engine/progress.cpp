@@ -72,9 +72,6 @@ void ask_for_short_slices() {
 /// Where cores are scarce a rank polls this long before it yields.
 constexpr Duration kBriefly = microseconds(1);
 
-/// Longest pause between two polls of a thread that waits for a limited time.
-constexpr Duration kLongestTimedPoll = milliseconds(1);
-
 /// The kernel's default slack would add 50 us to each pause between two polls.
 class PreciseSleep {
  public:
@@ -158,7 +155,7 @@ ProcessSets::ProcessSets(const EngineParts& parts, Collective agree)
                      parts.world.control_block->local_rank()) {
   Set& world = *sets_.emplace_back(std::make_unique<Set>());
   world.ranks = parts_.world.topology.ranks();
-  world.engine = std::make_unique<SetEngine>(parts_.world, parts_, *this, kWorld);
+  world.engine = std::make_unique<SetEngine>(parts_.world, parts_, aborted_, kWorld);
   world_ = world.engine.get();
   engines_.push_back(world_);
 }
@@ -224,10 +221,7 @@ void ProcessSets::remove(ProcessSet set) {
   {
     const SharedGuard lock(sets_lock_);
     const Set& found = known(set);
-    if (set == kWorld) {
-      throw Error(ErrorCode::invalid_argument, "process set 0 is the world, which stays",
-                  parts_.rank);
-    }
+    if (set == kWorld) refuse_set("process set 0 is the world, which stays", parts_.rank, {});
     const auto open = found.engine ? found.engine->operations().open_name() : std::nullopt;
     if (open) {
       throw Error(ErrorCode::invalid_use,
@@ -241,7 +235,7 @@ void ProcessSets::remove(ProcessSet set) {
                     {static_cast<std::int64_t>(set.number())}));
 }
 
-std::vector<SetEngine*> ProcessSets::engines_in(bool removed_too) const {
+std::vector<SetEngine*> ProcessSets::all(bool removed_too) const {
   std::vector<SetEngine*> engines;
   const SharedGuard lock(sets_lock_);
   for (const auto& set : sets_) {
@@ -271,6 +265,7 @@ void ProcessSets::disconnect() {
 
 bool ProcessSets::advance_changes() {
   bool any = false;
+  for (auto& operation : world_->take_changes()) changes_.push_back({std::move(operation)});
   while (!changes_.empty()) {
     Change& change = changes_.front();
     if (change.operation->signature.kind == OperationKind::remove_process_set) {
@@ -309,7 +304,7 @@ bool ProcessSets::advance_addition(Change& change) {
   set->ranks = ranks;
   set->transport = std::move(change.transport);
   if (plan.topology.node_of(parts_.rank) >= 0) {
-    set->engine = std::make_unique<SetEngine>(set->transport->parts(), parts_, *this, plan.id);
+    set->engine = std::make_unique<SetEngine>(set->transport->parts(), parts_, aborted_, plan.id);
     engines_.push_back(set->engine.get());
   }
   change.operation->number = static_cast<int>(plan.id.number());
@@ -549,8 +544,7 @@ bool Progress::try_step() {
 }
 
 void Progress::run() {
-  // The default slack of 50 us would be added to each pause between two polls.
-  ::prctl(PR_SET_TIMERSLACK, 1000UL);
+  const PreciseSleep precise;
   ask_for_short_slices();
   Duration idle_since = now();
   while (!stopping_.load()) {
@@ -594,7 +588,7 @@ void Progress::await(const Operation& operation) {
 }
 
 void Progress::await(const Operation& operation, Turn& turn) {
-  Wait wait(status(), operation);
+  Wait wait(parts_.status(), operation);
   std::optional<Duration> begin;  // of another thread's turn
   while (!operation.finished()) {
     if (!turn.take()) {
@@ -618,7 +612,7 @@ void Progress::await(const Operation& operation, Turn& turn) {
 
 bool Progress::await_for(const Operation& operation, Duration timeout) {
   if (operation.finished()) return true;
-  const Wait wait(status(), operation);
+  const Wait wait(parts_.status(), operation);
   return await_others(operation, timeout);
 }
 
@@ -638,7 +632,7 @@ bool Progress::await_others(const Operation& operation, Duration timeout) {
       std::this_thread::yield();
     } else {
       // An atomic's wait() has no time limit.
-      std::this_thread::sleep_for(std::min({waited / 8, kLongestTimedPoll, timeout - waited}));
+      std::this_thread::sleep_for(std::min({waited / 8, kLongestShortPoll, timeout - waited}));
     }
     waited = now() - begin;
   } while (!operation.finished() && waited < timeout);

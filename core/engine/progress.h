@@ -46,20 +46,6 @@ class HORA_CAPABILITY("progress lock") ProgressLock {
   std::atomic<int> asking_{0};
 };
 
-/// Holds the lock for a moment, without waiting for peers.
-class HORA_SCOPED_CAPABILITY BetweenRounds {
- public:
-  explicit BetweenRounds(ProgressLock& lock) HORA_ACQUIRE(lock) : lock_(lock) {
-    lock_.lock_between_rounds();
-  }
-  ~BetweenRounds() HORA_RELEASE() { lock_.unlock(); }
-  BetweenRounds(const BetweenRounds&) = delete;
-  BetweenRounds& operator=(const BetweenRounds&) = delete;
-
- private:
-  ProgressLock& lock_;
-};
-
 /// The process sets of one rank. A change is a collective of the world without data: when it is
 /// decided, every rank makes the same change, in the same order. Thread rule, beside each part.
 class ProcessSets {
@@ -73,8 +59,7 @@ class ProcessSets {
   // Any thread.
   SetEngine& world() const { return *world_; }
   /// Peers may still touch memory: none is freed.
-  std::atomic<bool>& aborted() { return aborted_; }
-  const std::atomic<bool>& aborted() const { return aborted_; }
+  std::atomic<bool>& aborted() const { return aborted_; }
   /// Throws Error(invalid_argument), which names `tensor`, where this rank cannot submit to it.
   SetEngine& engine_of(ProcessSet set, std::string_view tensor = {}) const;
   /// Its world ranks, ascending; valid as long as this. Throws Error(invalid_argument), which names
@@ -85,9 +70,8 @@ class ProcessSets {
   ProcessSet add(const std::vector<int>& ranks);
   /// Collective over the world. Throws Error(invalid_use) while this rank has some in flight there.
   void remove(ProcessSet set);
-  /// Those of which this rank is a member, removed ones included.
-  std::vector<SetEngine*> all() const { return engines_in(true); }
-  std::vector<SetEngine*> not_removed() const { return engines_in(false); }
+  /// Those of which this rank is a member.
+  std::vector<SetEngine*> all(bool removed_too = true) const;
   /// Summed over all sets, removed ones included.
   Statistics statistics() const;
   /// Frees communicators, when nothing makes progress any more.
@@ -100,10 +84,6 @@ class ProcessSets {
   /// Makes progress with decided changes; true if one was completed.
   bool advance_changes() HORA_REQUIRES(progress_lock_);
   bool changes_are_under_way() const HORA_REQUIRES(progress_lock_) { return !changes_.empty(); }
-  /// This change of the process sets has been agreed on, and all ranks of this node have read it.
-  void on_change(std::shared_ptr<Operation> operation) HORA_REQUIRES(progress_lock_) {
-    changes_.push_back({.operation = std::move(operation)});
-  }
 
  private:
   /// A process set, whether this rank is in it or not. Its engine, once made, stays until the end,
@@ -124,14 +104,13 @@ class ProcessSets {
   /// Throws Error(invalid_argument), which names `tensor`, where there is none (any more).
   const Set& known(ProcessSet set, std::string_view tensor = {}) const
       HORA_REQUIRES_SHARED(sets_lock_);
-  std::vector<SetEngine*> engines_in(bool removed_too) const;
   bool advance_addition(Change& change) HORA_REQUIRES(progress_lock_);
   void carry_out_removal(const Change& change) HORA_REQUIRES(progress_lock_);
 
   const EngineParts& parts_;
   const Collective agree_;
   ProgressLock progress_lock_;
-  std::atomic<bool> aborted_{false};
+  mutable std::atomic<bool> aborted_{false};
   Mutex call_lock_;  ///< one change at a time, to its end
 
   mutable SharedMutex sets_lock_;  ///< written with the progress lock held, too
@@ -231,7 +210,6 @@ class Progress {
   void pause(Duration idle_since);
   bool await_others(const Operation& operation, Duration timeout);
   void step_until_finished_or_asked(const Operation& operation, Wait& wait) HORA_REQUIRES(lock_);
-  RankStatus& status() const { return parts_.world.control_block->status(local_rank_); }
   void wake_rank() const { wakeup_flags_.signal(local_rank_); }
 
   const EngineParts& parts_;

@@ -5,7 +5,6 @@
 #include <iterator>
 
 #include "core/base/log.h"
-#include "core/engine/progress.h"
 
 namespace hora::internal {
 namespace {
@@ -102,7 +101,8 @@ bool LeaderIo::work(Duration now) {
   }
   any |= leader_.on_joined_arrivals();
   // A leader that waits looks often, and mostly has nothing to say.
-  if (any || has_output(now)) {
+  if (any || has_more_ || !leader_.is_idle() ||
+      leader_.deadline().value_or(Duration::max()) <= now) {
     has_more_ = hand_out(now);
     any |= has_more_;
   }
@@ -243,9 +243,10 @@ void Batches::bind(std::span<const std::shared_ptr<Operation>> operations) {
   }
   bound.local_size = set_.local_size;
   for (const auto& operation : operations) {
+    operation->unit = number_;
     if (operation->memory.work()) bound.work.push_back(operation->memory.work());
     if (operation->memory.is_in_place()) bound.is_lent = true;
-    if (operation->is_joined_proxy) bound.is_joined_proxy = true;
+    if (!operation->owner) bound.is_joined_proxy = true;
     if (is_exchange(unit.kind)) {
       bind_exchange(bound, *operation);
     } else {
@@ -303,29 +304,21 @@ void Batches::bind_exchange(BoundUnit& bound, const Operation& operation) const 
   }
 }
 
-std::uint64_t Batches::number_of(const Operation& operation) const {
-  for (std::size_t i = 0; i < started_.size(); ++i) {
-    for (const auto& one : started_[i].operations) {
-      if (one.get() == &operation) return started_[i].number;
-    }
-  }
-  return 0;
-}
-
-SetEngine::SetEngine(const SetParts& parts, const EngineParts& engine, ProcessSets& sets,
-                     ProcessSet id)
+SetEngine::SetEngine(const SetParts& parts, const EngineParts& engine,
+                     const std::atomic<bool>& aborted, ProcessSet id)
     : set_{.parts = parts, .engine = engine, .id = id},
-      sets_(sets),
       log_limits_(message_limits(set_.topology(), control_block().id_capacity(),
                                  static_cast<std::size_t>(set_.local_size))),
       waits_(set_),
-      operations_(set_, sets.aborted()),
+      operations_(set_, aborted),
       batches_(set_) {
   if (set_.local_rank != 0) return;
+  const auto remark = [this](int local_rank) {
+    return waits_.state_of(set_.ranks_of_node()[static_cast<std::size_t>(local_rank)]);
+  };
   leader_io_.emplace(set_.topology(), set_.topology().node_of(engine.rank),
                      control_block().id_capacity(), control_block(), parts.tree, id,
-                     engine.settings.stall_warning,
-                     [this](int local_rank) { return waits_.state_of(local_rank); });
+                     engine.settings.stall_warning, remark);
   // Not where the record is off: for benchmarks of what both cost.
   const bool counts = !engine.flight || set_.record.on();
   if (set_.root() == engine.rank && counts) stragglers_.emplace(set_);
@@ -407,13 +400,12 @@ void SetEngine::execute(const Decision& decision) {
 
 bool SetEngine::finish_completed() {
   bool any = false;
-  while (batches_.has_completed()) {
-    set_.trace.completed(batches_.completed_number());
+  while (const Batches::Started* const unit = batches_.completed()) {
+    set_.trace.completed(unit->number);
     const Duration time = now();
-    for (const auto& operation : batches_.completed()) {
+    for (const auto& operation : unit->operations) {
       if (changes_sets(operation->signature.kind)) {
-        sets_.progress_lock().assert_held();
-        sets_.on_change(operation);
+        changes_.push_back(operation);
       } else {
         operations_.finish(operation, refusal_of(*operation), time);
       }
@@ -425,9 +417,9 @@ bool SetEngine::finish_completed() {
 }
 
 WaitReport SetEngine::report_on(const Operation& operation) const {
-  return waits_.report_on(
-      operation, batches_.number_of(operation),
-      leader_io_ ? std::optional(leader_io_->presence_of(operation.name)) : std::nullopt);
+  return waits_.report_on(operation, leader_io_
+                                         ? std::optional(leader_io_->presence_of(operation.name))
+                                         : std::nullopt);
 }
 
 std::optional<Error> SetEngine::watch(Duration time) {
@@ -438,15 +430,17 @@ std::optional<Error> SetEngine::watch(Duration time) {
     return timeout_error(report_on(*operation));
   }
   if (waits_.is_due_for_processes(time)) {
-    auto gone = waits_.gone_rank(time, operations_.waits_since(time - kPatience));
-    if (gone) return gone;
+    const bool any_waits = std::ranges::any_of(operations_.unfinished(), [&](const auto& one) {
+      return one->announced() && one->submitted <= time - kPatience;
+    });
+    if (auto gone = waits_.gone_rank(time, any_waits)) return gone;
+    if (auto stopped = waits_.stopped_rank(time)) return stopped;
   }
-  if (auto stopped = waits_.stopped_rank(time)) return stopped;
   if (!waits_.is_due(time)) return std::nullopt;
   const auto stalled = stall(time);
   if (!waits_.look(time, stalled)) return std::nullopt;
   const auto& operation = stalled->operation;
-  log().warn("{}", operation ? stall_text(report_on(*operation), stalled->age)
+  log().warn("{}", operation ? stall_text(report_on(*operation), seconds_text(stalled->age))
                              : waits_.text_of_call(*stalled));
   return std::nullopt;
 }
@@ -466,9 +460,7 @@ namespace {
 
 /// The lowest of a node's ranks that wait logs for all; if it stops, another one after this time.
 constexpr Duration kTurn = std::chrono::seconds(1);
-/// A process that ends is noticed this late, where nothing else shows it.
-constexpr Duration kProcessCheck = std::chrono::seconds(1);
-/// Between two looks at stopped processes; the most, unless this process was stopped, too.
+/// Between two looks at processes; the most, unless this one was stopped.
 constexpr Duration kLook = std::chrono::seconds(1);
 constexpr Duration kLongestLook = std::chrono::seconds(2);
 /// From horarun's limit to this one.
@@ -527,35 +519,6 @@ std::string unfinished_text(const WaitReport& report) {
                      report.has_other_nodes ? ", and data of other nodes may be missing" : "");
 }
 
-/// `waited`: how long it is not complete. Begins with the ranks that lack it.
-std::string incomplete_text(const WaitReport& report, const std::string& waited) {
-  const std::string tensor = tensor_text(report.name, report.set);
-  std::string text, remarks = remarks_text(report.remarks);
-  if (report.decided) {
-    text = unfinished_text(report);
-  } else if (!report.unknown.empty()) {
-    text = unknown_text(report);
-  } else if (report.missing.empty()) {
-    text = fmt::format("every rank has submitted it, and rank {} has not decided it", report.root);
-  }
-  if (report.decided || report.missing.empty()) {
-    text = fmt::format("{} is not complete {} after rank {} has submitted it: {}", tensor, waited,
-                       report.rank, text);
-  } else {
-    std::string who = named_ranks(report.missing);
-    // The one rank is named once, with its process.
-    if (report.remarks.size() == 1 && text.empty() && remarks.starts_with(who + " (")) {
-      who = remarks.substr(0, remarks.find(')') + 1);
-      remarks.replace(0, who.size(), "it");
-    }
-    text = fmt::format("{} did not come to {} within {} of rank {}{}{}", who, tensor, waited,
-                       report.rank, text.empty() ? "" : ", and ", text);
-  }
-  return fmt::format("{}{}{}{} Is one of them slow, stopped or gone?", text,
-                     remarks.empty() ? "" : "; ", remarks,
-                     report.decided ? "." : ". Do all ranks call the same collectives?");
-}
-
 /// Adds what other nodes have reported, and what of this node no look of its own has added.
 void add_heard(WaitReport& report, const Presence& presence) {
   std::ranges::copy_if(presence.remarks, std::back_inserter(report.remarks),
@@ -583,20 +546,43 @@ std::string rank_state_text(const ProcessIdentity& process, ProcessState state,
                      seconds_text(now - submitted->time));
 }
 
-std::string stall_text(const WaitReport& report, Duration waited) {
-  return incomplete_text(report, seconds_text(waited));
+std::string stall_text(const WaitReport& report, const std::string& waited) {
+  const std::string tensor = tensor_text(report.name, report.set);
+  std::string text, remarks = remarks_text(report.remarks);
+  if (report.decided) {
+    text = unfinished_text(report);
+  } else if (!report.unknown.empty()) {
+    text = unknown_text(report);
+  } else if (report.missing.empty()) {
+    text = fmt::format("every rank has submitted it, and rank {} has not decided it", report.root);
+  }
+  if (report.decided || report.missing.empty()) {
+    text = fmt::format("{} is not complete {} after rank {} has submitted it: {}", tensor, waited,
+                       report.rank, text);
+  } else {
+    std::string who = named_ranks(report.missing);
+    // The one rank is named once, with its process.
+    if (report.remarks.size() == 1 && text.empty() && remarks.starts_with(who + " (")) {
+      who = remarks.substr(0, remarks.find(')') + 1);
+      remarks.replace(0, who.size(), "it");
+    }
+    text = fmt::format("{} did not come to {} within {} of rank {}{}{}", who, tensor, waited,
+                       report.rank, text.empty() ? "" : ", and ", text);
+  }
+  return fmt::format("{}{}{}{} Is one of them slow, stopped or gone?", text,
+                     remarks.empty() ? "" : "; ", remarks,
+                     report.decided ? "." : ". Do all ranks call the same collectives?");
 }
 
 std::string timeout_text(const WaitReport& report) {
   return fmt::format(
       "{} Where a rank may work alone for longer (a validation, a checkpoint), raise {}",
-      incomplete_text(report, duration_text(report.limit.length)),
+      stall_text(report, duration_text(report.limit.length)),
       report.limit.is_of_call ? "the timeout of this call (0: HORA_TIMEOUT)"
                               : "HORA_TIMEOUT (0: never), or give the call a timeout");
 }
 
-std::string Waits::state_of(int local_rank) const {
-  const int rank = set_.ranks_of_node()[static_cast<std::size_t>(local_rank)];
+std::string Waits::state_of(int rank) const {
   const ProcessIdentity process = identity(rank);
   const SetParts& world = set_.engine.world;
   const RankStatus& status = world.control_block->status(world.topology.local_rank_of(rank));
@@ -604,12 +590,12 @@ std::string Waits::state_of(int local_rank) const {
                          status.waits_for.read(), now());
 }
 
-WaitReport Waits::report_on(const Operation& operation, std::uint64_t unit,
+WaitReport Waits::report_on(const Operation& operation,
                             const std::optional<Presence>& known) const {
   WaitReport report = known_of(operation.name, operation.limit, set_.rank());
   report.decided = operation.decided;
   if (report.decided) {
-    for (const int r : set_.parts.control_block->behind(unit)) {
+    for (const int r : set_.parts.control_block->behind(operation.unit)) {
       report.unfinished.push_back(set_.ranks_of_node()[static_cast<std::size_t>(r)]);
     }
     add_remarks(report, report.unfinished);
@@ -651,7 +637,7 @@ WaitReport Waits::known_of(const std::string& name, const TimeLimit& limit, int 
 void Waits::add_remarks(WaitReport& report, const std::vector<int>& ranks) const {
   for (const int rank : set_.ranks_of_node()) {
     if (rank == report.rank || std::ranges::count(ranks, rank) == 0) continue;
-    report.remarks.push_back(state_of_rank(rank));
+    report.remarks.push_back(state_of(rank));
   }
 }
 
@@ -702,7 +688,7 @@ std::string Waits::text_of_call(const Stall& stall) const {
   std::vector<std::string> remarks;
   for (const int rank : stall.missing) {
     if (is_of_node(rank)) {
-      remarks.push_back(state_of_rank(rank));
+      remarks.push_back(state_of(rank));
       continue;
     }
     is_hearsay = true;
@@ -728,7 +714,7 @@ std::optional<Waits::Stall> Waits::join_stall(Duration age) const {
 /// Zero: this rank does not wait in shutdown().
 Duration Waits::departed_at() const {
   if (set_.id != kWorld) return {};
-  return Duration(set_.parts.control_block->status(set_.local_rank).departed.load());
+  return Duration(set_.engine.status().departed.load());
 }
 
 /// Known of this node from the control block, of other nodes from decisions. Ascending.
@@ -758,9 +744,7 @@ std::optional<Waits::Stall> Waits::departure_stall(Duration time) const {
 
 std::optional<Error> Waits::stopped_rank(Duration time) {
   const Duration limit = set_.engine.settings.timeout;
-  if (limit.count() == 0 || departed_at().count() == 0 || time - last_stop_look_ < kLook) {
-    return std::nullopt;
-  }
+  if (limit.count() == 0 || departed_at().count() == 0) return std::nullopt;
   const Duration passed = last_stop_look_.count() == 0 ? Duration() : time - last_stop_look_;
   last_stop_look_ = time;
   for (const ProcessIdentity& process : processes_) {
@@ -783,12 +767,12 @@ std::optional<Error> Waits::stopped_rank(Duration time) {
 }
 
 std::optional<Error> Waits::gone_rank(Duration time, bool any_waits) {
-  next_check_ = time + kProcessCheck;
+  next_check_ = time + kLook;
   if (!any_waits) return std::nullopt;
   for (const int rank : set_.ranks_of_node()) {
     if (rank == set_.rank() || process_state(identity(rank).pid) != ProcessState::gone) continue;
     return Error(ErrorCode::transport,
-                 state_of_rank(rank) +
+                 state_of(rank) +
                      ". It has not called shutdown(): was it killed (by the kernel where memory "
                      "ran out: see dmesg), or has it left by exit()?",
                  rank);

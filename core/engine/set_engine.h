@@ -33,8 +33,9 @@ struct WaitReport {
   bool root_is_silent = false;            ///< it has not answered a report
 };
 
-/// A warning of a collective that is not complete after `waited`, and may be some time. Pure.
-std::string stall_text(const WaitReport& report, Duration waited);
+/// A warning of a collective that is not complete after `waited`, and may be some time. Begins with
+/// the ranks that lack it. Pure.
+std::string stall_text(const WaitReport& report, const std::string& waited);
 
 /// Two or three sentences: the tensor, the time, whom it waits for, and what to do. Pure.
 std::string timeout_text(const WaitReport& report);
@@ -45,13 +46,11 @@ std::string timeout_text(const WaitReport& report);
 /// progress lock, but for state_of(): any thread.
 class Waits {
  public:
-  /// `set` outlives it.
   explicit Waits(const SetMember& set)
       : set_(set), processes_(set.engine.processes), warning_(set.engine.settings.stall_warning) {}
 
-  /// This rank's knowledge of an operation, under way in `unit` (0: none). `known`: a leader's.
-  WaitReport report_on(const Operation& operation, std::uint64_t unit,
-                       const std::optional<Presence>& known) const;
+  /// This rank's knowledge of an operation. `known`: a leader's.
+  WaitReport report_on(const Operation& operation, const std::optional<Presence>& known) const;
   /// The root's report on one that has run out of time on some rank.
   WaitReport report_on(const Expired& expired) const;
 
@@ -88,17 +87,13 @@ class Waits {
   /// Where something waits (`any_waits`): a rank of this node whose process has ended.
   std::optional<Error> gone_rank(Duration time, bool any_waits);
 
-  /// Describes a rank of this node, by its local rank in the set.
-  std::string state_of(int local_rank) const;
+  /// Describes a rank of this node.
+  std::string state_of(int rank) const;
 
  private:
   ProcessIdentity identity(int rank) const { return identity_of(rank, processes_); }
   bool is_of_node(int rank) const { return std::ranges::binary_search(set_.ranks_of_node(), rank); }
   bool is_of_host(int rank) const { return identity(rank).host == identity(set_.rank()).host; }
-  /// Describes a rank of this node.
-  std::string state_of_rank(int rank) const {
-    return state_of(set_.topology().local_rank_of(rank));
-  }
   Presence presence_of(const Operation& operation) const;
   void note_absent(WaitReport& report, const Presence& presence) const;
   WaitReport known_of(const std::string& name, const TimeLimit& limit, int rank) const;
@@ -121,7 +116,6 @@ class Waits {
 /// where `horarun --watch` finds it. Thread rule: the thread that holds the engine's progress lock.
 class Stragglers {
  public:
-  /// `set` outlives it.
   explicit Stragglers(const SetMember& set);
 
   /// A decision that is about to be carried out: its names have ids from here on.
@@ -150,8 +144,7 @@ class Stragglers {
 class EndedElsewhere final : public Error {
  public:
   using Error::Error;
-  explicit EndedElsewhere(const Error& error)
-      : Error(error.code(), std::string(error.what()), error.rank(), error.tensor()) {}
+  explicit EndedElsewhere(const Error& error) : Error(detached(error)) {}
 };
 
 /// A leader's connections: mail and arrivals of its node in, messages of other nodes in and out,
@@ -181,11 +174,6 @@ class LeaderIo {
   Presence presence_of(const std::string& name) const { return leader_.presence_of(name); }
 
  private:
-  bool has_output(Duration now) const {
-    if (has_more_ || !leader_.is_idle()) return true;
-    const auto due = leader_.deadline();
-    return due && *due <= now;
-  }
   bool hand_out(Duration now);
   void read(const TreeLink::Received& received, Duration now);
   bool flush_log();
@@ -207,7 +195,6 @@ class LeaderIo {
 /// them. Thread rule: the thread that holds the engine's progress lock.
 class Batches {
  public:
-  /// `set` outlives it.
   explicit Batches(const SetMember& set) : set_(set), shares_device_(set.id != kWorld) {}
   Batches(const Batches&) = delete;
   Batches& operator=(const Batches&) = delete;
@@ -215,27 +202,23 @@ class Batches {
   /// Fuses tensors that travel together for the data path. Takes the operations.
   void start(std::vector<std::shared_ptr<Operation>>& decided);
   bool is_running() const { return !started_.empty(); }
-  bool has_completed() const {
-    return !started_.empty() && started_.front().number <= set_.parts.control_block->done_by_all();
+  struct Started {
+    std::uint64_t number = 0;
+    std::vector<std::shared_ptr<Operation>> operations;
+  };
+  /// The oldest unit, where every rank of the node has completed it, until pop_completed(); or
+  /// null.
+  const Started* completed() const {
+    if (started_.empty()) return nullptr;
+    const Started& oldest = started_.front();
+    return oldest.number <= set_.parts.control_block->done_by_all() ? &oldest : nullptr;
   }
-  /// The number of the unit that is under way with this operation in it; 0: none is.
-  std::uint64_t number_of(const Operation& operation) const;
-  /// The operations of the oldest unit, where has_completed(); valid until pop_completed().
-  std::span<const std::shared_ptr<Operation>> completed() const {
-    return started_.front().operations;
-  }
-  std::uint64_t completed_number() const { return started_.front().number; }
   void pop_completed() {
     started_.front().operations.clear();
     started_.pop();
   }
 
  private:
-  struct Started {
-    std::uint64_t number = 0;
-    std::vector<std::shared_ptr<Operation>> operations;
-  };
-
   std::size_t longest_chunk(OperationKind kind, bool on_device) const;
   void note_started(BoundUnit& unit);
   void bind(std::span<const std::shared_ptr<Operation>> operations);
@@ -251,15 +234,14 @@ class Batches {
   bool shares_device_;        ///< from the first other process set on, in the order of units
 };
 
-class ProcessSets;
-
 /// Carries out what the set's log says: decisions become units, and units that are complete become
 /// finished operations. Thread rule: the thread that holds the engine's progress lock, but for
 /// operations(), all_departed() and what never changes: any thread.
 class SetEngine {
  public:
-  /// `engine` and `sets`, of which it is one, outlive it.
-  SetEngine(const SetParts& parts, const EngineParts& engine, ProcessSets& sets, ProcessSet id);
+  /// `engine` and `aborted` (see Operations) outlive it.
+  SetEngine(const SetParts& parts, const EngineParts& engine, const std::atomic<bool>& aborted,
+            ProcessSet id);
 
   NodeControlBlock& control_block() const { return *set_.parts.control_block; }
   /// The submitting side.
@@ -270,15 +252,17 @@ class SetEngine {
 
   /// `time`: the present.
   bool make_progress(Duration time);
+  /// Changes of the process sets that all ranks of this node have read since the last call.
+  std::vector<std::shared_ptr<Operation>> take_changes() { return std::exchange(changes_, {}); }
   /// The error of a collective that has run out of time by now, or of a rank that it waits for and
   /// that has ended or is stopped for too long, if any; reports what waits too long, and logs it
   /// where this rank is the one to do so.
   std::optional<Error> watch(Duration time);
-  /// Who came last to the set's collectives; null but on its root.
-  const Stragglers* stragglers() const { return stragglers_ ? &*stragglers_ : nullptr; }
+  /// A table of who came last to the set's collectives; empty but on its root.
+  std::string arrivals_text() const { return stragglers_ ? stragglers_->text() : std::string(); }
   bool has_pending_work() const {
     return control_block().log_has_pending_work() ||
-           (leader_io_ && leader_io_->has_pending_work()) || batches_.has_completed();
+           (leader_io_ && leader_io_->has_pending_work()) || batches_.completed();
   }
   bool is_running() const { return batches_.is_running(); }
   DataPath& data_path() const { return *set_.parts.data_path; }
@@ -306,7 +290,6 @@ class SetEngine {
   bool finish_completed();
 
   const SetMember set_;
-  ProcessSets& sets_;
   const MessageLimits log_limits_;  ///< of what the node's log says
   Waits waits_;
   std::optional<LeaderIo> leader_io_;     ///< of node leaders
@@ -315,6 +298,7 @@ class SetEngine {
   Batches batches_;
   std::atomic<bool> all_departed_{false};
   Duration decided_at_{};  ///< the last decision that this rank has read
+  std::vector<std::shared_ptr<Operation>> changes_;
   // Members so that make_progress() uses their memory again.
   LogBatch log_batch_;
   Decision decision_;

@@ -84,13 +84,11 @@ std::uint32_t packed(const Signature& signature) noexcept {
          static_cast<std::uint32_t>(signature.device) << 24U;
 }
 
-bool names(const char* variable, std::string_view value) {
-  return variable && value == variable;
-}
+constexpr std::string_view kOff = "off", kWatched = "watched";
 
 std::optional<RecordMemory> memory_of(const char* variable) {
-  if (names(variable, "off")) return std::nullopt;
-  if (variable && !names(variable, "watched")) {
+  if (variable && variable == kOff) return std::nullopt;
+  if (variable && variable != kWatched) {
     auto given = RecordMemory::open(variable);
     if (given) return std::move(*given);
     log().warn("{}={}: {}; this rank keeps its record to itself", kRecordVariable, variable,
@@ -333,7 +331,7 @@ void write_arrivals(RecordArrivals& memory, RecordTime at, std::uint64_t decisio
 
 FlightRecorder::FlightRecorder(const char* variable) : memory_(memory_of(variable)) {
   if (memory_) writer_ = RecordWriter(memory_->layout());
-  if (memory_ && names(variable, "watched")) memory_->layout().arrivals.wanted.store(1);
+  if (memory_ && variable && variable == kWatched) memory_->layout().arrivals.wanted.store(1);
   writer_.begin();
 }
 

@@ -35,22 +35,23 @@ class Result {
  public:
   Result() noexcept = default;
 
-  std::byte* data() const;
-  DataType type() const;
-  const Shape& shape() const;
+  std::byte* data() const { return static_cast<std::byte*>(held().data); }
+  DataType type() const { return held().type; }
+  const Shape& shape() const { return held().shape; }
   /// The rows of each rank of the set; of a reduce-scatter this rank's number of rows.
   const std::vector<std::int64_t>& rows() const;
-  TensorView view() const;
+  TensorView view() const { return held(); }
   /// The elements, not for the host on a GPU. Throws Error(invalid_argument) for another type.
   template <class T>
   std::span<T> values() const {
     check_type(data_type_of<T>);
-    return {reinterpret_cast<T*>(data()), static_cast<std::size_t>(view().elements())};
+    return {reinterpret_cast<T*>(data()), static_cast<std::size_t>(held().elements())};
   }
 
  private:
   friend struct internal::Access;
   explicit Result(std::shared_ptr<internal::ResultMemory> memory) noexcept;
+  const TensorView& held() const;
   void check_type(DataType asked) const;
   std::shared_ptr<internal::ResultMemory> memory_;
 };
