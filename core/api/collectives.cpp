@@ -114,7 +114,7 @@ void set_reduction(Request& request, const Options& options) {
   signature.postscale = options.postscale;
 }
 
-/// Of `rows` rows among so many ranks.
+/// The rows for each rank: those that are given, or all of them evenly.
 std::vector<std::int64_t> splits_of(const AlltoallOptions& options, std::int64_t rows, int ranks) {
   const std::string& name = options.name;
   const std::vector<std::int64_t>& splits = options.splits;

@@ -44,7 +44,7 @@ namespace hora::internal {
 //
 //   1. Round::mutex_                  a step or a hook of the optimizer
 //   2. ProcessSets::call_lock_        one change of the process sets at a time, to its end
-//   3. ProcessSets::progress_lock_    a round of the engine (progress.h)
+//   3. Progress::lock_                a round of the engine
 //   4. ProcessSets::sets_lock_        the list of process sets
 //   5. Operations::table_lock_        names and operations of one set
 //   6. TensorArena::mutex_            a rank's tensors in shared memory

@@ -102,7 +102,7 @@ class Engine {
  private:
   void collect(Operation& operation);
   void keep_unreported(const Error& error, const Operation& failed);
-  /// Of the node: some rank's log has it.
+  /// The node's; some rank's log has it.
   FirstCause first_cause() const { return parts_.world.control_block->first_cause(); }
   void wait_until(const std::function<bool()>& reached);
   [[noreturn]] void end_after_failure() noexcept;

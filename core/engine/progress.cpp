@@ -149,15 +149,11 @@ class Wait {
 };
 
 ProcessSets::ProcessSets(const EngineParts& parts, Collective agree)
-    : parts_(parts),
-      agree_(std::move(agree)),
-      progress_lock_(parts.world.control_block->wakeup_flags(),
-                     parts.world.control_block->local_rank()) {
+    : parts_(parts), agree_(std::move(agree)) {
   Set& world = *sets_.emplace_back(std::make_unique<Set>());
   world.ranks = parts_.world.topology.ranks();
   world.engine = std::make_unique<SetEngine>(parts_.world, parts_, aborted_, kWorld);
   world_ = world.engine.get();
-  engines_.push_back(world_);
 }
 
 const ProcessSets::Set& ProcessSets::known(ProcessSet set, std::string_view tensor) const {
@@ -263,65 +259,27 @@ void ProcessSets::disconnect() {
   }
 }
 
-bool ProcessSets::advance_changes() {
-  bool any = false;
-  for (auto& operation : world_->take_changes()) changes_.push_back({std::move(operation)});
-  while (!changes_.empty()) {
-    Change& change = changes_.front();
-    if (change.operation->signature.kind == OperationKind::remove_process_set) {
-      carry_out_removal(change);
-    } else if (!advance_addition(change)) {
-      return any;
-    }
-    world().operations().finish(change.operation, std::nullopt);
-    changes_.pop_front();
-    any = true;
-  }
-  return any;
-}
-
-/// False while the set's transport is in the making.
-bool ProcessSets::advance_addition(Change& change) {
-  SetPlan& plan = change.plan;
-  const std::vector<int> ranks = ranks_in(change.operation->signature);
-  const Topology& world = parts_.world.topology;
-  if (!change.transport) {
-    {
-      const SharedGuard lock(sets_lock_);
-      plan.id = ProcessSet(static_cast<std::uint32_t>(sets_.size()));
-    }
-    plan.topology = restricted(world, ranks);
-    if (const int node = plan.topology.node_of(parts_.rank); node >= 0) {
-      const int first = plan.topology.ranks_of_node[static_cast<std::size_t>(node)].front();
-      plan.control_block_owner = world.local_rank_of(first);
-      plan.control_block =
-          change.operation->locations[static_cast<std::size_t>(plan.control_block_owner)];
-    }
-    change.transport = parts_.sets->begin(plan);
-  }
-  if (!change.transport->poll()) return false;
+SetEngine* ProcessSets::enter(const SetPlan& plan, std::unique_ptr<SetTransport> transport) {
   auto set = std::make_unique<Set>();
-  set->ranks = ranks;
-  set->transport = std::move(change.transport);
+  set->ranks = plan.topology.ranks();
+  set->transport = std::move(transport);
   if (plan.topology.node_of(parts_.rank) >= 0) {
     set->engine = std::make_unique<SetEngine>(set->transport->parts(), parts_, aborted_, plan.id);
-    engines_.push_back(set->engine.get());
   }
-  change.operation->number = static_cast<int>(plan.id.number());
   const LockGuard lock(sets_lock_);
-  sets_.push_back(std::move(set));
-  return true;
+  return sets_.emplace_back(std::move(set))->engine.get();
 }
 
-void ProcessSets::carry_out_removal(const Change& change) {
+SetEngine* ProcessSets::close(std::size_t number) {
   const LockGuard lock(sets_lock_);
-  Set& set = *sets_[static_cast<std::size_t>(change.operation->signature.shape.front())];
+  Set& set = *sets_[number];
   set.removed = true;
   set.transport->disconnect();
-  if (!set.engine) return;
-  set.engine->operations().fail_undecided(
-      Error(ErrorCode::invalid_use, "its process set was removed", parts_.rank));
-  std::erase(engines_, set.engine.get());
+  if (set.engine) {
+    set.engine->operations().fail_undecided(
+        Error(ErrorCode::invalid_use, "its process set was removed", parts_.rank));
+  }
+  return set.engine.get();
 }
 
 Duration pause_between_polls(Duration idle) {
@@ -333,14 +291,10 @@ Duration pause_between_polls(Duration idle) {
 Progress::Progress(const EngineParts& parts, ProcessSets& sets)
     : parts_(parts),
       sets_(sets),
-      lock_(sets.progress_lock()),
       wakeup_flags_(parts_.world.control_block->wakeup_flags()),
-      local_rank_(parts_.world.control_block->local_rank()) {}
-
-const std::vector<SetEngine*>& Progress::engines() const {
-  sets_.progress_lock().assert_held();
-  return sets_.engines();
-}
+      local_rank_(parts_.world.control_block->local_rank()),
+      lock_(wakeup_flags_, local_rank_),
+      engines_{&sets.world()} {}
 
 bool Progress::step(Duration time) {
   if (sets_.aborted().load()) return false;
@@ -364,15 +318,56 @@ bool Progress::step(Duration time) {
 bool Progress::advance(Duration time) {
   bool progress = false;
   // By index: the world's decisions can add to the list.
-  for (std::size_t i = 0; i < engines().size(); ++i) {
+  for (std::size_t i = 0; i < engines_.size(); ++i) {
     // The sets before may have moved much data.
     if (i > 0) time = now();
-    progress |= engines()[i]->make_progress(time);
+    progress |= engines_[i]->make_progress(time);
   }
-  sets_.progress_lock().assert_held();
-  progress |= sets_.advance_changes();
+  progress |= advance_changes();
   if (parts_.device) device_busy_ = parts_.device->check();
   return progress;
+}
+
+/// True if a change was completed.
+bool Progress::advance_changes() {
+  bool any = false;
+  for (auto& operation : sets_.world().take_changes()) changes_.push_back({std::move(operation)});
+  while (!changes_.empty()) {
+    Change& change = changes_.front();
+    const Signature& signature = change.operation->signature;
+    if (signature.kind == OperationKind::remove_process_set) {
+      std::erase(engines_, sets_.close(static_cast<std::size_t>(signature.shape.front())));
+    } else if (!advance_addition(change)) {
+      return any;
+    }
+    sets_.world().operations().finish(change.operation, std::nullopt);
+    changes_.pop_front();
+    any = true;
+  }
+  return any;
+}
+
+/// False while the set's transport is in the making.
+bool Progress::advance_addition(Change& change) {
+  SetPlan& plan = change.plan;
+  if (!change.transport) {
+    const Topology& world = parts_.world.topology;
+    plan.id = sets_.next_id();
+    plan.topology = restricted(world, ranks_in(change.operation->signature));
+    if (const int node = plan.topology.node_of(parts_.rank); node >= 0) {
+      const int first = plan.topology.ranks_of_node[static_cast<std::size_t>(node)].front();
+      plan.control_block_owner = world.local_rank_of(first);
+      plan.control_block =
+          change.operation->locations[static_cast<std::size_t>(plan.control_block_owner)];
+    }
+    change.transport = parts_.sets->begin(plan);
+  }
+  if (!change.transport->poll()) return false;
+  if (SetEngine* const engine = sets_.enter(plan, std::move(change.transport))) {
+    engines_.push_back(engine);
+  }
+  change.operation->number = static_cast<int>(plan.id.number());
+  return true;
 }
 
 /// `found`: by this rank; what another one has found first holds instead.
@@ -384,15 +379,15 @@ void Progress::abort(const Error& found, Origin origin) {
   }
   // Before any call fails: whose error it is, and what was waited for.
   if (parts_.flight) parts_.flight->failed(error, !is_first || origin == Origin::elsewhere);
-  for (SetEngine* engine : engines()) engine->operations().close(error);
+  for (SetEngine* engine : engines_) engine->operations().close(error);
   sets_.aborted().store(true);
   parts_.world.control_block->signal_others();
-  sets_.world().send_end(error);
+  if (LeaderIo* const leader = sets_.world().leader()) leader->send_end(error);
   // Before handles fail: a caller that gets the error may free memory that a device uses.
   if (parts_.device) parts_.device->abort();
   // Before handles fail: likewise memory into which messages arrive.
   withdraw();
-  for (SetEngine* engine : engines()) engine->operations().fail_all(error);
+  for (SetEngine* engine : engines_) engine->operations().fail_all(error);
 }
 
 /// Waits only where devices span nodes: in a node, causes are published before their consequences.
@@ -407,7 +402,7 @@ void Progress::suspect(const PeerFailure& failure, Duration time) {
 bool Progress::look_for_cause(Duration time) {
   bool is_time = time >= suspicion_->until;
   try {
-    sets_.world().hear(time);
+    if (LeaderIo* const leader = sets_.world().leader()) leader->work(time);
   } catch (const EndedElsewhere&) {
     throw;
   } catch (const Error&) {
@@ -422,7 +417,7 @@ void Progress::withdraw() {
   const Duration begin = now();
   while (true) {
     MemoryUse use = MemoryUse::none;
-    for (SetEngine* engine : engines()) use = std::max(use, engine->data_path().withdraw());
+    for (SetEngine* engine : engines_) use = std::max(use, engine->data_path().withdraw());
     const Duration waited = now() - begin;
     if (use == MemoryUse::none || (use == MemoryUse::reads && waited > kLongestHelp)) return;
     if (waited > kLongestArrival) break;
@@ -440,7 +435,7 @@ void Progress::withdraw() {
 /// rank that it waits for has ended or is stopped; reports and logs what waits too long.
 void Progress::check_timeouts(Duration time) {
   if (sets_.aborted().load()) return;
-  for (SetEngine* engine : engines()) {
+  for (SetEngine* engine : engines_) {
     if (const auto error = engine->watch(time)) return abort(*error, Origin::here);
   }
 }
@@ -452,8 +447,7 @@ bool Progress::has_pending_work() const {
 }
 
 bool Progress::data_travels() const {
-  sets_.progress_lock().assert_held();
-  return sets_.changes_are_under_way() || any([](auto* e) { return e->data_path().polls(); });
+  return !changes_.empty() || any([](auto* e) { return e->data_path().polls(); });
 }
 
 bool Progress::messages_left() const {
@@ -491,7 +485,7 @@ bool Progress::spins(Duration idle, bool awaited) {
 WakeupFlags::SleepLength Progress::sleep_length(Duration time, Duration idle, bool awaited) {
   if (sets_.aborted().load()) return std::nullopt;
   if (suspicion_) return kNewsPoll;
-  for (SetEngine* engine : engines()) {
+  for (SetEngine* engine : engines_) {
     engine->control_block().await_done(engine->data_path().awaited());
   }
   if (has_pending_work()) return WakeupFlags::kNoSleep;
@@ -503,7 +497,7 @@ WakeupFlags::SleepLength Progress::sleep_length(Duration time, Duration idle, bo
   Duration pause = any(&SetEngine::leads_several) ? kIdlePoll : kOverdueTick;
   if (device_busy_) pause = kDevicePoll;
   Duration until = Duration::max();
-  for (const SetEngine* engine : engines()) {
+  for (const SetEngine* engine : engines_) {
     until = std::min(until, engine->operations().next_timeout());
     if (const auto deadline = engine->deadline()) until = std::min(until, *deadline);
   }

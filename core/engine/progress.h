@@ -77,13 +77,16 @@ class ProcessSets {
   /// Frees communicators, when nothing makes progress any more.
   void disconnect();
 
-  // Holding the progress lock.
-  ProgressLock& progress_lock() HORA_RETURNS_LOCK(progress_lock_) { return progress_lock_; }
-  /// Engines of the sets in use on this rank. Making progress in one can add to the list.
-  const std::vector<SetEngine*>& engines() const HORA_REQUIRES(progress_lock_) { return engines_; }
-  /// Makes progress with decided changes; true if one was completed.
-  bool advance_changes() HORA_REQUIRES(progress_lock_);
-  bool changes_are_under_way() const HORA_REQUIRES(progress_lock_) { return !changes_.empty(); }
+  // The holder of the progress lock, as changes are decided.
+  /// The next set's.
+  ProcessSet next_id() const {
+    const SharedGuard lock(sets_lock_);
+    return ProcessSet(static_cast<std::uint32_t>(sets_.size()));
+  }
+  /// Enters that set, whose parts are ready. Returns its engine, null where this rank is no member.
+  SetEngine* enter(const SetPlan& plan, std::unique_ptr<SetTransport> transport);
+  /// Closes a set that is removed. Returns its engine, or null.
+  SetEngine* close(std::size_t number);
 
  private:
   /// A process set, whether this rank is in it or not. Its engine, once made, stays until the end,
@@ -94,31 +97,18 @@ class ProcessSets {
     std::unique_ptr<SetEngine> engine;        ///< null where this rank is no member
     bool removed = false;
   };
-  struct Change {
-    std::shared_ptr<Operation> operation;
-    // Of a set that is added, once that has begun:
-    SetPlan plan = {};
-    std::unique_ptr<SetTransport> transport = nullptr;
-  };
-
   /// Throws Error(invalid_argument), which names `tensor`, where there is none (any more).
   const Set& known(ProcessSet set, std::string_view tensor = {}) const
       HORA_REQUIRES_SHARED(sets_lock_);
-  bool advance_addition(Change& change) HORA_REQUIRES(progress_lock_);
-  void carry_out_removal(const Change& change) HORA_REQUIRES(progress_lock_);
 
   const EngineParts& parts_;
   const Collective agree_;
-  ProgressLock progress_lock_;
   mutable std::atomic<bool> aborted_{false};
   Mutex call_lock_;  ///< one change at a time, to its end
 
-  mutable SharedMutex sets_lock_;  ///< written with the progress lock held, too
+  mutable SharedMutex sets_lock_;  ///< written by holders of the progress lock alone
   std::vector<std::unique_ptr<Set>> sets_ HORA_GUARDED_BY(sets_lock_);
   SetEngine* world_ = nullptr;  ///< set 0's, from construction on
-
-  std::vector<SetEngine*> engines_ HORA_GUARDED_BY(progress_lock_);
-  std::deque<Change> changes_ HORA_GUARDED_BY(progress_lock_);
 };
 
 /// How long to pause between two polls of the network, `idle` after the last progress: at most an
@@ -135,7 +125,7 @@ class Progress {
   Progress(const EngineParts& parts, ProcessSets& sets);
   ~Progress() { stop(); }
 
-  ProgressLock& lock() const HORA_RETURNS_LOCK(lock_) { return lock_; }
+  ProgressLock& lock() HORA_RETURNS_LOCK(lock_) { return lock_; }
 
   /// Starts the engine's thread.
   void start() {
@@ -187,14 +177,22 @@ class Progress {
     Error error;
     Duration until;
   };
+  /// A decided change of the process sets.
+  struct Change {
+    std::shared_ptr<Operation> operation;
+    // Once the addition of a set has begun:
+    SetPlan plan = {};
+    std::unique_ptr<SetTransport> transport = nullptr;
+  };
   enum class Origin { here, elsewhere };
 
-  const std::vector<SetEngine*>& engines() const HORA_REQUIRES(lock_);
   template <class Predicate>
   bool any(Predicate&& holds) const HORA_REQUIRES(lock_) {
-    return std::ranges::any_of(engines(), holds);
+    return std::ranges::any_of(engines_, holds);
   }
   bool advance(Duration time) HORA_REQUIRES(lock_);
+  bool advance_changes() HORA_REQUIRES(lock_);
+  bool advance_addition(Change& change) HORA_REQUIRES(lock_);
   bool look_for_cause(Duration time) HORA_REQUIRES(lock_);
   void suspect(const PeerFailure& failure, Duration time) HORA_REQUIRES(lock_);
   void abort(const Error& error, Origin origin) HORA_REQUIRES(lock_);
@@ -214,9 +212,12 @@ class Progress {
 
   const EngineParts& parts_;
   ProcessSets& sets_;
-  ProgressLock& lock_;
   const WakeupFlags& wakeup_flags_;
   const int local_rank_;
+  ProgressLock lock_;
+  /// The sets in use on this rank. Making progress in one can add to the list.
+  std::vector<SetEngine*> engines_ HORA_GUARDED_BY(lock_);
+  std::deque<Change> changes_ HORA_GUARDED_BY(lock_);
   bool device_busy_ HORA_GUARDED_BY(lock_) = false;
   std::optional<Suspicion> suspicion_ HORA_GUARDED_BY(lock_);
   std::atomic<int> waiters_{0};  ///< threads blocked in await()

@@ -267,14 +267,8 @@ class SetEngine {
   bool is_running() const { return batches_.is_running(); }
   DataPath& data_path() const { return *set_.parts.data_path; }
   bool leads_several() const { return leader_io_ && !set_.single_node(); }
-  /// Handles what has come for a leader, and nothing else. Throws as LeaderIo::work().
-  void hear(Duration time) {
-    if (leader_io_) leader_io_->work(time);
-  }
-  /// Tells the other nodes why this one ends.
-  void send_end(const Error& error) noexcept {
-    if (leader_io_) leader_io_->send_end(error);
-  }
+  /// Null but on node leaders.
+  LeaderIo* leader() { return leader_io_ ? &*leader_io_ : nullptr; }
   bool messages_left() { return leader_io_ && leader_io_->unfinished(); }
   std::optional<Duration> deadline() const {
     return leader_io_ ? leader_io_->deadline() : std::nullopt;
