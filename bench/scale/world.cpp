@@ -124,7 +124,7 @@ SimulatedRank::SimulatedRank(const Topology& topology, const WorldShape& shape, 
 
 void SimulatedRank::carry_out(const std::string& name, const Signature& signature,
                               std::byte* data) {
-  const auto submission = engine_->submit(name, signature, data);
+  const auto submission = engine_->submit({name, signature, data});
   wake_signalled();
   while (!submission->finished()) {
     const bool progress = engine_->progress();

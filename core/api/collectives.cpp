@@ -1,6 +1,7 @@
 #include <hora/error.h>
 #include <hora/objects.h>
 #include <hora/printable.h>
+#include <hora/process_set.h>
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
@@ -65,11 +66,21 @@ Request of_tensor(const Context& context, const Options& options, const View& te
   }
   auto* const data = const_cast<void*>(static_cast<const void*>(tensor.data));
   Request request{name, {}, static_cast<std::byte*>(data), tensor.stream};
-  request.signature.kind = kind;
-  request.signature.type = tensor.type;
-  request.signature.device = tensor.device.kind;
-  request.signature.shape = tensor.shape;
+  Signature& signature = request.signature;
+  signature.kind = kind;
+  signature.type = tensor.type;
+  signature.device = tensor.device.kind;
+  signature.shape = tensor.shape;
   request.timeout = timeout_of(options);
+  if (!is_exchange(kind)) return request;
+  request.bytes = tensor.bytes();
+  if (signature.shape.empty() && kind != OperationKind::allgather) {
+    refuse(name, "a scalar has no first dimension for {} to divide", name_of(kind));
+  }
+  if (signature.shape.empty()) signature.shape = {1};
+  request.rows = {signature.shape.front()};
+  // It is this rank's alone.
+  if (extents_may_differ(kind)) signature.shape.front() = kAnyExtent;
   return request;
 }
 
@@ -103,28 +114,14 @@ void set_reduction(Request& request, const Options& options) {
   signature.postscale = options.postscale;
 }
 
-/// The first extent may differ by rank: it is this rank's alone.
-void make_exchange(Request& request, const ConstTensorView& tensor) {
-  request.bytes = tensor.bytes();
-  request.signature.op = ReduceOp::sum;
-  request.signature.shape.front() = kAnyExtent;
-}
-
-void check_has_rows(const std::string& name, const ConstTensorView& tensor, OperationKind kind) {
-  if (tensor.shape.empty()) {
-    refuse(name, "a scalar has no first dimension for {} to divide", name_of(kind));
-  }
-}
-
-std::vector<std::int64_t> even_splits(const std::string& name, std::int64_t rows, int ranks) {
-  if (rows % ranks != 0) {
+/// The rows for each rank: those that are given, or all of them evenly.
+std::vector<std::int64_t> splits_of(const AlltoallOptions& options, std::int64_t rows, int ranks) {
+  const std::string& name = options.name;
+  const std::vector<std::int64_t>& splits = options.splits;
+  if (splits.empty()) {
+    if (rows % ranks == 0) return std::vector(static_cast<std::size_t>(ranks), rows / ranks);
     refuse(name, "{} rows cannot be divided evenly among {} ranks: give splits", rows, ranks);
   }
-  return std::vector<std::int64_t>(static_cast<std::size_t>(ranks), rows / ranks);
-}
-
-void check_splits(const std::string& name, const std::vector<std::int64_t>& splits,
-                  std::int64_t rows, int ranks) {
   if (splits.size() != static_cast<std::size_t>(ranks)) {
     refuse(name, "{} splits for {} ranks: give one for each rank of the process set", splits.size(),
            ranks);
@@ -139,10 +136,11 @@ void check_splits(const std::string& name, const std::vector<std::int64_t>& spli
     refuse(name, "the splits add up to {} rows, and the tensor has {}",
            fits ? std::to_string(sum.value()) : "2^64 or more", rows);
   }
+  return splits;
 }
 
 const std::vector<int>& members(const Context& context, std::string_view name, ProcessSet set) {
-  return engine_of(context)->running().ranks_of(set, name);
+  return engine_of(context)->running().sets().ranks_of(set, name);
 }
 
 /// All throw the errors of submitting calls (docs/failures.md).
@@ -173,35 +171,23 @@ Request request(const Context&, const BarrierOptions& options) {
 
 Request request(const Context& context, const ConstTensorView& tensor,
                 const AllgatherOptions& options) {
-  Request result = of_tensor(context, options, tensor, OperationKind::allgather);
-  Shape& shape = result.signature.shape;
-  if (shape.empty()) shape = {1};
-  result.rows = {shape.front()};
-  make_exchange(result, tensor);
-  return result;
+  return of_tensor(context, options, tensor, OperationKind::allgather);
 }
 
 Request request(const Context& context, const ConstTensorView& tensor,
                 const AlltoallOptions& options) {
   Request result = of_tensor(context, options, tensor, OperationKind::alltoall);
-  check_has_rows(options.name, tensor, OperationKind::alltoall);
   const int ranks = static_cast<int>(members(context, options.name, options.process_set).size());
-  const std::int64_t rows = tensor.shape.front();
-  result.rows = options.splits.empty() ? even_splits(options.name, rows, ranks) : options.splits;
-  check_splits(options.name, result.rows, rows, ranks);
-  make_exchange(result, tensor);
+  result.rows = splits_of(options, tensor.shape.front(), ranks);
   return result;
 }
 
 Request request(const Context& context, const ConstTensorView& tensor,
                 const ReduceScatterOptions& options) {
   Request result = of_tensor(context, options, tensor, OperationKind::reduce_scatter);
-  check_has_rows(options.name, tensor, OperationKind::reduce_scatter);
   if (options.op == ReduceOp::adasum) {
     refuse(options.name, "Adasum is for allreduce: its result is of the whole tensor");
   }
-  result.bytes = tensor.bytes();
-  result.rows = {tensor.shape.front()};
   set_reduction(result, options);
   return result;
 }
@@ -231,13 +217,12 @@ void check_output(const Context& context, const Request& request, const TensorVi
     refuse(request.name, "its output overlaps its input: give memory apart");
   }
   if (signature.kind != OperationKind::reduce_scatter) return;
-  const auto& ranks = members(context, request.name, set);
-  const auto position = std::lower_bound(ranks.begin(), ranks.end(), context.rank());
-  if (position == ranks.end() || *position != context.rank()) return;  // submit() reports that
-  const std::int64_t rows = scattered_rows(request.rows.front(), static_cast<int>(ranks.size()),
-                                           static_cast<int>(position - ranks.begin()));
+  const auto ranks = static_cast<int>(members(context, request.name, set).size());
+  const int position = rank_in(context, set);
+  if (position < 0) return;  // submit() reports that
+  const std::int64_t rows = scattered_rows(request.rows.front(), ranks, position);
   const std::size_t result = static_cast<std::size_t>(rows) * signature.row_bytes();
-  if (bytes != result) refuse(request.name, "{}", output_text(bytes, result, signature.type));
+  check_output_length(request.name, bytes, result, signature.type);
 }
 
 void run(const Context& context, Request&& r, ProcessSet set) {
@@ -249,45 +234,34 @@ Handle start(const Context& context, Request&& r, ProcessSet set) {
   return Access::handle(engine, engine->running().submit(std::move(r), set));
 }
 
-/// Keeps the engine alive as long as the memory. In a forked child neither is destroyed.
-std::shared_ptr<ResultMemory> held_by(const std::shared_ptr<Engine>& engine,
-                                      std::unique_ptr<ResultMemory> memory) {
-  ResultMemory* const plain = memory.release();
-  return {plain, [engine](ResultMemory* result) {
-            if (!engine->is_forked()) delete result;
-          }};
-}
-
 /// Where the result goes: memory of hora's, or `output`.
 std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r, ProcessSet set,
                                          const TensorView* output) {
   const auto& engine = engine_of(context);
   const EngineParts& parts = engine->parts();
-  const Shape& shape = r.signature.shape;
-  ResultForm form{
-      .type = r.signature.type, .row = Shape(shape.begin() + 1, shape.end()), .stream = r.stream};
+  ResultForm form;
+  form.view = {nullptr, r.signature.type, r.signature.shape, {}, r.stream};
+  form.view.shape.front() = 0;
   if (output) {
     check_output(context, r, *output, set);
     form.name = std::string(r.name);
     form.output = {static_cast<std::byte*>(output->data), output->bytes()};
-    form.stream = output->stream;
+    form.view.stream = output->stream;
     if (output->stream != r.stream) r.output_stream = output->stream;
   }
+  const bool is_on_host = r.signature.device == DeviceKind::cpu;
+  if (!is_on_host) form.view.device = {r.signature.device, parts.device_index};
   std::unique_ptr<ResultMemory> memory;
-  if (r.signature.device == DeviceKind::cpu) {
-    memory = std::make_unique<HostResult>(engine->running().memory(), std::move(form));
+  if (!is_on_host && engine->running().runs_on_device(r, set)) {
+    memory = std::make_unique<DeviceResult>(*parts.device_heap, std::move(form));
   } else {
-    form.device = {r.signature.device, parts.device_index};
-    if (engine->running().runs_on_device(r, set)) {
-      memory = std::make_unique<DeviceResult>(*parts.device_heap, std::move(form));
-    } else {
-      auto staged = std::make_unique<StagedResult>(engine->running().memory(), *parts.device_heap,
-                                                   std::move(form), r.data, r.bytes, r.stream);
-      r.data = staged->input();
-      memory = std::move(staged);
-    }
+    memory = std::make_unique<HostResult>(engine->running().memory(), std::move(form),
+                                          is_on_host ? nullptr : parts.device_heap);
   }
-  auto shared = held_by(engine, std::move(memory));
+  // Keeps the engine alive as long as the memory. In a forked child neither is destroyed.
+  std::shared_ptr<ResultMemory> shared(memory.release(), [engine](ResultMemory* result) {
+    if (!engine->is_forked()) delete result;
+  });
   r.result = shared;
   return shared;
 }
@@ -397,11 +371,11 @@ void internal::check_name(const std::string& name) {
   }
 }
 
-std::string internal::output_text(std::size_t output_bytes, std::size_t result_bytes,
-                                  DataType type) {
-  const std::size_t size = size_of(type);
-  return fmt::format("its output has {} elements, and the result {}: they must be as many",
-                     output_bytes / size, result_bytes / size);
+void internal::check_output_length(std::string_view name, std::size_t output, std::size_t result,
+                                   DataType type) {
+  if (output == result) return;
+  refuse(name, "its output has {} elements, and the result {}: they must be as many",
+         output / size_of(type), result / size_of(type));
 }
 
 void internal::check_device(const EngineParts& parts, const Device& device, const std::string& what,

@@ -27,7 +27,6 @@ const Topology& topology_of(const Context& context) {
 }  // namespace
 
 Context::Context(std::shared_ptr<Engine> engine) noexcept : engine_(std::move(engine)) {}
-Context::Context(Context&&) noexcept = default;
 
 Context& Context::operator=(Context&& other) noexcept {
   std::swap(engine_, other.engine_);
@@ -108,7 +107,7 @@ bool Access::has_failed(const Context& context) {
   return context.engine()->remaining().aborted();
 }
 Statistics Context::statistics() const {
-  return engine()->remaining().statistics();
+  return engine()->remaining().sets().statistics();
 }
 
 void Context::progress() const {
@@ -136,29 +135,29 @@ ProcessSet add_process_set(const Context& context, const std::vector<int>& ranks
   }
   const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
   if (twice != sorted.end()) refuse("rank " + std::to_string(*twice) + " is given twice");
-  return engine_of(context)->running().add_set(sorted);
+  return engine_of(context)->running().sets().add(sorted);
 }
 
 void remove_process_set(const Context& context, ProcessSet set) {
-  engine_of(context)->running().remove_set(set);
+  engine_of(context)->running().sets().remove(set);
 }
 
 std::vector<int> ranks_of(const Context& context, ProcessSet set) {
-  return engine_of(context)->remaining().ranks_of(set);
+  return engine_of(context)->remaining().sets().ranks_of(set);
 }
 
 int rank_in(const Context& context, ProcessSet set) {
-  const auto& ranks = engine_of(context)->remaining().ranks_of(set);
+  const auto& ranks = engine_of(context)->remaining().sets().ranks_of(set);
   const auto position = std::find(ranks.begin(), ranks.end(), context.rank());
   return position == ranks.end() ? -1 : static_cast<int>(position - ranks.begin());
 }
 
 int size_of(const Context& context, ProcessSet set) {
-  return static_cast<int>(engine_of(context)->remaining().ranks_of(set).size());
+  return static_cast<int>(engine_of(context)->remaining().sets().ranks_of(set).size());
 }
 
 void note_phase(const Context& context, std::string_view phase) {
-  engine_of(context)->running().note_phase(phase);
+  engine_of(context)->running().parts().record().note_phase(phase);
 }
 
 std::string start_timeline(const Context& context, const std::string& path) {
@@ -201,10 +200,6 @@ Buffer::Buffer(const Context& context, std::size_t bytes, const Device& device)
   engine_->running();
   check_device(engine_->parts(), device, "a buffer");
   data_ = engine_->allocate_on_device(bytes);
-}
-
-Buffer::Buffer(Buffer&& other) noexcept {
-  *this = std::move(other);
 }
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {

@@ -68,7 +68,8 @@ void check_name(const std::string& name);
 void check_device(const EngineParts& parts, const Device& device, const std::string& what,
                   const std::string& tensor = {});
 
-/// Says that an output has another length than the result.
-std::string output_text(std::size_t output_bytes, std::size_t result_bytes, DataType type);
+/// Throws Error(invalid_argument) where an output has other than the result's bytes.
+void check_output_length(std::string_view name, std::size_t output, std::size_t result,
+                         DataType type);
 
 }  // namespace hora::internal

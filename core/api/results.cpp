@@ -2,6 +2,7 @@
 #include "core/api/results.h"
 
 #include <hora/groups.h>
+#include <spdlog/fmt/fmt.h>
 
 #include "core/api/internals.h"
 #include "core/base/text.h"
@@ -9,11 +10,6 @@
 namespace hora {
 using namespace internal;
 namespace {
-
-const ResultMemory& held(const std::shared_ptr<ResultMemory>& memory) {
-  if (!memory) throw Error(ErrorCode::invalid_use, "this hora::Result is empty");
-  return *memory;
-}
 
 /// Starts each tensor's collective under its own name by `start`, a function of collectives.h.
 template <class View, class Options, class Single>
@@ -39,72 +35,48 @@ BasicGroupHandle<Single> start_all(const Context& context, std::span<const View>
 
 Result::Result(std::shared_ptr<ResultMemory> memory) noexcept : memory_(std::move(memory)) {}
 
-std::byte* Result::data() const {
-  return held(memory_).data();
+const TensorView& Result::held() const {
+  if (!memory_) throw Error(ErrorCode::invalid_use, "this hora::Result is empty");
+  return memory_->view();
 }
-DataType Result::type() const {
-  return held(memory_).type();
-}
-const Shape& Result::shape() const {
-  return held(memory_).shape();
-}
+
 const std::vector<std::int64_t>& Result::rows() const {
-  return held(memory_).rows();
-}
-TensorView Result::view() const {
-  const ResultMemory& memory = held(memory_);
-  return {memory.data(), memory.type(), memory.shape(), memory.device(), memory.stream()};
+  held();
+  return memory_->rows();
 }
 
 void Result::check_type(DataType asked) const {
   if (asked == type()) return;
-  throw Error(ErrorCode::invalid_argument, "this hora::Result holds " +
-                                               std::string(name_of(type())) + ", not " +
-                                               std::string(name_of(asked)));
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("this hora::Result holds {}, not {}", name_of(type()), name_of(asked)));
 }
 
 ResultHandle::ResultHandle(Handle handle, std::shared_ptr<ResultMemory> memory) noexcept
     : memory_(std::move(memory)), handle_(std::move(handle)) {}
 
-Result ResultHandle::wait() {
-  handle_.wait();
-  return collect();
-}
-
-Result ResultHandle::wait(void* stream) {
-  handle_.wait(stream);
-  memory_->set_stream(stream);
-  return collect();
-}
-
-Result ResultHandle::synchronize() {
-  handle_.synchronize();
-  return collect();
-}
-
-Result ResultHandle::collect() {
+Result ResultHandle::finish(std::optional<void*> stream, Until until) {
+  handle_.finish(stream, until);
+  if (stream) memory_->set_stream(*stream);
   memory_->collect();
   return Access::result(std::exchange(memory_, nullptr));
 }
 
 void ResultMemory::collect() {
-  if (form_.output && !fits_output(bytes_)) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        tensor_text(form_.name) + ": " + output_text(form_.output->size(), bytes_, form_.type), -1,
-        form_.name);
+  if (form_.output) {
+    check_output_length(form_.name, form_.output->size(), bytes_, form_.view.type);
   }
   take();
   collected_ = true;
 }
 
-HostResult::HostResult(NodeMemory& memory, ResultForm form)
-    : ResultMemory(std::move(form)), memory_(memory) {
-  const auto& output = form_.output;
-  output_is_shared_ = output && !output->empty() && memory_.find(output->data(), output->size());
+HostResult::HostResult(NodeMemory& memory, ResultForm form, DeviceHeap* heap)
+    : ResultMemory(std::move(form)), memory_(memory), heap_(heap) {
+  output_is_shared_ = form_.output && !form_.output->empty() &&
+                      memory_.find(form_.output->data(), form_.output->size());
 }
 
 std::byte* HostResult::expect(std::size_t bytes) {
+  if (heap_) return nullptr;
   output_is_expected_ = output_is_shared_ && fits_output(bytes);
   if (output_is_expected_) return form_.output->data();
   return expected_ = memory_.allocate(bytes).data;
@@ -122,47 +94,20 @@ std::byte* HostResult::place(std::size_t bytes) {
 }
 
 void HostResult::take() {
-  if (!form_.output || !block_) return;
-  std::memcpy(form_.output->data(), block_, bytes_);
-  memory_.release(std::exchange(block_, nullptr));
-  data_ = form_.output->data();
-}
-
-StagedResult::StagedResult(NodeMemory& memory, DeviceHeap& heap, ResultForm form,
-                           const std::byte* input, std::size_t bytes, void* stream)
-    : ResultMemory(std::move(form)), memory_(memory), heap_(heap) {
-  if (bytes == 0) return;
-  input_ = allocate_host(bytes);
-  try {
-    heap_.to_host(input_, input, bytes, stream);
-  } catch (...) {
-    release_host(input_);
-    throw;
+  if (!block_ || !(form_.output || heap_)) return;
+  if (!form_.output) on_device_ = heap_->allocate(bytes_, form_.view.stream);
+  std::byte* const data = form_.output ? form_.output->data() : on_device_;
+  if (heap_) {
+    heap_->to_device(data, block_, bytes_, form_.view.stream);
+  } else {
+    std::memcpy(data, block_, bytes_);
   }
-}
-
-StagedResult::~StagedResult() {
-  if (block_ && !may_be_in_flight()) heap_.release(block_, form_.stream);
-  release_host(staging_);
-  release_host(input_);
-}
-
-void StagedResult::take() {
-  release_host(input_);
-  if (bytes_ == 0) return;
-  data_ = form_.output ? form_.output->data() : (block_ = heap_.allocate(bytes_, form_.stream));
-  heap_.to_device(data_, staging_, bytes_, form_.stream);
-  release_host(staging_);
-}
-
-void StagedResult::release_host(std::byte*& block) {
-  if (block) memory_.release(std::exchange(block, nullptr));
+  memory_.release(std::exchange(block_, nullptr));
+  form_.view.data = data;
 }
 
 Handle::Handle(std::shared_ptr<Engine> engine, std::shared_ptr<Operation> operation) noexcept
     : engine_(std::move(engine)), operation_(std::move(operation)) {}
-
-Handle::Handle(Handle&&) noexcept = default;
 
 Handle& Handle::operator=(Handle&& other) noexcept {
   Handle dropped(std::move(*this));
@@ -204,16 +149,6 @@ void Handle::finish(std::optional<void*> stream, Until until) {
   until == Until::there ? engine->synchronize(*operation) : engine->wait(*operation);
 }
 
-void Handle::wait() {
-  finish(std::nullopt, Until::ordered);
-}
-void Handle::wait(void* stream) {
-  finish(stream, Until::ordered);
-}
-void Handle::synchronize() {
-  finish(std::nullopt, Until::there);
-}
-
 template <class Single>
 BasicGroupHandle<Single>::BasicGroupHandle(std::vector<Single> handles) noexcept
     : handles_(std::move(handles)), valid_(true) {}
@@ -235,8 +170,7 @@ bool BasicGroupHandle<Single>::ready() const {
 }
 
 template <class Single>
-template <class Wait>
-auto BasicGroupHandle<Single>::for_all(Wait&& wait) -> Results {
+auto BasicGroupHandle<Single>::finish(std::optional<void*> stream, Until until) -> Results {
   if (!std::exchange(valid_, false)) {
     throw Error(ErrorCode::invalid_use,
                 "there is nothing to wait for: this group was waited for already, or moved from");
@@ -248,9 +182,9 @@ auto BasicGroupHandle<Single>::for_all(Wait&& wait) -> Results {
   for (Single& handle : std::exchange(handles_, {})) {
     try {
       if constexpr (kHasResults) {
-        results.push_back(wait(handle));
+        results.push_back(handle.finish(stream, until));
       } else {
-        wait(handle);
+        handle.finish(stream, until);
       }
     } catch (...) {
       if (!first_error) first_error = std::current_exception();
@@ -262,19 +196,6 @@ auto BasicGroupHandle<Single>::for_all(Wait&& wait) -> Results {
     std::rethrow_exception(first_error);
   }
   if constexpr (kHasResults) return results;
-}
-
-template <class Single>
-auto BasicGroupHandle<Single>::wait() -> Results {
-  return for_all([](Single& handle) { return handle.wait(); });
-}
-template <class Single>
-auto BasicGroupHandle<Single>::wait(void* stream) -> Results {
-  return for_all([stream](Single& handle) { return handle.wait(stream); });
-}
-template <class Single>
-auto BasicGroupHandle<Single>::synchronize() -> Results {
-  return for_all([](Single& handle) { return handle.synchronize(); });
 }
 
 template <class Single>

@@ -15,47 +15,39 @@ namespace hora::internal {
 
 /// The properties of a Result that are known before the exchange.
 struct ResultForm {
-  DataType type = DataType::float32;
-  Shape row;  ///< all extents but the first
-  Device device = {};
-  void* stream = nullptr;  ///< of the output, where there is one, else of the input
-  std::string name = {};   ///< the tensor's, for errors of the output
+  TensorView view = {};   ///< without data, of no rows; the stream: the output's, else the input's
+  std::string name = {};  ///< the tensor's, for errors of the output
   std::optional<std::span<std::byte>> output = {};  ///< the caller's memory for the result
 };
 
 /// Thread rule: allocate() by the thread that makes progress, the rest after the end.
 class ResultMemory : public ExchangeResult {
  public:
-  explicit ResultMemory(ResultForm form) : form_(std::move(form)), shape_(form_.row) {
-    shape_.insert(shape_.begin(), 0);
-  }
+  explicit ResultMemory(ResultForm form) : form_(std::move(form)) {}
   ResultMemory(const ResultMemory&) = delete;
   ResultMemory& operator=(const ResultMemory&) = delete;
 
   std::byte* allocate(std::span<const std::int64_t> rows, std::size_t bytes) override {
     rows_.assign(rows.begin(), rows.end());
-    for (const std::int64_t count : rows) shape_.front() += count;
+    for (const std::int64_t count : rows) form_.view.shape.front() += count;
     bytes_ = bytes;
-    if (bytes > 0) data_ = place(bytes);
-    return data_;
+    if (bytes > 0) form_.view.data = place(bytes);
+    return data();
   }
   /// By the thread that has waited: the form's stream sees the result from now on, in the form's
   /// output where there is one. May block. Throws Error(invalid_argument) where that does not fit.
   void collect();
 
   /// Overrides the stream. Call before collect().
-  void set_stream(void* stream) { form_.stream = stream; }
+  void set_stream(void* stream) { form_.view.stream = stream; }
 
-  std::byte* data() const { return data_; }
-  DataType type() const { return form_.type; }
-  const Shape& shape() const { return shape_; }
+  const TensorView& view() const { return form_.view; }
+  std::byte* data() const { return static_cast<std::byte*>(form_.view.data); }
   const std::vector<std::int64_t>& rows() const { return rows_; }
-  const Device& device() const { return form_.device; }
-  void* stream() const { return form_.stream; }
 
  protected:
   virtual std::byte* place(std::size_t bytes) = 0;
-  /// By collect(): `data_` is where the caller finds the result.
+  /// By collect(): data() is where the caller finds the result.
   virtual void take() = 0;
   bool fits_output(std::size_t bytes) const {
     return form_.output && form_.output->size() == bytes;
@@ -65,9 +57,7 @@ class ResultMemory : public ExchangeResult {
   bool may_be_in_flight() const { return collected_ && std::uncaught_exceptions() > 0; }
 
   ResultForm form_;
-  Shape shape_;
   std::vector<std::int64_t> rows_;
-  std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
 
  private:
@@ -75,26 +65,32 @@ class ResultMemory : public ExchangeResult {
 };
 
 /// A block of this rank's windows: mapped pages, as faults would cost more than the exchange. An
-/// output in the windows takes its place; to another one the block is copied.
+/// output in the windows takes its place; to another one, or to the device, the block is copied.
 class HostResult final : public ResultMemory {
  public:
-  /// `memory` outlives it.
-  HostResult(NodeMemory& memory, ResultForm form);
+  /// Both outlive it. `heap`: of a tensor on a device whose exchange runs in host memory, else
+  /// null.
+  HostResult(NodeMemory& memory, ResultForm form, DeviceHeap* heap = nullptr);
   ~HostResult() override {
-    if (block_ && !may_be_in_flight()) memory_.release(block_);
     if (expected_) memory_.release(expected_);
+    if (may_be_in_flight()) return;
+    if (block_) memory_.release(block_);
+    if (on_device_) heap_->release(on_device_, form_.view.stream);
   }
   std::byte* expect(std::size_t bytes) override;
 
  private:
   std::byte* place(std::size_t bytes) override;
+  /// Throws Error(out_of_memory) and Error(transport).
   void take() override;
 
   NodeMemory& memory_;
+  DeviceHeap* const heap_;
   bool output_is_shared_ = false;    ///< it lies in this rank's windows
   bool output_is_expected_ = false;  ///< then peers may read or write there
   std::byte* expected_ = nullptr;
-  std::byte* block_ = nullptr;
+  std::byte* block_ = nullptr;      ///< until it is copied
+  std::byte* on_device_ = nullptr;  ///< what it is copied to, where there is no output
 };
 
 /// Written on the device's own stream. Freed in the order of the form's stream, or of the device's
@@ -105,7 +101,7 @@ class DeviceResult final : public ResultMemory {
   DeviceResult(DeviceHeap& heap, ResultForm form) : ResultMemory(std::move(form)), heap_(heap) {}
   ~DeviceResult() override {
     if (may_be_in_flight()) return;
-    heap_.release(block_, collected() ? std::optional(form_.stream) : std::nullopt);
+    heap_.release(block_, collected() ? std::optional(form_.view.stream) : std::nullopt);
   }
 
  private:
@@ -117,32 +113,6 @@ class DeviceResult final : public ResultMemory {
 
   DeviceHeap& heap_;
   std::byte* block_ = nullptr;
-};
-
-/// An exchange in host memory of tensors on a device: the input in a block of this rank's windows,
-/// the result in another one, which is copied to the device when the caller has waited.
-class StagedResult final : public ResultMemory {
- public:
-  /// Copies `bytes` of `input` once `stream` has reached this point; blocks until then.
-  /// `memory` and `heap` outlive it. Throws Error(out_of_memory) and Error(transport).
-  StagedResult(NodeMemory& memory, DeviceHeap& heap, ResultForm form, const std::byte* input,
-               std::size_t bytes, void* stream);
-  ~StagedResult() override;
-
-  std::byte* input() const { return input_; }
-
- private:
-  std::byte* place(std::size_t bytes) override { return staging_ = allocate_host(bytes); }
-  /// Throws Error(out_of_memory) and Error(transport).
-  void take() override;
-  std::byte* allocate_host(std::size_t bytes) { return memory_.allocate(bytes).data; }
-  void release_host(std::byte*& block);
-
-  NodeMemory& memory_;
-  DeviceHeap& heap_;
-  std::byte* input_ = nullptr;
-  std::byte* staging_ = nullptr;  ///< of the result; until it is taken, data_ as well
-  std::byte* block_ = nullptr;    ///< on the device
 };
 
 }  // namespace hora::internal

@@ -44,7 +44,7 @@ namespace hora::internal {
 //
 //   1. Round::mutex_                  a step or a hook of the optimizer
 //   2. ProcessSets::call_lock_        one change of the process sets at a time, to its end
-//   3. ProcessSets::progress_lock_    a round of the engine (progress.h)
+//   3. Progress::lock_                a round of the engine
 //   4. ProcessSets::sets_lock_        the list of process sets
 //   5. Operations::table_lock_        names and operations of one set
 //   6. TensorArena::mutex_            a rank's tensors in shared memory
@@ -107,11 +107,17 @@ class HORA_CAPABILITY("shared mutex") SharedMutex {
   std::shared_mutex mutex_;
 };
 
+/// To take a lock that has lock_between_rounds() by that (engine/progress.h).
+struct BetweenRounds {};
+
 /// Holds a lock as long as it lives.
 template <class Lock>
 class HORA_SCOPED_CAPABILITY LockGuard {
  public:
   explicit LockGuard(Lock& lock) HORA_ACQUIRE(lock) : lock_(lock) { lock_.lock(); }
+  LockGuard(Lock& lock, BetweenRounds) HORA_ACQUIRE(lock) : lock_(lock) {
+    lock_.lock_between_rounds();
+  }
   /// Adopts a lock that is held already.
   LockGuard(Lock& lock, std::adopt_lock_t) HORA_REQUIRES(lock) : lock_(lock) {}
   ~LockGuard() HORA_RELEASE() { lock_.unlock(); }

@@ -33,7 +33,12 @@ bool ends_by_itself(std::int64_t process) {
 Engine::Engine(EngineParts parts, std::unique_ptr<Transport> transport)
     : transport_(std::move(transport)),
       parts_(std::move(parts)),
-      sets_(parts_),
+      sets_(parts_,
+            [this](Request request) {
+              const auto operation = submit(std::move(request));
+              wait(*operation);
+              return operation->number;
+            }),
       progress_(parts_, sets_) {}
 
 std::shared_ptr<Engine> Engine::make(std::unique_ptr<Transport> transport, bool engine_thread) {
@@ -44,12 +49,12 @@ std::shared_ptr<Engine> Engine::make(std::unique_ptr<Transport> transport, bool 
                                      });
   Engine* const engine = made.get();
   engine->terminate_report_.emplace(engine->parts_.rank, [engine](const std::string& why) {
-    engine->record_failure(why);
+    if (engine->parts_.flight) engine->parts_.flight->failed(why);
     log_end(engine->parts_.rank, why, engine->is_logged(why));
-    engine->notify_peers(why);
+    engine->end_all(why);
     engine->await_failed_rank();
   });
-  engine->note_state(RecordState::initialised);
+  engine->parts_.record().set_state(RecordState::initialised);
   descriptors_are_gone();  // from now on
   if (engine_thread) engine->start_thread();
   return made;
@@ -101,7 +106,8 @@ void Engine::synchronize(Operation& operation) {
   wait(operation);
   if (!operation.memory.work()) return;
   operation.memory.work()->synchronize();
-  if (const auto cause = progress_.failure()) throw detached(*cause);
+  const auto cause = aborted() ? first_cause().get() : std::nullopt;
+  if (cause) throw detached(*cause);
 }
 
 void Engine::collect(Operation& operation) {
@@ -138,17 +144,11 @@ std::optional<Error> Engine::unreported_error() const {
 void Engine::detach(const std::shared_ptr<Operation>& operation) {
   bool is_cancelled = true;
   {
-    const BetweenRounds lock(progress_.lock());
+    const LockGuard lock(progress_.lock(), BetweenRounds());
     if (!operation->finished()) is_cancelled = operation->memory.cancel();
   }
   if (!is_cancelled) progress_.await(*operation);
   operation->owner->detach(operation);
-}
-
-int Engine::carry_out(Request request) {
-  const auto operation = submit(std::move(request));
-  wait(*operation);
-  return operation->number;
 }
 
 int Engine::join(ProcessSet set) {
@@ -159,28 +159,18 @@ int Engine::join(ProcessSet set) {
   return operation->number;
 }
 
-std::uint32_t Engine::next_instance_number(ProcessSet set) {
-  const LockGuard lock(mutex_);
-  return instances_[set]++;
-}
-
 std::byte* Engine::allocate_on_device(std::size_t bytes) {
-  const BetweenRounds lock(progress_.lock());
+  const LockGuard lock(progress_.lock(), BetweenRounds());
   return parts_.device->allocate(bytes);
 }
 
 void Engine::release_on_device(std::byte* data) noexcept {
   parts_.device->release(data, [this](const std::function<void()>& step) {
-    const BetweenRounds lock(progress_.lock());
+    const LockGuard lock(progress_.lock(), BetweenRounds());
     if (aborted()) return false;
     step();
     return true;
   });
-}
-
-std::string Engine::arrivals_text() const {
-  const Stragglers* const stragglers = sets_.world().stragglers();
-  return stragglers ? stragglers->text() : std::string();
 }
 
 void Engine::at_shutdown(std::function<void()> action) {
@@ -208,23 +198,21 @@ void Engine::depart() {
     }
   }
   // Each set is closed in the order of its own decisions.
-  const std::vector<SetEngine*> sets = sets_.not_removed();
+  const std::vector<SetEngine*> sets = sets_.all(/*removed_too=*/false);
   const Error closed(ErrorCode::shut_down,
                      fmt::format("hora was shut down on this rank ({}): no collective can follow "
                                  "shutdown()",
                                  parts_.rank),
                      parts_.rank);
   for (SetEngine* set : sets) {
-    set->operations().close(closed);
     // From here on a leader polls for the others as if a tensor of its own were waiting.
-    set->operations().announce_departure();
+    set->operations().depart(closed);
   }
-  const NodeControlBlock& node = *parts_.world.control_block;
-  node.status(node.local_rank()).departed.store(now().count());
+  parts_.status().departed.store(now().count());
   progress_.wake_thread();
   wait_until([&] { return std::ranges::all_of(sets, &SetEngine::all_departed); });
   wait_until([&] {
-    const BetweenRounds lock(progress_.lock());
+    const LockGuard lock(progress_.lock(), BetweenRounds());
     return !progress_.messages_left();
   });
 }
@@ -237,7 +225,7 @@ void Engine::shutdown() {
         "the program has closed all descriptors, those of MPI and hora among them, before "
         "shutdown(): close only what the program has opened");
   }
-  note_state(RecordState::in_shutdown);
+  parts_.record().set_state(RecordState::in_shutdown);
   depart();
   stop();
   if (Trace* const trace = parts_.trace.trace()) trace->close();
@@ -254,7 +242,7 @@ void Engine::shutdown() {
   for (const auto& action : actions) action();
   sets_.disconnect();
   transport_->disconnect();
-  note_state(RecordState::shut_down);
+  parts_.record().set_state(RecordState::shut_down);
   if (const auto unreported = unreported_error()) {
     throw Error(unreported->code(),
                 fmt::format("{} of {} has failed, and no call before the end of shutdown() said "
@@ -267,13 +255,17 @@ void Engine::shutdown() {
 
 void Engine::end_after_failure() noexcept {
   await_failed_rank();
-  const auto cause = progress_.failure();
+  const auto cause = first_cause().get();
   abort(cause ? std::string("in shutdown(), after an error: ") + cause->what()
               : "in shutdown(), after an error");
 }
 
-void Engine::end_all(const Error& error) noexcept {
+void Engine::end_all(const std::string& why) noexcept {
   try {
+    const Error error(
+        ErrorCode::transport,
+        fmt::format("{} has ended the job: {}", to_string(identity_of_process(parts_.rank)), why),
+        parts_.rank);
     const NodeControlBlock& node = *parts_.world.control_block;
     // Another cause that was published before may still be on its way to other nodes.
     if (node.first_cause().publish(error)) {
@@ -293,9 +285,9 @@ void Engine::end_all(const Error& error) noexcept {
 /// this host, or some tenths of a second later: the first rank that ends is the one whose status
 /// the job has, and MPI ends all others, with their guards, at once.
 void Engine::await_failed_rank() const {
-  const int failed = progress_.failed_elsewhere().value_or(parts_.rank);
-  if (failed == parts_.rank) return;
-  const auto index = static_cast<std::size_t>(failed);
+  const auto cause = first_cause().get();
+  if (!cause || cause->rank() == parts_.rank) return;
+  const auto index = static_cast<std::size_t>(cause->rank());
   if (index < parts_.processes.size() && parts_.processes[index].host == host_name()) {
     const auto limit = std::chrono::steady_clock::now() + kLivingRankGrace;
     while (ends_by_itself(parts_.processes[index].pid) &&
@@ -308,8 +300,8 @@ void Engine::await_failed_rank() const {
 
 void Engine::abort(const std::string& why) noexcept {
   log_end(parts_.rank, why);
-  record_failure(why);
-  transport_->abort();
+  if (parts_.flight) parts_.flight->failed(why);
+  parts_.abort();
   std::terminate();
 }
 
@@ -322,26 +314,14 @@ void Engine::abandon(std::shared_ptr<Engine> engine) noexcept {
                 ? "an exception is leaving the scope of hora's context; a catch clause can print it"
                 : "an exception is leaving the scope of hora's context: " + known,
             !known.empty() && engine->is_logged(known));
-    engine->record_failure(why);
-    engine->notify_peers(why);
+    if (engine->parts_.flight) engine->parts_.flight->failed(why);
+    engine->end_all(why);
     static auto& abandoned = *new std::vector<std::shared_ptr<Engine>>;  // never destroyed
     abandoned.push_back(engine);
     engine->transport_->abort_at_exit(kPrintGrace,
                                       [plain = engine.get()] { plain->await_failed_rank(); });
   } catch (const std::exception& error) {
     engine->abort(error.what());
-  }
-}
-
-/// An exception ends this rank, and with it the job: the others end with its text.
-void Engine::notify_peers(const std::string& why) noexcept {
-  try {
-    end_all(Error(
-        ErrorCode::transport,
-        fmt::format("{} has ended the job: {}", to_string(identity_of_process(parts_.rank)), why),
-        parts_.rank));
-  } catch (const std::exception&) {
-    // Memory is exhausted: the others find a cause of their own.
   }
 }
 

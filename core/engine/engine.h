@@ -34,16 +34,8 @@ class Engine {
   /// Copies data that peers cannot see to where they can, and announces it at once (on a device as
   /// ready when the stream has reached it). Throws what collectives.h says of submitting calls.
   std::shared_ptr<Operation> submit(Request&& request, ProcessSet set = kWorld);
-  std::shared_ptr<Operation> submit(std::string_view name, Signature signature, std::byte* data,
-                                    void* stream = nullptr) {
-    return submit({name, std::move(signature), data, stream});
-  }
   /// submit() and wait(), without waking this rank's engine.
   void submit_and_wait(Request&& request, ProcessSet set = kWorld);
-  void submit_and_wait(std::string_view name, Signature signature, std::byte* data,
-                       void* stream = nullptr) {
-    submit_and_wait({name, std::move(signature), data, stream});
-  }
   /// Returns when finished; copies results out; throws the operation's error. Frees the name.
   void wait(Operation& operation);
   /// wait(), and until the result is there: of a device, blocks the host for it. Throws, too, where
@@ -64,39 +56,31 @@ class Engine {
   /// contributing nothing meanwhile. Returns the last rank to join.
   int join(ProcessSet set);
 
-  // See ProcessSets.
-  ProcessSet add_set(const std::vector<int>& ranks) {
-    return sets_.add(ranks, [this](Request request) { return carry_out(std::move(request)); });
-  }
-  void remove_set(ProcessSet set) {
-    sets_.remove(set, [this](Request request) { return carry_out(std::move(request)); });
-  }
-  const std::vector<int>& ranks_of(ProcessSet set, std::string_view tensor = {}) const {
-    return sets_.ranks_of(set, tensor);
-  }
+  ProcessSets& sets() { return sets_; }
   /// Distinguishes objects of one kind that every rank of the set constructs in one order.
-  std::uint32_t next_instance_number(ProcessSet set);
+  std::uint32_t next_instance_number(ProcessSet set) {
+    const LockGuard lock(mutex_);
+    return instances_[set]++;
+  }
 
   /// Whether it runs on the engine's device (signature.h). Throws what submitting would.
   bool runs_on_device(const Request& request, ProcessSet set) const {
-    return sets_.engine_of(set, request.name).operations().memory().on_device(request.signature);
+    return sets_.engine_of(set, request.name).operations().set().on_device(request.signature);
   }
   /// Memory for buffers on the device. Throws Error(out_of_memory).
   std::byte* allocate_on_device(std::size_t bytes);
   /// Waits for the device. Any thread without the progress lock.
   void release_on_device(std::byte* data) noexcept;
 
-  /// Notes in the flight record what the program is doing from here on.
-  void note_phase(std::string_view phase) noexcept {
-    if (parts_.flight) parts_.flight->writer().note_phase(phase);
-  }
-  Statistics statistics() const { return sets_.statistics(); }
   /// Peers may write to the memory of collectives that have failed, at any time.
   bool aborted() const { return sets_.aborted().load(); }
   /// Whether some rank's log has the first cause, and `text` holds it. Any thread.
-  bool is_logged(const std::string& text) const { return progress_.is_logged(text); }
-  /// After stop(): a table of who came last to the world's collectives; empty but on the root.
-  std::string arrivals_text() const;
+  bool is_logged(const std::string& text) const {
+    const auto cause = first_cause().get();
+    return cause && text.find(cause->what()) != std::string::npos;
+  }
+  /// After stop().
+  std::string arrivals_text() const { return sets_.world().arrivals_text(); }
 
   /// Has shutdown() call `action`, which does not throw, when no rank uses this one's memory.
   void at_shutdown(std::function<void()> action);
@@ -106,9 +90,9 @@ class Engine {
   void depart();
   /// The second part: ends the thread.
   void stop() { progress_.stop(); }
-  /// Ends the job's engines on all nodes with this error, unless there is an earlier cause. Takes
-  /// no lock; waits some tenths of a second for all to hear of it.
-  void end_all(const Error& error) noexcept;
+  /// An exception ends this rank, and so the job's engines on all nodes, with this text, unless
+  /// there is an earlier cause. Takes no lock; waits some tenths of a second for all to hear of it.
+  void end_all(const std::string& why) noexcept;
   /// Prints why and ends the job.
   [[noreturn]] void abort(const std::string& why) noexcept;
   /// For the context's owner while an exception leaves its scope: the job ends as soon as the
@@ -118,18 +102,11 @@ class Engine {
  private:
   void collect(Operation& operation);
   void keep_unreported(const Error& error, const Operation& failed);
-  /// Throws what collect() does.
-  int carry_out(Request request);
+  /// The node's; some rank's log has it.
+  FirstCause first_cause() const { return parts_.world.control_block->first_cause(); }
   void wait_until(const std::function<bool()>& reached);
   [[noreturn]] void end_after_failure() noexcept;
   void await_failed_rank() const;
-  void notify_peers(const std::string& why) noexcept;
-  void record_failure(const std::string& why) const noexcept {
-    if (parts_.flight) parts_.flight->failed(why);
-  }
-  void note_state(RecordState state) const noexcept {
-    if (parts_.flight) parts_.flight->writer().set_state(state);
-  }
 
   const ProcessOwner owner_;
   std::unique_ptr<Transport> transport_;  ///< null: the parts are another's

@@ -20,6 +20,7 @@
 #include "core/base/process.h"
 #include "core/control_block/node_control_block.h"
 #include "core/control_block/tensor_id.h"
+#include "core/flight/flight_recorder.h"
 #include "core/negotiation/topology.h"
 #include "core/plan/plan.h"
 #include "core/trace/trace.h"
@@ -145,8 +146,6 @@ class DevicePort {
   virtual void abort() noexcept = 0;
 };
 
-class FlightRecorder;
-
 /// Runs units in the order in which they are started, never blocking; complete ones are counted by
 /// NodeControlBlock::set_done. Thread rule: the holder of the engine's lock.
 class DataPath {
@@ -242,6 +241,12 @@ struct EngineParts {
   std::vector<ProcessIdentity> processes = {};
   /// Ends every rank of the job without waiting for anything.
   std::function<void()> abort = [] { std::abort(); };
+
+  RecordWriter record() const { return flight ? flight->writer() : RecordWriter(); }
+  /// This rank's.
+  RankStatus& status() const {
+    return world.control_block->status(world.control_block->local_rank());
+  }
 };
 
 /// The transports of an engine, created and owned by ops.
@@ -252,8 +257,6 @@ class Transport {
   virtual EngineParts parts() = 0;
   /// Frees communicators once every rank has departed. Memory stays until destruction. Collective.
   virtual void disconnect() = 0;
-  /// Ends every rank of the job without waiting for anything.
-  [[noreturn]] virtual void abort() noexcept = 0;
   /// Fails the job when this process exits, or after `grace`; calls `first` before that.
   virtual void abort_at_exit(std::chrono::milliseconds grace, std::function<void()> first) = 0;
 };

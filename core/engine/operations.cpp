@@ -108,19 +108,18 @@ std::shared_ptr<Operation> NameTable::assign(const std::string& name, Id id) {
 }
 
 std::shared_ptr<Operation> NameTable::retire(Id id) {
-  const auto named = names_of_ids_.extract(id);
-  if (named.empty()) return nullptr;
-  const auto entry = entries_.find(named.mapped());
-  if (entry == entries_.end() || entry->second.id != id) return nullptr;
-  entry->second.id.reset();
-  const std::shared_ptr<Operation> operation = entry->second.operation;
+  Slot& slot = this->slot(id);
+  if (!slot.named || slot.named->second.id != id) return nullptr;
+  auto& [name, entry] = *std::exchange(slot.named, nullptr);
+  entry.id.reset();
+  const std::shared_ptr<Operation> operation = entry.operation;
   if (!operation) {
-    entries_.erase(entry);
+    entries_.erase(entries_.find(name));
     return nullptr;
   }
   if (operation->id != id || operation->decided) return nullptr;
   operation->id.reset();
-  set_waiting(id, nullptr);
+  slot.waiting = nullptr;
   return operation;
 }
 
@@ -133,39 +132,25 @@ std::vector<std::shared_ptr<Operation>> NameTable::uncollected() const {
 }
 
 void NameTable::learn(const std::string& name, Id id, const Signature& signature) {
-  NameEntry& entry = entries_[name];
-  if (entry.id) names_of_ids_.erase(*entry.id);
+  auto& named = *entries_.try_emplace(name).first;
+  NameEntry& entry = named.second;
+  if (entry.id && slot(*entry.id).named == &named) slot(*entry.id).named = nullptr;
+  slot(id).named = &named;
   entry.id = id;
   entry.signature = signature;
   entry.last_extents =
       extents_may_differ(signature.kind) ? std::make_shared<LastExtents>() : nullptr;
-  names_of_ids_[id] = name;
 }
 
-Operations::Operations(const SetParts& parts, const EngineParts& engine,
-                       const std::atomic<bool>& aborted, const Tracer& trace, ProcessSet set)
-    : rank_(engine.rank),
+Operations::Operations(const SetMember& set, const std::atomic<bool>& aborted)
+    : set_(set),
       aborted_(aborted),
-      trace_(trace),
-      record_(engine.flight ? engine.flight->writer() : RecordWriter()),
-      set_(set),
-      control_block_(*parts.control_block),
-      status_(engine.world.control_block->status(engine.world.control_block->local_rank())),
-      small_blocks_(*parts.memory),
-      memory_{.set = parts,
-              .device = engine.device,
-              .heap = engine.device_heap,
-              .rank = engine.rank,
-              .local_rank = control_block_.local_rank(),
-              .local_size = control_block_.local_size(),
-              .small = &small_blocks_,
-              .volume = &block_volume_,
-              .is_world = set == kWorld},
-      stall_warning_(engine.settings.stall_warning),
-      timeout_(engine.settings.timeout),
-      report_order_(parts.topology.ranks_of_node.front().front() == engine.rank ? 0
-                    : control_block_.local_rank() == 0                          ? 1
-                                                                                : 2),
+      control_block_(*set.parts.control_block),
+      status_(set.engine.status()),
+      stall_warning_(set.engine.settings.stall_warning),
+      report_order_(set.root() == set.rank() ? 0
+                    : set.local_rank == 0    ? 1
+                                             : 2),
       table_(control_block_.id_capacity()) {}
 
 void Operations::check_open() const {
@@ -192,16 +177,16 @@ std::shared_ptr<Operation> Operations::enter(Request& request) {
         ErrorCode::duplicate_name,
         fmt::format("{} is in flight already on rank {}: wait for its handle first, or give "
                     "this one a name of its own",
-                    tensor_text(operation->name), rank_),
-        rank_, operation->name);
+                    tensor_text(operation->name), set_.rank()),
+        set_.rank(), operation->name);
   }
   return operation;
 }
 
 void Operations::record(Operation& operation) const {
   operation.record =
-      record_.submitted(operation.name, set_, operation.signature, operation.memory.bytes(),
-                        static_cast<std::size_t>(memory_.topology().size()), operation.submitted);
+      set_.record.submitted(operation.name, set_.id, operation.signature, operation.memory.bytes(),
+                            static_cast<std::size_t>(set_.topology().size()), operation.submitted);
 }
 
 std::shared_ptr<Operation> Operations::submit(Request&& request, Caller caller) {
@@ -211,20 +196,20 @@ std::shared_ptr<Operation> Operations::submit(Request&& request, Caller caller) 
     operation = enter(request);
   }
   try {
-    operation->memory.copy_in(memory_, operation->signature, request, caller);
+    operation->memory.copy_in(set_, operation->signature, request, caller);
     const LockGuard table(table_lock_);
     check_open();
     if (set_deadlines(*operation, request.timeout)) {
       // A caller that sleeps, and the engine, which may outlast its turn.
-      control_block_.signal(memory_.local_rank);
+      control_block_.signal(set_.local_rank);
       control_block_.wakeup_flags().wake_engine();
     }
     record(*operation);
     undecided_.fetch_add(1);
     announce(operation);
-    status_.submitted.write(operation->name, operation->submitted, set_);
+    status_.submitted.write(operation->name, operation->submitted, set_.id);
   } catch (...) {
-    record_.finished(operation->record, RecordOutcome::failed, now());
+    set_.record.finished(operation->record, RecordOutcome::failed, now());
     release(*operation);
     throw;
   }
@@ -236,7 +221,7 @@ bool Operations::set_deadlines(Operation& operation, std::chrono::milliseconds t
   operation.submitted = time;
   operation.overdue_at = stall_warning_.count() > 0 ? time + stall_warning_ : Duration::max();
   next_overdue_.store(std::min(next_overdue_.load(), operation.overdue_at.count()));
-  operation.limit = TimeLimit::of(timeout, timeout_);
+  operation.limit = TimeLimit::of(timeout, set_.engine.settings.timeout);
   operation.out_of_time_at = operation.limit.end(time, report_order_);
   operation.notice_at = operation.limit.notice(time);
   const Duration next = operation.next_timeout();
@@ -252,7 +237,7 @@ std::shared_ptr<Operation> Operations::timed_out(Duration time) {
   Duration next = Duration::max();
   for (auto& operation : table_.unfinished()) {
     // The device bounds what is under way there.
-    if (operation->decided && memory_.on_device(operation->signature)) continue;
+    if (operation->decided && set_.on_device(operation->signature)) continue;
     if (operation->notice_at <= time) {
       operation->notice_at = Duration::max();
       if (!operation->decided) {
@@ -275,7 +260,7 @@ std::shared_ptr<Operation> Operations::stalled(Duration time) const {
   for (auto& operation : table_.unfinished()) {
     if (!operation->announced()) continue;
     const bool is_stalled = operation->decided ? time - operation->decided_at >= stall_warning_ &&
-                                                     !memory_.on_device(operation->signature)
+                                                     !set_.on_device(operation->signature)
                                                : operation->root_is_silent(time);
     if (!is_stalled) continue;
     if (!longest || operation->submitted < longest->submitted) longest = std::move(operation);
@@ -301,7 +286,7 @@ void Operations::report_stalls(Duration time) {
   for (const auto& operation : waiting) {
     operation->overdue_at = time + std::max(stall_warning_, time - operation->submitted);
     if (operation->answered >= operation->reported_overdue) operation->reported_overdue = time;
-    trace_.marked(operation->name, "overdue");
+    set_.trace.marked(operation->name, "overdue");
     send(MailKind::overdue, operation->name);
   }
 }
@@ -315,15 +300,16 @@ void Operations::announce(const std::shared_ptr<Operation>& operation) {
   operation->id = id;
   table_.set_waiting(id, operation);
   operation->last_extents = entry.last_extents;
-  trace_.marked(operation->name, "ready");
-  const bool single_node = memory_.single_node();
+  set_.trace.marked(operation->name, "ready");
+  const bool single_node = set_.single_node();
+  using Arrival = NodeControlBlock::Arrival;
   const Arrival arrival =
       control_block_.arrive(id, operation->memory.location(), operation->submitted,
-                            !single_node && operation->is_resized(memory_));
+                            !single_node && operation->is_resized(set_));
   if (arrival == Arrival::complete) {
     if (single_node) control_block_.signal_others();
     control_block_.signal(single_node ? control_block_.local_rank() : 0);
-    trace_.marked(operation->name, "last of the node");
+    set_.trace.marked(operation->name, "last of the node");
   } else if (arrival == Arrival::waiting && control_block_.any_joined()) {
     control_block_.signal(0);
   }
@@ -335,7 +321,7 @@ void Operations::announce(const std::shared_ptr<Operation>& operation) {
 }
 
 void Operations::report(const Operation& operation) {
-  trace_.marked(operation.name, "reported");
+  set_.trace.marked(operation.name, "reported");
   send({.kind = MailKind::report,
         .name = operation.name,
         .signature = operation.signature,
@@ -362,7 +348,8 @@ std::shared_ptr<Operation> Operations::join() {
   check_open();
   if (!table_.enter(operation)) {
     throw Error(ErrorCode::duplicate_name,
-                fmt::format("rank {} has joined this process set already", rank_), rank_);
+                fmt::format("rank {} has joined this process set already", set_.rank()),
+                set_.rank());
   }
   operation->submitted = now();
   operation->overdue_at = Duration::max();  // others may have data for hours
@@ -373,7 +360,7 @@ std::shared_ptr<Operation> Operations::join() {
   control_block_.set_joined(true);
   send(MailKind::joined);
   control_block_.signal(control_block_.local_rank());
-  status_.submitted.write(operation->name, operation->submitted, set_);
+  status_.submitted.write(operation->name, operation->submitted, set_.id);
   return operation;
 }
 
@@ -391,24 +378,22 @@ bool Operations::flush_mail() {
 }
 
 void Operations::take(const Decision& decision, std::span<const LastArrival> last,
-                      DecidedBatch& batch) {
-  batch.clear();
-  batch.local_size = static_cast<std::size_t>(control_block_.local_size());
+                      std::vector<std::shared_ptr<Operation>>& decided) {
   const auto refuse = [&](const std::string& what) {
-    throw Error(
-        ErrorCode::transport,
-        fmt::format("negotiation: rank {} is to run {}, which it has not submitted", rank_, what),
-        rank_);
+    throw Error(ErrorCode::transport,
+                fmt::format("negotiation: rank {} is to run {}, which it has not submitted",
+                            set_.rank(), what),
+                set_.rank());
   };
   const auto take = [&](std::shared_ptr<Operation> operation, Duration time,
                         const LastArrival& last_arrival = {}) {
     operation->decided = true;
     operation->decided_at = time;
-    record_.decided(operation->record, ++decided_, time);
+    set_.record.decided(operation->record, ++decided_, time);
     const bool is_alone = last_arrival.late == LastArrival::kAlone;
-    trace_.negotiated(operation->name, operation->submitted, operation->decided_at,
-                      is_alone ? -1 : last_arrival.rank, last_arrival.late);
-    batch.operations.push_back(std::move(operation));
+    set_.trace.negotiated(operation->name, operation->submitted, operation->decided_at,
+                          is_alone ? -1 : last_arrival.rank, last_arrival.late);
+    decided.push_back(std::move(operation));
   };
   const LockGuard table(table_lock_);
   const Duration time = now();
@@ -422,16 +407,16 @@ void Operations::take(const Decision& decision, std::span<const LastArrival> las
       operation = make_proxy(assigned.id, *assigned.signature);
     }
     if (!operation) refuse(in_quotes(assigned.name));
+    operation->locations = assigned.locations;
     take(std::move(operation), time);
-    batch.locations.insert(batch.locations.end(), assigned.locations.begin(),
-                           assigned.locations.end());
   }
   for (std::size_t i = 0; i < decision.run.size(); ++i) {
     const Id id = decision.run[i];
     auto operation = table_.take_waiting(id);
     if (operation) {
-      for (int r = 0; r < control_block_.local_size(); ++r) {
-        batch.locations.push_back(control_block_.location(id, r));
+      operation->locations.clear();
+      for (int r = 0; r < set_.local_size; ++r) {
+        operation->locations.push_back(control_block_.location(id, r));
       }
     } else {
       const Signature* const known = joined_.load() ? table_.signature_of(id) : nullptr;
@@ -439,25 +424,27 @@ void Operations::take(const Decision& decision, std::span<const LastArrival> las
       // No rank of this node has submitted it.
       operation = make_proxy(id, *known);
       table_.set_waiting(id, nullptr);
-      batch.locations.resize(batch.locations.size() + batch.local_size, kNowhere);
+      operation->locations.resize(static_cast<std::size_t>(set_.local_size), kNowhere);
     }
     operation->repeats = std::ranges::find(decision.resized, id) == decision.resized.end();
     take(std::move(operation), time, i < last.size() ? last[i] : LastArrival{});
   }
-  if (!batch.operations.empty()) ++statistics_.batches;
-  undecided_.fetch_sub(static_cast<int>(batch.operations.size()));
+  if (!decided.empty()) ++statistics_.batches;
+  undecided_.fetch_sub(static_cast<int>(decided.size()));
+}
+
+std::shared_ptr<Operation> Operations::take_undecided(const std::string& name) {
+  const LockGuard table(table_lock_);
+  auto operation = table_.take_undecided(name);
+  if (operation) undecided_.fetch_sub(1);
+  return operation;
 }
 
 void Operations::fail(const Failed& failed) {
-  std::shared_ptr<Operation> operation;
-  {
-    const LockGuard table(table_lock_);
-    operation = table_.take_undecided(failed.name);
-  }
+  const auto operation = take_undecided(failed.name);
   if (!operation) return;
-  undecided_.fetch_sub(1);
-  trace_.negotiated(operation->name, operation->submitted, now());
-  trace_.marked(operation->name, "mismatch");
+  set_.trace.negotiated(operation->name, operation->submitted, now());
+  set_.trace.marked(operation->name, "mismatch");
   finish(operation, Error(ErrorCode::mismatch, failed.text, -1, failed.name));
 }
 
@@ -466,21 +453,15 @@ std::shared_ptr<Operation> Operations::make_proxy(Id id, const Signature& signat
   operation->signature = signature;
   operation->memory.contribute_nothing(signature.bytes());
   operation->id = id;
-  operation->is_joined_proxy = true;
   undecided_.fetch_add(1);
   return operation;
 }
 
 void Operations::end_join(int last_joined) {
-  std::shared_ptr<Operation> operation;
-  {
-    const LockGuard table(table_lock_);
-    control_block_.set_joined(false);
-    operation = table_.take_undecided(std::string(kJoinName));
-  }
+  control_block_.set_joined(false);
   joined_.store(false);
+  const auto operation = take_undecided(std::string(kJoinName));
   if (!operation) return;
-  undecided_.fetch_sub(1);
   operation->number = last_joined;
   finish(operation, std::nullopt);
 }
@@ -496,7 +477,8 @@ void Operations::finish(const std::shared_ptr<Operation>& operation, std::option
       statistics_.bytes += operation->memory.bytes();
       statistics_.in_flight += time - operation->decided_at;
     }
-    record_.finished(operation->record, error ? RecordOutcome::failed : RecordOutcome::done, time);
+    set_.record.finished(operation->record, error ? RecordOutcome::failed : RecordOutcome::done,
+                         time);
     // Before the state is set: the caller's reference is the last, dropped while its stream lives.
     operation->result.reset();
     operation->error = std::move(error);
@@ -511,7 +493,7 @@ void Operations::finish(const std::shared_ptr<Operation>& operation, std::option
 void Operations::collect(Operation& operation) {
   const bool done = operation.state.load(std::memory_order_acquire) == Operation::kDone;
   try {
-    if (done) operation.memory.copy_out(memory_);
+    if (done) operation.memory.copy_out(set_);
   } catch (...) {
     release(operation);
     throw;
@@ -524,7 +506,7 @@ void Operations::release(Operation& operation) {
   if (aborted_.load()) {
     operation.memory.leave_in_place();
   } else {
-    operation.memory.release(memory_);
+    operation.memory.release(set_);
   }
   const LockGuard table(table_lock_);
   table_.leave(operation);
@@ -581,12 +563,8 @@ namespace {
 /// Longest result that is expected to be even: where it is not, the memory is wasted.
 constexpr std::size_t kLongestExpected = std::size_t{64} << 20;
 
-bool exceeds_caches(const SetMemory& set) {
-  return set.volume && set.volume->exceeds_caches();
-}
-
 /// Copies all of [0, bytes) but `left_out`.
-void copy_around(const SetMemory& set, Range left_out, std::byte* target, const std::byte* source,
+void copy_around(const SetMember& set, Range left_out, std::byte* target, const std::byte* source,
                  std::size_t bytes, bool past_caches) {
   const auto copy = [&](std::size_t begin, std::size_t length) {
     if (past_caches) {
@@ -621,7 +599,7 @@ MemoryWay way_of(const MemoryFacts& facts) {
 }
 
 /// In one node: where peers can write this rank's result, if all of them give as much.
-std::optional<NodeMemory::MemoryBlock> expect_result(const SetMemory& set,
+std::optional<NodeMemory::MemoryBlock> expect_result(const SetMember& set,
                                                      const Signature& signature,
                                                      const Request& request) {
   const auto ranks = static_cast<std::size_t>(set.local_size);
@@ -638,20 +616,29 @@ std::optional<NodeMemory::MemoryBlock> expect_result(const SetMemory& set,
 
 }  // namespace
 
-SmallBlocks::~SmallBlocks() {
-  for (const NodeMemory::MemoryBlock& block : free_) memory_.release(block.data);
+TensorBlocks::~TensorBlocks() {
+  for (const NodeMemory::MemoryBlock& block : small_) memory_.release(block.data);
 }
 
-NodeMemory::MemoryBlock SmallBlocks::take() {
-  {
+NodeMemory::MemoryBlock TensorBlocks::take(std::size_t bytes) {
+  NodeMemory::MemoryBlock block;
+  if (bytes <= kSmall) {
     const LockGuard lock(mutex_);
-    if (!free_.empty()) {
-      const NodeMemory::MemoryBlock block = free_.back();
-      free_.pop_back();
-      return block;
+    if (!small_.empty()) {
+      block = small_.back();
+      small_.pop_back();
     }
   }
-  return memory_.allocate(kBytes);
+  if (!block.data) block = memory_.allocate(std::max(bytes, kSmall));
+  in_flight_.fetch_add(bytes, std::memory_order_relaxed);
+  return block;
+}
+
+void TensorBlocks::put_back(const NodeMemory::MemoryBlock& block, std::size_t bytes) {
+  in_flight_.fetch_sub(bytes, std::memory_order_relaxed);
+  if (bytes > kSmall) return memory_.release(block.data);
+  const LockGuard lock(mutex_);
+  small_.push_back(block);
 }
 
 MemoryPlan plan_memory(const MemoryFacts& facts) {
@@ -667,22 +654,22 @@ MemoryPlan plan_memory(const MemoryFacts& facts) {
   return plan;
 }
 
-Range own_part(const SetMemory& set, const Signature& signature, std::size_t bytes,
+Range own_part(const SetMember& set, const Signature& signature, std::size_t bytes,
                std::span<const std::int64_t> rows) {
   if (set.local_size == 1) return {0, bytes};
   if (is_exchange(signature.kind)) {
     if (signature.kind == OperationKind::reduce_scatter && !set.single_node()) return {};
     return rows_to_rank(signature.kind, rows, set.topology().size(),
-                        set.topology().index_of(set.rank), signature.row_bytes());
+                        set.topology().index_of(set.rank()), signature.row_bytes());
   }
   if (!set.single_node() || bytes < kAloneBytes) return {};
-  if (set.set.memory_nodes.sum_apart(signature, bytes)) return {};
+  if (set.parts.memory_nodes.sum_apart(signature, bytes)) return {};
   const Range slice = slice_range({0, align_up(bytes)}, set.local_rank, set.local_size);
   if (slice.bytes == 0) return {};
   return {slice.begin, std::min(slice.bytes, bytes - slice.begin)};
 }
 
-void TensorMemory::copy_in(const SetMemory& set, const Signature& signature, const Request& request,
+void TensorMemory::copy_in(const SetMember& set, const Signature& signature, const Request& request,
                            Caller caller) {
   stream_ = request.stream;
   output_stream_ = request.output_stream;
@@ -703,7 +690,7 @@ void TensorMemory::copy_in(const SetMemory& set, const Signature& signature, con
   location_ = header.location;
 }
 
-void TensorMemory::take(const SetMemory& set, const Signature& signature, const Request& request,
+void TensorMemory::take(const SetMember& set, const Signature& signature, const Request& request,
                         Caller caller, const std::optional<NodeMemory::MemoryBlock>& result) {
   const bool exchanges = is_exchange(signature.kind);
   MemoryFacts facts{.kind = signature.kind,
@@ -711,7 +698,7 @@ void TensorMemory::take(const SetMemory& set, const Signature& signature, const 
                     .caller = caller,
                     .brings_data = set.brings_data(signature),
                     .runs_on_device = set.on_device(signature),
-                    .is_on_device = !exchanges && signature.device != DeviceKind::cpu,
+                    .is_on_device = signature.device != DeviceKind::cpu,
                     .has_place = result && signature.kind == OperationKind::allgather,
                     .single_node = set.single_node()};
   std::optional<Location> found;
@@ -748,11 +735,12 @@ void TensorMemory::take(const SetMemory& set, const Signature& signature, const 
     case MemoryWay::block:
     case MemoryWay::published:
     case MemoryWay::through_host:
-      take_block(set);
+      block_ = set.blocks.take(bytes_);
+      location_ = block_.location;
       break;
     case MemoryWay::device: {
-      const std::byte* const in_place = set.is_world && !exchanges ? data_ : nullptr;
-      BegunOnDevice begun = set.device->begin(in_place, stream_, output_stream_);
+      const std::byte* const in_place = set.id == kWorld && !exchanges ? data_ : nullptr;
+      BegunOnDevice begun = set.engine.device->begin(in_place, stream_, output_stream_);
       work_ = std::move(begun.work);
       location_ = begun.place;
       break;
@@ -761,49 +749,37 @@ void TensorMemory::take(const SetMemory& set, const Signature& signature, const 
   plan_ = plan;
   if (!plan_.copies_in) return;
   if (plan_.way == MemoryWay::through_host) {
-    set.heap->to_host(block_, data_, bytes_, stream_);
+    set.engine.device_heap->to_host(block_.data, data_, bytes_, stream_);
   } else {
     const bool peers_write = signature.kind == OperationKind::allreduce;
-    copy_around(set, plan_.own, block_, data_, bytes_, !peers_write || exceeds_caches(set));
+    copy_around(set, plan_.own, block_.data, data_, bytes_,
+                !peers_write || set.blocks.exceed_caches());
   }
 }
 
-void TensorMemory::take_block(const SetMemory& set) {
-  is_small_ = set.small && bytes_ <= SmallBlocks::kBytes;
-  const NodeMemory::MemoryBlock block =
-      is_small_ ? set.small->take() : set.memory().allocate(bytes_);
-  if (set.volume) set.volume->add(bytes_);
-  block_ = block.data;
-  location_ = block_location_ = block.location;
-}
-
-void TensorMemory::copy_out(const SetMemory& set) {
+void TensorMemory::copy_out(const SetMember& set) {
   if (work_) {
     work_->wait_done(stream_);
     if (output_stream_) work_->wait_done(*output_stream_);
   }
   if (!plan_.copies_out) return;
   if (plan_.way == MemoryWay::through_host) {
-    set.heap->to_device(data_, block_, bytes_, stream_);
+    set.engine.device_heap->to_device(data_, block_.data, bytes_, stream_);
   } else {
-    copy_around(set, plan_.own, data_, block_, bytes_, exceeds_caches(set));
+    copy_around(set, plan_.own, data_, block_.data, bytes_, set.blocks.exceed_caches());
   }
 }
 
-void TensorMemory::release(const SetMemory& set) {
-  if (block_ && set.volume) set.volume->remove(bytes_);
-  if (block_ && is_small_) set.small->put_back({std::exchange(block_, nullptr), block_location_});
-  for (std::byte** const owned : {&block_, &header_}) {
-    if (*owned) set.memory().release(std::exchange(*owned, nullptr));
-  }
+void TensorMemory::release(const SetMember& set) {
+  if (block_.data) set.blocks.put_back(std::exchange(block_, {}), bytes_);
+  if (header_) set.memory().release(std::exchange(header_, nullptr));
 }
 
 bool TensorMemory::cancel() {
   if (plan_.way != MemoryWay::around) return true;
   if (in_messages_) return false;
-  std::memcpy(block_ + plan_.own.begin, data_ + plan_.own.begin, plan_.own.bytes);
+  std::memcpy(block_.data + plan_.own.begin, data_ + plan_.own.begin, plan_.own.bytes);
   plan_ = {.way = MemoryWay::block};
-  is_cancelled_ = true;
   return true;
 }
 
@@ -812,7 +788,7 @@ std::byte* TensorMemory::own_data() const {
     case MemoryWay::block:
     case MemoryWay::published:
     case MemoryWay::through_host:
-      return block_;
+      return block_.data;
     case MemoryWay::fetched:
       return nullptr;
     default:

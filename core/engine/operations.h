@@ -7,7 +7,6 @@
 
 #include "core/base/text.h"
 #include "core/engine/interfaces.h"
-#include "core/flight/flight_recorder.h"
 #include "core/messages/messages.h"
 #include "core/negotiation/leader.h"
 
@@ -48,8 +47,8 @@ struct Request {
   void* stream = nullptr;  ///< on a device: `data` is ready once it has reached this
   /// The stream after which an exchange's result may be written; none: `stream`.
   std::optional<void*> output_stream = std::nullopt;
-  /// For exchanges: the length of `data` (which is host memory where they do not run on the
-  /// device), the extents that this rank brings (BoundExchange::rows), and where the result goes.
+  /// For exchanges: the length of `data`, the extents that this rank brings (BoundExchange::rows),
+  /// and where the result goes.
   std::size_t bytes = 0;
   std::vector<std::int64_t> rows = {};
   std::shared_ptr<ExchangeResult> result = nullptr;
@@ -157,72 +156,66 @@ struct MemoryPlan {
 
 MemoryPlan plan_memory(const MemoryFacts& facts);
 
-/// Blocks for small tensors, which are used again without asking the node's memory for them. Thread
-/// rule: any thread; its lock is a leaf, held for a few instructions.
-class SmallBlocks {
+/// Blocks that represent tensors in flight. Small ones are used again without asking the node's
+/// memory for them. Thread rule: any thread; its lock is a leaf, held for a few instructions.
+class TensorBlocks {
  public:
-  static constexpr std::size_t kBytes = 1024;  ///< of each
+  static constexpr std::size_t kSmall = 1024;
+  /// Data copied to or from more than this are out of the caches before they are read.
+  static constexpr std::size_t kCached = std::size_t{16} << 20;
 
   /// `memory` outlives it.
-  explicit SmallBlocks(NodeMemory& memory) : memory_(memory) {}
-  ~SmallBlocks();
+  explicit TensorBlocks(NodeMemory& memory) : memory_(memory) {}
+  ~TensorBlocks();
 
   /// Throws Error(out_of_memory).
-  NodeMemory::MemoryBlock take();
-  void put_back(const NodeMemory::MemoryBlock& block) {
-    const LockGuard lock(mutex_);
-    free_.push_back(block);
-  }
+  NodeMemory::MemoryBlock take(std::size_t bytes);
+  /// `bytes`: as taken.
+  void put_back(const NodeMemory::MemoryBlock& block, std::size_t bytes);
+  bool exceed_caches() const { return in_flight_.load(std::memory_order_relaxed) > kCached; }
 
  private:
   NodeMemory& memory_;
+  std::atomic<std::size_t> in_flight_{0};  ///< bytes
   Mutex mutex_;
-  std::vector<NodeMemory::MemoryBlock> free_ HORA_GUARDED_BY(mutex_);
+  std::vector<NodeMemory::MemoryBlock> small_ HORA_GUARDED_BY(mutex_);
 };
 
-/// How long the blocks are together that represent tensors in flight. Thread rule: any thread.
-class BlockVolume {
- public:
-  /// Data copied to or from longer ones are out of the caches before they are read.
-  static constexpr std::size_t kCached = std::size_t{16} << 20;
+/// A process set, and this rank's part in it. References outlive it. Thread rule: any thread.
+struct SetMember {
+  SetParts parts;
+  const EngineParts& engine;
+  ProcessSet id = kWorld;
+  int local_rank = parts.control_block->local_rank();
+  int local_size = parts.control_block->local_size();
+  Tracer trace = engine.trace.of_set(id);
+  RecordWriter record = engine.record();
+  mutable TensorBlocks blocks{*parts.memory};
 
-  void add(std::size_t bytes) { bytes_.fetch_add(bytes, std::memory_order_relaxed); }
-  void remove(std::size_t bytes) { bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
-  bool exceeds_caches() const { return bytes_.load(std::memory_order_relaxed) > kCached; }
-
- private:
-  std::atomic<std::size_t> bytes_{0};
-};
-
-/// The memory of one set, and this rank's position in it. References outlive it.
-struct SetMemory {
-  const SetParts& set;
-  DevicePort* device;  ///< where this process has one
-  DeviceHeap* heap;    ///< likewise
-  int rank;            ///< world rank
-  int local_rank;
-  int local_size;
-  SmallBlocks* small = nullptr;   ///< null: small tensors have blocks of the memory itself
-  BlockVolume* volume = nullptr;  ///< null: blocks are not counted
-  bool is_world = false;
-
-  NodeMemory& memory() const { return *set.memory; }
-  const Topology& topology() const { return set.topology; }
+  int rank() const { return engine.rank; }
+  NodeMemory& memory() const { return *parts.memory; }
+  const Topology& topology() const { return parts.topology; }
+  /// World ranks by local rank.
+  const std::vector<int>& ranks_of_node() const {
+    return topology().ranks_of_node[static_cast<std::size_t>(topology().node_of(rank()))];
+  }
+  /// The rank that decides.
+  int root() const { return topology().ranks_of_node.front().front(); }
   bool single_node() const { return topology().nodes() == 1; }
   /// False for broadcasts whose root is another rank.
   bool brings_data(const Signature& signature) const {
-    return signature.kind != OperationKind::broadcast || signature.root == rank;
+    return signature.kind != OperationKind::broadcast || signature.root == rank();
   }
   /// The set's collectives of this kind run on the device: see runs_on_device in signature.h.
   bool on_device(const Signature& signature) const {
-    return runs_on_device(signature, single_node() || set.device_spans_nodes);
+    return runs_on_device(signature, single_node() || parts.device_spans_nodes);
   }
 };
 
 /// The part of `bytes` bytes that no other rank of the node touches: all where there is none; of an
 /// exchange (`rows`: BoundExchange::rows) this rank's own; in a set of one node its slice of a
 /// large tensor, unless its sum goes by memory nodes.
-Range own_part(const SetMemory& set, const Signature& signature, std::size_t bytes,
+Range own_part(const SetMember& set, const Signature& signature, std::size_t bytes,
                std::span<const std::int64_t> rows);
 
 /// Owner of what represents one operation's tensor while it is in flight: a block, a header, an
@@ -239,22 +232,21 @@ class TensorMemory {
   }
   /// Makes the data reachable as plan_memory() chooses; of an exchange also a header. release()
   /// frees it, also where this throws Error(out_of_memory) or, on a device, Error(transport).
-  void copy_in(const SetMemory& set, const Signature& signature, const Request& request,
+  void copy_in(const SetMember& set, const Signature& signature, const Request& request,
                Caller caller);
   /// The result goes to where the caller has the tensor, on a device in the order of the streams.
-  void copy_out(const SetMemory& set);
-  void release(const SetMemory& set);
+  void copy_out(const SetMember& set);
+  void release(const SetMember& set);
   /// Stops the use of the caller's memory: the rest is copied to the block, nothing is copied out,
   /// own_data() is another. With the progress lock held, before the end. False where messages may
   /// be on their way into it until it is finished.
   [[nodiscard]] bool cancel();
-  bool is_cancelled() const { return is_cancelled_; }
   /// From now on messages use own_data().
   void note_messages() { in_messages_ = true; }
   /// Peers may still touch what would be released: it stays.
   void leave_in_place() {
-    block_ = header_ = nullptr;
-    is_small_ = false;
+    block_ = {};
+    header_ = nullptr;
   }
 
   /// On a device: the stream that the result is ordered before, in place of the request's.
@@ -285,17 +277,13 @@ class TensorMemory {
   }
 
  private:
-  void take(const SetMemory& set, const Signature& signature, const Request& request, Caller caller,
+  void take(const SetMember& set, const Signature& signature, const Request& request, Caller caller,
             const std::optional<NodeMemory::MemoryBlock>& result);
-  void take_block(const SetMemory& set);
 
   MemoryPlan plan_;
-  bool is_cancelled_ = false;
   bool in_messages_ = false;
-  std::byte* data_ = nullptr;   ///< the caller's; of `result` its copy
-  std::byte* block_ = nullptr;  ///< what represents it
-  Location block_location_;
-  bool is_small_ = false;  ///< of SetMemory::small
+  std::byte* data_ = nullptr;      ///< the caller's; of `result` its copy
+  NodeMemory::MemoryBlock block_;  ///< what represents it
   std::byte* header_ = nullptr;
   Location location_;
   std::size_t bytes_ = 0;
@@ -312,21 +300,22 @@ struct Operation {
 
   std::string name;
   Signature signature;
-  Operations* owner = nullptr;  ///< null of joined proxies
+  Operations* owner = nullptr;  ///< null: the proxy of a rank that has joined; no handle knows it
   TensorMemory memory;
   std::shared_ptr<ExchangeResult> result;
   std::shared_ptr<LastExtents> last_extents;  ///< the name's; null: it is no such exchange
   bool repeats = false;                       ///< BoundExchange::repeats
-  std::vector<Location> peer_locations;       ///< of changes of the process sets: by local rank
-  int number = 0;  ///< the result of such a change (the set), and of join (the last rank)
+  /// By local rank, once it is decided: what each publishes of its memory.
+  std::vector<Location> locations;
+  std::uint64_t unit = 0;  ///< the number of the unit that it is in; 0: none yet
+  int number = 0;  ///< the result of a change of process sets (the set), of join (the last rank)
 
   // Guarded by the engine's table lock.
   NameEntry* entry = nullptr;  ///< in the NameTable, while this is the name's operation
   std::optional<Id> id;        ///< as which this rank is ready; none: reported by name
   bool decided = false;
-  bool is_detached = false;      ///< its handle was dropped by an exception
-  bool is_joined_proxy = false;  ///< of a rank that has joined; no handle knows it
-  Duration submitted{};          ///< zero until it is announced
+  bool is_detached = false;  ///< its handle was dropped by an exception
+  Duration submitted{};      ///< zero until it is announced
   Duration overdue_at{};
   Duration reported_overdue{};  ///< to the leader, first since it was answered; zero: never
   Duration answered{};          ///< the root has asked all ranks about it, the last time
@@ -342,7 +331,7 @@ struct Operation {
   /// As a new one, but for its name, its signature and its set: for the next call of that name.
   void renew() {
     memory = {};
-    peer_locations.clear();
+    unit = 0;
     number = 0;
     id.reset();
     repeats = decided = is_detached = false;
@@ -354,8 +343,8 @@ struct Operation {
   }
 
   /// An exchange to which this rank brings other extents than to the name's last run, if known.
-  bool is_resized(const SetMemory& set) const {
-    return last_extents && !last_extents->are(set.topology().index_of(set.rank),
+  bool is_resized(const SetMember& set) const {
+    return last_extents && !last_extents->are(set.topology().index_of(set.rank()),
                                               ExchangeHeader::extents_of(memory.header()));
   }
   bool announced() const { return submitted != Duration{}; }
@@ -381,7 +370,7 @@ struct NameEntry {
 /// Thread rule: guarded by the engine's table lock.
 class NameTable {
  public:
-  explicit NameTable(int id_capacity) : in_flight_(static_cast<std::size_t>(id_capacity)) {}
+  explicit NameTable(int id_capacity) : slots_(static_cast<std::size_t>(id_capacity)) {}
 
   /// Enters a former operation of the name, renewed, that nothing refers to, or null.
   std::shared_ptr<Operation> enter_again(std::string_view name);
@@ -394,11 +383,11 @@ class NameTable {
 
   /// The operation that waits for `id` on this rank, and waits no longer; null if none.
   std::shared_ptr<Operation> take_waiting(Id id) {
-    auto& operation = in_flight_[static_cast<std::size_t>(slot_of(id))];
+    auto& operation = slot(id).waiting;
     return operation && operation->id == id ? std::move(operation) : nullptr;
   }
   void set_waiting(Id id, std::shared_ptr<Operation> operation) {
-    in_flight_[static_cast<std::size_t>(slot_of(id))] = std::move(operation);
+    slot(id).waiting = std::move(operation);
   }
   /// The operation of this name that waits for other ranks, or null.
   std::shared_ptr<Operation> undecided(const std::string& name) const {
@@ -423,11 +412,9 @@ class NameTable {
   /// The name has this id and signature.
   void learn(const std::string& name, Id id, const Signature& signature);
   /// Null for an id that is not known.
-  const Signature* signature_of(Id id) const {
-    const auto name = names_of_ids_.find(id);
-    if (name == names_of_ids_.end()) return nullptr;
-    const NameEntry& entry = entries_.at(name->second);
-    return entry.id == id ? &entry.signature : nullptr;
+  const Signature* signature_of(Id id) {
+    const auto* const named = slot(id).named;
+    return named && named->second.id == id ? &named->second.signature : nullptr;
   }
 
   std::vector<std::shared_ptr<Operation>> unfinished() const {
@@ -445,37 +432,24 @@ class NameTable {
       return std::hash<std::string_view>{}(text);
     }
   };
-  std::unordered_map<std::string, NameEntry, Hash, std::equal_to<>> entries_;
-  std::unordered_map<Id, std::string> names_of_ids_;
-  std::vector<std::shared_ptr<Operation>> in_flight_;  ///< by slot
-};
+  using Entries = std::unordered_map<std::string, NameEntry, Hash, std::equal_to<>>;
+  struct Slot {
+    Entries::value_type* named = nullptr;  ///< the entry whose id is of this slot
+    std::shared_ptr<Operation> waiting;
+  };
+  Slot& slot(Id id) { return slots_[static_cast<std::size_t>(slot_of(id))]; }
 
-/// Decided operations of this rank, and where each local rank keeps its part.
-struct DecidedBatch {
-  std::vector<std::shared_ptr<Operation>> operations;
-  std::vector<Location> locations;  ///< [position in operations * local_size + local rank]
-  std::size_t local_size = 1;
-
-  std::span<const Location> locations_of(std::size_t position) const {
-    return std::span(locations).subspan(position * local_size, local_size);
-  }
-  void clear() {
-    operations.clear();
-    locations.clear();
-  }
+  Entries entries_;
+  std::vector<Slot> slots_;
 };
 
 /// Thread rule, beside each part. The *table* lock guards names and operations, briefly.
 class Operations {
  public:
-  /// All outlive it. `aborted`: peers may still touch memory, so that none is freed.
-  Operations(const SetParts& parts, const EngineParts& engine, const std::atomic<bool>& aborted,
-             const Tracer& trace, ProcessSet set);
+  /// Both outlive it. `aborted`: peers may still touch memory, so that none is freed.
+  Operations(const SetMember& set, const std::atomic<bool>& aborted);
 
-  ProcessSet set() const { return set_; }
-  const SetMemory& memory() const { return memory_; }
-  const Tracer& trace() const { return trace_; }
-  const RecordWriter& record() const { return record_; }
+  const SetMember& set() const { return set_; }
 
   // Any thread.
   /// Copies data that peers cannot see to where they can, and announces it.
@@ -508,8 +482,9 @@ class Operations {
     const LockGuard table(table_lock_);
     if (!closed_) closed_ = detached(error);
   }
-  /// This rank has called shutdown(), and waits for peers though nothing is submitted.
-  void announce_departure() {
+  /// This rank has called shutdown(): close(), but it waits for peers though nothing is submitted.
+  void depart(const Error& closed) {
+    close(closed);
     undecided_.fetch_add(1);
     const LockGuard table(table_lock_);
     send(MailKind::departed);
@@ -533,12 +508,6 @@ class Operations {
   /// The one that waits longest of those that a rank must log itself: decided and under way on the
   /// host for longer than HORA_STALL_WARNING, or overdue while the root is silent; or null.
   std::shared_ptr<Operation> stalled(Duration time) const;
-  /// Something has waited for other ranks since this time.
-  bool waits_since(Duration time) const {
-    return std::ranges::any_of(unfinished(), [&](const auto& operation) {
-      return operation->announced() && operation->submitted <= time;
-    });
-  }
   /// The root asks all ranks about this name.
   void note_answer(const std::string& name) {
     const LockGuard table(table_lock_);
@@ -550,8 +519,9 @@ class Operations {
   bool mail_waits() const { return mail_waits_.load(kWakeOrder); }
   /// Carries out what a decision says of names and ids; what runs is not undecided any more.
   /// Throws Error(transport) where this rank has not submitted what it is to run. `last`: for
-  /// the timeline, of each of the ids that run; or none. Into `batch`, whose memory is used again.
-  void take(const Decision& decision, std::span<const LastArrival> last, DecidedBatch& batch);
+  /// the timeline, of each of the ids that run; or none. Appends them to `decided`.
+  void take(const Decision& decision, std::span<const LastArrival> last,
+            std::vector<std::shared_ptr<Operation>>& decided);
   /// The ranks disagree on this name.
   void fail(const Failed& failed);
   void end_join(int last_joined);
@@ -563,8 +533,6 @@ class Operations {
   void fail_all(const Error& error);
 
  private:
-  using Arrival = NodeControlBlock::Arrival;
-
   /// Before it is announced.
   void record(Operation& operation) const;
   /// It is submitted now; `timeout`: of its call. True where sleeping threads must look again.
@@ -580,27 +548,22 @@ class Operations {
   void send(MailKind kind, std::string name = {}) HORA_REQUIRES(table_lock_) {
     send({.kind = kind, .name = std::move(name)});
   }
+  /// The undecided operation of this name, which waits for others no longer; null if none.
+  std::shared_ptr<Operation> take_undecided(const std::string& name);
   /// By which a rank that has joined takes part in what is decided, without data.
   std::shared_ptr<Operation> make_proxy(Id id, const Signature& signature);
   void check_open() const HORA_REQUIRES(table_lock_);
   void release(Operation& operation);
 
-  const int rank_;  ///< in the world
+  const SetMember& set_;
   const std::atomic<bool>& aborted_;
-  const Tracer& trace_;
-  const RecordWriter record_;
-  const ProcessSet set_;
   std::uint64_t decided_ = 0;  ///< operations, by the thread that makes progress
   NodeControlBlock& control_block_;
-  RankStatus& status_;  ///< of this rank
-  SmallBlocks small_blocks_;
-  BlockVolume block_volume_;
-  const SetMemory memory_;
+  RankStatus& status_;             ///< of this rank
   std::atomic<int> undecided_{0};  ///< this rank's operations that wait for others
   std::atomic<bool> joined_{false};
   const Duration stall_warning_;  ///< zero: nothing is overdue
-  const std::chrono::milliseconds timeout_;
-  const int report_order_;  ///< see TimeLimit::end
+  const int report_order_;        ///< see TimeLimit::end
   // When something is due next, never later; max(): never. Written under the table lock.
   std::atomic<Duration::rep> next_timeout_{Duration::max().count()};  ///< in kWakeOrder
   std::atomic<Duration::rep> next_overdue_{Duration::max().count()};

@@ -72,9 +72,6 @@ void ask_for_short_slices() {
 /// Where cores are scarce a rank polls this long before it yields.
 constexpr Duration kBriefly = microseconds(1);
 
-/// Longest pause between two polls of a thread that waits for a limited time.
-constexpr Duration kLongestTimedPoll = milliseconds(1);
-
 /// The kernel's default slack would add 50 us to each pause between two polls.
 class PreciseSleep {
  public:
@@ -115,16 +112,16 @@ class Wait {
   Wait(RankStatus& status, const Operation& operation)
       : status_(status), operation_(operation), blocks_(!operation.finished()) {
     if (!blocks_) return;
-    operation_.owner->record().blocked(true);
-    if (operation_.owner->trace().on()) begin_ = trace_now();
+    set().record.blocked(true);
+    if (set().trace.on()) begin_ = trace_now();
   }
   ~Wait() {
     if (!blocks_) return;
     if (is_seen_) status_.waits_for.clear();
-    operation_.owner->record().blocked(false);
+    set().record.blocked(false);
     if (begin_ == TraceTime{}) return;
     try {
-      const Tracer& trace = operation_.owner->trace();
+      const Tracer& trace = set().trace;
       const std::string thread = this_thread_name();
       const TraceTime end = trace_now();
       trace.record([&](Recording& recording) {
@@ -137,11 +134,13 @@ class Wait {
   Wait(const Wait&) = delete;
   Wait& operator=(const Wait&) = delete;
   void sleeps() {
-    if (!is_seen_) status_.waits_for.write(operation_.name, now(), operation_.owner->set());
+    if (!is_seen_) status_.waits_for.write(operation_.name, now(), set().id);
     is_seen_ = true;
   }
 
  private:
+  const SetMember& set() const { return operation_.owner->set(); }
+
   RankStatus& status_;
   const Operation& operation_;
   const bool blocks_;
@@ -149,15 +148,12 @@ class Wait {
   TraceTime begin_{};
 };
 
-ProcessSets::ProcessSets(const EngineParts& parts)
-    : parts_(parts),
-      progress_lock_(parts.world.control_block->wakeup_flags(),
-                     parts.world.control_block->local_rank()) {
+ProcessSets::ProcessSets(const EngineParts& parts, Collective agree)
+    : parts_(parts), agree_(std::move(agree)) {
   Set& world = *sets_.emplace_back(std::make_unique<Set>());
   world.ranks = parts_.world.topology.ranks();
-  world.engine = std::make_unique<SetEngine>(parts_.world, parts_, *this, kWorld);
+  world.engine = std::make_unique<SetEngine>(parts_.world, parts_, aborted_, kWorld);
   world_ = world.engine.get();
-  engines_.push_back(world_);
 }
 
 const ProcessSets::Set& ProcessSets::known(ProcessSet set, std::string_view tensor) const {
@@ -194,7 +190,7 @@ const std::vector<int>& ProcessSets::ranks_of(ProcessSet set, std::string_view t
   return known(set, tensor).ranks;
 }
 
-ProcessSet ProcessSets::add(const std::vector<int>& ranks, const Collective& agree) {
+ProcessSet ProcessSets::add(const std::vector<int>& ranks) {
   const LockGuard one_at_a_time(call_lock_);
   Request request =
       request_of(OperationKind::add_process_set, kAddSetName, {ranks.begin(), ranks.end()});
@@ -202,29 +198,26 @@ ProcessSet ProcessSets::add(const std::vector<int>& ranks, const Collective& agr
   const Topology of_set = restricted(parts_.world.topology, ranks);
   const int node = of_set.node_of(parts_.rank);
   if (node < 0 || of_set.local_rank_of(parts_.rank) != 0) {
-    return ProcessSet(static_cast<std::uint32_t>(agree(std::move(request))));
+    return ProcessSet(static_cast<std::uint32_t>(agree_(std::move(request))));
   }
   const std::size_t bytes = parts_.sets->control_block_bytes(of_set, node);
   const NodeMemory::MemoryBlock control_block = parts_.world.memory->allocate(bytes);
   std::memset(control_block.data, 0, bytes);
   request.location = control_block.location;
   try {
-    return ProcessSet(static_cast<std::uint32_t>(agree(std::move(request))));
+    return ProcessSet(static_cast<std::uint32_t>(agree_(std::move(request))));
   } catch (...) {
     if (!aborted().load()) parts_.world.memory->release(control_block.data);
     throw;
   }
 }
 
-void ProcessSets::remove(ProcessSet set, const Collective& agree) {
+void ProcessSets::remove(ProcessSet set) {
   const LockGuard one_at_a_time(call_lock_);
   {
     const SharedGuard lock(sets_lock_);
     const Set& found = known(set);
-    if (set == kWorld) {
-      throw Error(ErrorCode::invalid_argument, "process set 0 is the world, which stays",
-                  parts_.rank);
-    }
+    if (set == kWorld) refuse_set("process set 0 is the world, which stays", parts_.rank, {});
     const auto open = found.engine ? found.engine->operations().open_name() : std::nullopt;
     if (open) {
       throw Error(ErrorCode::invalid_use,
@@ -234,11 +227,11 @@ void ProcessSets::remove(ProcessSet set, const Collective& agree) {
                   parts_.rank, *open);
     }
   }
-  agree(request_of(OperationKind::remove_process_set, kRemoveSetName,
-                   {static_cast<std::int64_t>(set.number())}));
+  agree_(request_of(OperationKind::remove_process_set, kRemoveSetName,
+                    {static_cast<std::int64_t>(set.number())}));
 }
 
-std::vector<SetEngine*> ProcessSets::engines_in(bool removed_too) const {
+std::vector<SetEngine*> ProcessSets::all(bool removed_too) const {
   std::vector<SetEngine*> engines;
   const SharedGuard lock(sets_lock_);
   for (const auto& set : sets_) {
@@ -266,71 +259,27 @@ void ProcessSets::disconnect() {
   }
 }
 
-void ProcessSets::on_change(std::shared_ptr<Operation> operation) {
-  Change change;
-  if (operation->signature.kind == OperationKind::add_process_set) {
-    change.plan.topology = restricted(parts_.world.topology, ranks_in(operation->signature));
-    const int node = change.plan.topology.node_of(parts_.rank);
-    if (node >= 0) {
-      const int first = change.plan.topology.ranks_of_node[static_cast<std::size_t>(node)].front();
-      change.plan.control_block_owner = parts_.world.topology.local_rank_of(first);
-      change.plan.control_block =
-          operation->peer_locations[static_cast<std::size_t>(change.plan.control_block_owner)];
-    }
-  }
-  change.operation = std::move(operation);
-  changes_.push_back(std::move(change));
-}
-
-bool ProcessSets::advance_changes() {
-  bool any = false;
-  while (!changes_.empty()) {
-    Change& change = changes_.front();
-    if (change.operation->signature.kind == OperationKind::remove_process_set) {
-      carry_out_removal(change);
-    } else if (!advance_addition(change)) {
-      return any;
-    }
-    world().operations().finish(change.operation, std::nullopt);
-    changes_.pop_front();
-    any = true;
-  }
-  return any;
-}
-
-/// False while the set's transport is in the making.
-bool ProcessSets::advance_addition(Change& change) {
-  if (!change.transport) {
-    {
-      const SharedGuard lock(sets_lock_);
-      change.plan.id = ProcessSet(static_cast<std::uint32_t>(sets_.size()));
-    }
-    change.transport = parts_.sets->begin(change.plan);
-  }
-  if (!change.transport->poll()) return false;
+SetEngine* ProcessSets::enter(const SetPlan& plan, std::unique_ptr<SetTransport> transport) {
   auto set = std::make_unique<Set>();
-  set->ranks = ranks_in(change.operation->signature);
-  set->transport = std::move(change.transport);
-  if (change.plan.topology.node_of(parts_.rank) >= 0) {
-    set->engine =
-        std::make_unique<SetEngine>(set->transport->parts(), parts_, *this, change.plan.id);
-    engines_.push_back(set->engine.get());
+  set->ranks = plan.topology.ranks();
+  set->transport = std::move(transport);
+  if (plan.topology.node_of(parts_.rank) >= 0) {
+    set->engine = std::make_unique<SetEngine>(set->transport->parts(), parts_, aborted_, plan.id);
   }
-  change.operation->number = static_cast<int>(change.plan.id.number());
   const LockGuard lock(sets_lock_);
-  sets_.push_back(std::move(set));
-  return true;
+  return sets_.emplace_back(std::move(set))->engine.get();
 }
 
-void ProcessSets::carry_out_removal(const Change& change) {
+SetEngine* ProcessSets::close(std::size_t number) {
   const LockGuard lock(sets_lock_);
-  Set& set = *sets_[static_cast<std::size_t>(change.operation->signature.shape.front())];
+  Set& set = *sets_[number];
   set.removed = true;
   set.transport->disconnect();
-  if (!set.engine) return;
-  set.engine->operations().fail_undecided(
-      Error(ErrorCode::invalid_use, "its process set was removed", parts_.rank));
-  std::erase(engines_, set.engine.get());
+  if (set.engine) {
+    set.engine->operations().fail_undecided(
+        Error(ErrorCode::invalid_use, "its process set was removed", parts_.rank));
+  }
+  return set.engine.get();
 }
 
 Duration pause_between_polls(Duration idle) {
@@ -342,14 +291,10 @@ Duration pause_between_polls(Duration idle) {
 Progress::Progress(const EngineParts& parts, ProcessSets& sets)
     : parts_(parts),
       sets_(sets),
-      lock_(sets.progress_lock()),
       wakeup_flags_(parts_.world.control_block->wakeup_flags()),
-      local_rank_(parts_.world.control_block->local_rank()) {}
-
-const std::vector<SetEngine*>& Progress::engines() const {
-  sets_.progress_lock().assert_held();
-  return sets_.engines();
-}
+      local_rank_(parts_.world.control_block->local_rank()),
+      lock_(wakeup_flags_, local_rank_),
+      engines_{&sets.world()} {}
 
 bool Progress::step(Duration time) {
   if (sets_.aborted().load()) return false;
@@ -373,15 +318,56 @@ bool Progress::step(Duration time) {
 bool Progress::advance(Duration time) {
   bool progress = false;
   // By index: the world's decisions can add to the list.
-  for (std::size_t i = 0; i < engines().size(); ++i) {
+  for (std::size_t i = 0; i < engines_.size(); ++i) {
     // The sets before may have moved much data.
     if (i > 0) time = now();
-    progress |= engines()[i]->make_progress(time);
+    progress |= engines_[i]->make_progress(time);
   }
-  sets_.progress_lock().assert_held();
-  progress |= sets_.advance_changes();
+  progress |= advance_changes();
   if (parts_.device) device_busy_ = parts_.device->check();
   return progress;
+}
+
+/// True if a change was completed.
+bool Progress::advance_changes() {
+  bool any = false;
+  for (auto& operation : sets_.world().take_changes()) changes_.push_back({std::move(operation)});
+  while (!changes_.empty()) {
+    Change& change = changes_.front();
+    const Signature& signature = change.operation->signature;
+    if (signature.kind == OperationKind::remove_process_set) {
+      std::erase(engines_, sets_.close(static_cast<std::size_t>(signature.shape.front())));
+    } else if (!advance_addition(change)) {
+      return any;
+    }
+    sets_.world().operations().finish(change.operation, std::nullopt);
+    changes_.pop_front();
+    any = true;
+  }
+  return any;
+}
+
+/// False while the set's transport is in the making.
+bool Progress::advance_addition(Change& change) {
+  SetPlan& plan = change.plan;
+  if (!change.transport) {
+    const Topology& world = parts_.world.topology;
+    plan.id = sets_.next_id();
+    plan.topology = restricted(world, ranks_in(change.operation->signature));
+    if (const int node = plan.topology.node_of(parts_.rank); node >= 0) {
+      const int first = plan.topology.ranks_of_node[static_cast<std::size_t>(node)].front();
+      plan.control_block_owner = world.local_rank_of(first);
+      plan.control_block =
+          change.operation->locations[static_cast<std::size_t>(plan.control_block_owner)];
+    }
+    change.transport = parts_.sets->begin(plan);
+  }
+  if (!change.transport->poll()) return false;
+  if (SetEngine* const engine = sets_.enter(plan, std::move(change.transport))) {
+    engines_.push_back(engine);
+  }
+  change.operation->number = static_cast<int>(plan.id.number());
+  return true;
 }
 
 /// `found`: by this rank; what another one has found first holds instead.
@@ -393,15 +379,15 @@ void Progress::abort(const Error& found, Origin origin) {
   }
   // Before any call fails: whose error it is, and what was waited for.
   if (parts_.flight) parts_.flight->failed(error, !is_first || origin == Origin::elsewhere);
-  for (SetEngine* engine : engines()) engine->operations().close(error);
+  for (SetEngine* engine : engines_) engine->operations().close(error);
   sets_.aborted().store(true);
   parts_.world.control_block->signal_others();
-  sets_.world().send_end(error);
+  if (LeaderIo* const leader = sets_.world().leader()) leader->send_end(error);
   // Before handles fail: a caller that gets the error may free memory that a device uses.
   if (parts_.device) parts_.device->abort();
   // Before handles fail: likewise memory into which messages arrive.
   withdraw();
-  for (SetEngine* engine : engines()) engine->operations().fail_all(error);
+  for (SetEngine* engine : engines_) engine->operations().fail_all(error);
 }
 
 /// Waits only where devices span nodes: in a node, causes are published before their consequences.
@@ -416,7 +402,7 @@ void Progress::suspect(const PeerFailure& failure, Duration time) {
 bool Progress::look_for_cause(Duration time) {
   bool is_time = time >= suspicion_->until;
   try {
-    sets_.world().hear(time);
+    if (LeaderIo* const leader = sets_.world().leader()) leader->work(time);
   } catch (const EndedElsewhere&) {
     throw;
   } catch (const Error&) {
@@ -431,7 +417,7 @@ void Progress::withdraw() {
   const Duration begin = now();
   while (true) {
     MemoryUse use = MemoryUse::none;
-    for (SetEngine* engine : engines()) use = std::max(use, engine->withdraw());
+    for (SetEngine* engine : engines_) use = std::max(use, engine->data_path().withdraw());
     const Duration waited = now() - begin;
     if (use == MemoryUse::none || (use == MemoryUse::reads && waited > kLongestHelp)) return;
     if (waited > kLongestArrival) break;
@@ -449,7 +435,7 @@ void Progress::withdraw() {
 /// rank that it waits for has ended or is stopped; reports and logs what waits too long.
 void Progress::check_timeouts(Duration time) {
   if (sets_.aborted().load()) return;
-  for (SetEngine* engine : engines()) {
+  for (SetEngine* engine : engines_) {
     if (const auto error = engine->watch(time)) return abort(*error, Origin::here);
   }
 }
@@ -457,20 +443,15 @@ void Progress::check_timeouts(Duration time) {
 /// A step would find something to do that was announced to this rank.
 bool Progress::has_pending_work() const {
   if (sets_.aborted().load()) return false;
-  return first_cause().is_published() || any([](auto* e) { return e->has_pending_work(); });
-}
-
-bool Progress::is_running() const {
-  return any([](auto* e) { return e->is_running(); });
+  return first_cause().is_published() || any(&SetEngine::has_pending_work);
 }
 
 bool Progress::data_travels() const {
-  sets_.progress_lock().assert_held();
-  return sets_.changes_are_under_way() || any([](auto* e) { return e->polls(); });
+  return !changes_.empty() || any([](auto* e) { return e->data_path().polls(); });
 }
 
 bool Progress::messages_left() const {
-  return any([](auto* e) { return e->messages_left(); });
+  return any(&SetEngine::messages_left);
 }
 
 /// True while messages and mail are to be sent or received for which no signal arrives.
@@ -488,7 +469,7 @@ bool Progress::must_poll() {
 }
 
 bool Progress::is_unfinished() {
-  return suspicion_ || has_pending_work() || is_running() || must_poll() ||
+  return suspicion_ || has_pending_work() || any(&SetEngine::is_running) || must_poll() ||
          // Something waits too long: the sleep that the engine has chosen may end later.
          any([](auto* e) { return e->deadline().has_value(); });
 }
@@ -498,24 +479,25 @@ bool Progress::spins(Duration idle, bool awaited) {
   if (suspicion_) return false;
   if (must_poll()) return awaited && idle < parts_.settings.spin;
   // Peers finish the unit that this rank has finished at about the same time.
-  return is_running() && idle < parts_.settings.spin / 10;
+  return any(&SetEngine::is_running) && idle < parts_.settings.spin / 10;
 }
 
 WakeupFlags::SleepLength Progress::sleep_length(Duration time, Duration idle, bool awaited) {
   if (sets_.aborted().load()) return std::nullopt;
   if (suspicion_) return kNewsPoll;
-  for (SetEngine* engine : engines()) engine->control_block().await_done(engine->awaited());
+  for (SetEngine* engine : engines_) {
+    engine->control_block().await_done(engine->data_path().awaited());
+  }
   if (has_pending_work()) return WakeupFlags::kNoSleep;
-  const bool leads_several = any([](auto* e) { return e->leads_several(); });
   if (must_poll()) {
     const Duration longest = data_travels() ? kLongestDataPoll : kLongestPoll;
     const Duration pause = std::min(pause_between_polls(idle), longest);
     return awaited ? pause : std::max<Duration>(pause, kFirstPause);
   }
-  Duration pause = leads_several ? kIdlePoll : kOverdueTick;
+  Duration pause = any(&SetEngine::leads_several) ? kIdlePoll : kOverdueTick;
   if (device_busy_) pause = kDevicePoll;
   Duration until = Duration::max();
-  for (const SetEngine* engine : engines()) {
+  for (const SetEngine* engine : engines_) {
     until = std::min(until, engine->operations().next_timeout());
     if (const auto deadline = engine->deadline()) until = std::min(until, *deadline);
   }
@@ -556,8 +538,7 @@ bool Progress::try_step() {
 }
 
 void Progress::run() {
-  // The default slack of 50 us would be added to each pause between two polls.
-  ::prctl(PR_SET_TIMERSLACK, 1000UL);
+  const PreciseSleep precise;
   ask_for_short_slices();
   Duration idle_since = now();
   while (!stopping_.load()) {
@@ -601,7 +582,7 @@ void Progress::await(const Operation& operation) {
 }
 
 void Progress::await(const Operation& operation, Turn& turn) {
-  Wait wait(status(), operation);
+  Wait wait(parts_.status(), operation);
   std::optional<Duration> begin;  // of another thread's turn
   while (!operation.finished()) {
     if (!turn.take()) {
@@ -619,23 +600,19 @@ void Progress::await(const Operation& operation, Turn& turn) {
   }
   turn.leave();
   if (operation.finished()) return;
-  // Others make progress; the engine thread may pause between polls: now a thread is blocked.
-  waiters_.fetch_add(1);
-  if (parts_.world.topology.nodes() > 1) wake_rank();
   wait.sleeps();
-  while (!operation.finished()) {
-    if (has_thread()) {
-      operation.state.wait(Operation::kPending, std::memory_order_acquire);
-    } else if (!try_step()) {
-      std::this_thread::yield();
-    }
-  }
-  waiters_.fetch_sub(1);
+  await_others(operation, Duration::max());
 }
 
 bool Progress::await_for(const Operation& operation, Duration timeout) {
   if (operation.finished()) return true;
-  const Wait wait(status(), operation);
+  const Wait wait(parts_.status(), operation);
+  return await_others(operation, timeout);
+}
+
+/// While other threads make progress, or this one does without holding the lock between steps.
+bool Progress::await_others(const Operation& operation, Duration timeout) {
+  // The engine thread may pause between polls: now a thread is blocked.
   waiters_.fetch_add(1);
   if (parts_.world.topology.nodes() > 1) wake_rank();
   const Duration begin = now();
@@ -643,11 +620,13 @@ bool Progress::await_for(const Operation& operation, Duration timeout) {
   do {
     if (!has_thread()) {
       if (!try_step()) std::this_thread::yield();
+    } else if (timeout == Duration::max()) {
+      operation.state.wait(Operation::kPending, std::memory_order_acquire);
     } else if (waited < parts_.settings.spin) {
       std::this_thread::yield();
     } else {
       // An atomic's wait() has no time limit.
-      std::this_thread::sleep_for(std::min({waited / 8, kLongestTimedPoll, timeout - waited}));
+      std::this_thread::sleep_for(std::min({waited / 8, kLongestShortPoll, timeout - waited}));
     }
     waited = now() - begin;
   } while (!operation.finished() && waited < timeout);

@@ -46,20 +46,6 @@ class HORA_CAPABILITY("progress lock") ProgressLock {
   std::atomic<int> asking_{0};
 };
 
-/// Holds the lock for a moment, without waiting for peers.
-class HORA_SCOPED_CAPABILITY BetweenRounds {
- public:
-  explicit BetweenRounds(ProgressLock& lock) HORA_ACQUIRE(lock) : lock_(lock) {
-    lock_.lock_between_rounds();
-  }
-  ~BetweenRounds() HORA_RELEASE() { lock_.unlock(); }
-  BetweenRounds(const BetweenRounds&) = delete;
-  BetweenRounds& operator=(const BetweenRounds&) = delete;
-
- private:
-  ProgressLock& lock_;
-};
-
 /// The process sets of one rank. A change is a collective of the world without data: when it is
 /// decided, every rank makes the same change, in the same order. Thread rule, beside each part.
 class ProcessSets {
@@ -67,14 +53,13 @@ class ProcessSets {
   /// Submits to the world, waits for the end, and returns Operation::number.
   using Collective = std::function<int(Request)>;
 
-  /// `parts` outlive it.
-  explicit ProcessSets(const EngineParts& parts);
+  /// `parts` outlive it. `agree`: for add() and remove().
+  explicit ProcessSets(const EngineParts& parts, Collective agree = {});
 
   // Any thread.
   SetEngine& world() const { return *world_; }
   /// Peers may still touch memory: none is freed.
-  std::atomic<bool>& aborted() { return aborted_; }
-  const std::atomic<bool>& aborted() const { return aborted_; }
+  std::atomic<bool>& aborted() const { return aborted_; }
   /// Throws Error(invalid_argument), which names `tensor`, where this rank cannot submit to it.
   SetEngine& engine_of(ProcessSet set, std::string_view tensor = {}) const;
   /// Its world ranks, ascending; valid as long as this. Throws Error(invalid_argument), which names
@@ -82,26 +67,26 @@ class ProcessSets {
   const std::vector<int>& ranks_of(ProcessSet set, std::string_view tensor = {}) const;
   /// A new process set of these world ranks (ascending). Collective over the world; throws the same
   /// Error(mismatch) on every rank where they differ.
-  ProcessSet add(const std::vector<int>& ranks, const Collective& agree);
+  ProcessSet add(const std::vector<int>& ranks);
   /// Collective over the world. Throws Error(invalid_use) while this rank has some in flight there.
-  void remove(ProcessSet set, const Collective& agree);
-  /// Those of which this rank is a member, removed ones included.
-  std::vector<SetEngine*> all() const { return engines_in(true); }
-  std::vector<SetEngine*> not_removed() const { return engines_in(false); }
+  void remove(ProcessSet set);
+  /// Those of which this rank is a member.
+  std::vector<SetEngine*> all(bool removed_too = true) const;
   /// Summed over all sets, removed ones included.
   Statistics statistics() const;
   /// Frees communicators, when nothing makes progress any more.
   void disconnect();
 
-  // Holding the progress lock.
-  ProgressLock& progress_lock() HORA_RETURNS_LOCK(progress_lock_) { return progress_lock_; }
-  /// Engines of the sets in use on this rank. Making progress in one can add to the list.
-  const std::vector<SetEngine*>& engines() const HORA_REQUIRES(progress_lock_) { return engines_; }
-  /// Makes progress with decided changes; true if one was completed.
-  bool advance_changes() HORA_REQUIRES(progress_lock_);
-  bool changes_are_under_way() const HORA_REQUIRES(progress_lock_) { return !changes_.empty(); }
-  /// This change of the process sets has been agreed on, and all ranks of this node have read it.
-  void on_change(std::shared_ptr<Operation> operation) HORA_REQUIRES(progress_lock_);
+  // The holder of the progress lock, as changes are decided.
+  /// The next set's.
+  ProcessSet next_id() const {
+    const SharedGuard lock(sets_lock_);
+    return ProcessSet(static_cast<std::uint32_t>(sets_.size()));
+  }
+  /// Enters that set, whose parts are ready. Returns its engine, null where this rank is no member.
+  SetEngine* enter(const SetPlan& plan, std::unique_ptr<SetTransport> transport);
+  /// Closes a set that is removed. Returns its engine, or null.
+  SetEngine* close(std::size_t number);
 
  private:
   /// A process set, whether this rank is in it or not. Its engine, once made, stays until the end,
@@ -112,30 +97,18 @@ class ProcessSets {
     std::unique_ptr<SetEngine> engine;        ///< null where this rank is no member
     bool removed = false;
   };
-  struct Change {
-    std::shared_ptr<Operation> operation;
-    SetPlan plan;  ///< of a set that is added
-    std::unique_ptr<SetTransport> transport;
-  };
-
   /// Throws Error(invalid_argument), which names `tensor`, where there is none (any more).
   const Set& known(ProcessSet set, std::string_view tensor = {}) const
       HORA_REQUIRES_SHARED(sets_lock_);
-  std::vector<SetEngine*> engines_in(bool removed_too) const;
-  bool advance_addition(Change& change) HORA_REQUIRES(progress_lock_);
-  void carry_out_removal(const Change& change) HORA_REQUIRES(progress_lock_);
 
   const EngineParts& parts_;
-  ProgressLock progress_lock_;
-  std::atomic<bool> aborted_{false};
+  const Collective agree_;
+  mutable std::atomic<bool> aborted_{false};
   Mutex call_lock_;  ///< one change at a time, to its end
 
-  mutable SharedMutex sets_lock_;  ///< written with the progress lock held, too
+  mutable SharedMutex sets_lock_;  ///< written by holders of the progress lock alone
   std::vector<std::unique_ptr<Set>> sets_ HORA_GUARDED_BY(sets_lock_);
   SetEngine* world_ = nullptr;  ///< set 0's, from construction on
-
-  std::vector<SetEngine*> engines_ HORA_GUARDED_BY(progress_lock_);
-  std::deque<Change> changes_ HORA_GUARDED_BY(progress_lock_);
 };
 
 /// How long to pause between two polls of the network, `idle` after the last progress: at most an
@@ -152,7 +125,7 @@ class Progress {
   Progress(const EngineParts& parts, ProcessSets& sets);
   ~Progress() { stop(); }
 
-  ProgressLock& lock() const HORA_RETURNS_LOCK(lock_) { return lock_; }
+  ProgressLock& lock() HORA_RETURNS_LOCK(lock_) { return lock_; }
 
   /// Starts the engine's thread.
   void start() {
@@ -198,36 +171,28 @@ class Progress {
   WakeupFlags::SleepLength sleep_length(Duration time, Duration idle, bool awaited)
       HORA_REQUIRES(lock_);
 
-  /// Why this rank's engine has failed; nothing where it has not.
-  std::optional<Error> failure() const {
-    return sets_.aborted().load() ? first_cause().get() : std::nullopt;
-  }
-  /// Whether `text` holds the node's first cause, which some rank's log has.
-  bool is_logged(const std::string& text) const {
-    const auto cause = first_cause().get();
-    return cause && text.find(cause->what()) != std::string::npos;
-  }
-  /// The other rank that has published the first cause, if any. -1: not the error of one rank.
-  std::optional<int> failed_elsewhere() const {
-    const auto cause = first_cause().get();
-    if (!cause || cause->rank() == parts_.rank) return std::nullopt;
-    return cause->rank();
-  }
-
  private:
   /// An error that may follow from another one, which holds if it is known by then.
   struct Suspicion {
     Error error;
     Duration until;
   };
+  /// A decided change of the process sets.
+  struct Change {
+    std::shared_ptr<Operation> operation;
+    // Once the addition of a set has begun:
+    SetPlan plan = {};
+    std::unique_ptr<SetTransport> transport = nullptr;
+  };
   enum class Origin { here, elsewhere };
 
-  const std::vector<SetEngine*>& engines() const HORA_REQUIRES(lock_);
   template <class Predicate>
   bool any(Predicate&& holds) const HORA_REQUIRES(lock_) {
-    return std::ranges::any_of(engines(), holds);
+    return std::ranges::any_of(engines_, holds);
   }
   bool advance(Duration time) HORA_REQUIRES(lock_);
+  bool advance_changes() HORA_REQUIRES(lock_);
+  bool advance_addition(Change& change) HORA_REQUIRES(lock_);
   bool look_for_cause(Duration time) HORA_REQUIRES(lock_);
   void suspect(const PeerFailure& failure, Duration time) HORA_REQUIRES(lock_);
   void abort(const Error& error, Origin origin) HORA_REQUIRES(lock_);
@@ -235,22 +200,24 @@ class Progress {
   FirstCause first_cause() const { return parts_.world.control_block->first_cause(); }
   void check_timeouts(Duration time) HORA_REQUIRES(lock_);
   bool has_pending_work() const HORA_REQUIRES(lock_);
-  bool is_running() const HORA_REQUIRES(lock_);
   bool data_travels() const HORA_REQUIRES(lock_);
   bool must_poll() HORA_REQUIRES(lock_);
   bool spins(Duration idle, bool awaited) HORA_REQUIRES(lock_);
 
   void run();
   void pause(Duration idle_since);
+  bool await_others(const Operation& operation, Duration timeout);
   void step_until_finished_or_asked(const Operation& operation, Wait& wait) HORA_REQUIRES(lock_);
-  RankStatus& status() const { return parts_.world.control_block->status(local_rank_); }
   void wake_rank() const { wakeup_flags_.signal(local_rank_); }
 
   const EngineParts& parts_;
   ProcessSets& sets_;
-  ProgressLock& lock_;
   const WakeupFlags& wakeup_flags_;
   const int local_rank_;
+  ProgressLock lock_;
+  /// The sets in use on this rank. Making progress in one can add to the list.
+  std::vector<SetEngine*> engines_ HORA_GUARDED_BY(lock_);
+  std::deque<Change> changes_ HORA_GUARDED_BY(lock_);
   bool device_busy_ HORA_GUARDED_BY(lock_) = false;
   std::optional<Suspicion> suspicion_ HORA_GUARDED_BY(lock_);
   std::atomic<int> waiters_{0};  ///< threads blocked in await()

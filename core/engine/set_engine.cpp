@@ -5,7 +5,6 @@
 #include <iterator>
 
 #include "core/base/log.h"
-#include "core/engine/progress.h"
 
 namespace hora::internal {
 namespace {
@@ -102,7 +101,8 @@ bool LeaderIo::work(Duration now) {
   }
   any |= leader_.on_joined_arrivals();
   // A leader that waits looks often, and mostly has nothing to say.
-  if (any || has_output(now)) {
+  if (any || has_more_ || !leader_.is_idle() ||
+      leader_.deadline().value_or(Duration::max()) <= now) {
     has_more_ = hand_out(now);
     any |= has_more_;
   }
@@ -176,37 +176,37 @@ bool LeaderIo::flush_log() {
   return any;
 }
 
-void Batches::start(DecidedBatch& batch) {
+void Batches::start(std::vector<std::shared_ptr<Operation>>& decided) {
   signatures_.clear();
-  for (const auto& operation : batch.operations) signatures_.push_back(&operation->signature);
-  const bool single_node = memory_.single_node();
-  PlanLimits limits{.fusion_bytes = engine_.settings.fusion_threshold,
-                    .alone_bytes = single_node ? kAloneBytes : 0};
+  for (const auto& operation : decided) signatures_.push_back(&operation->signature);
+  PlanLimits limits{.fusion_bytes = set_.engine.settings.fusion_threshold,
+                    .alone_bytes = set_.single_node() ? kAloneBytes : 0};
   for (std::size_t next = 0; next < signatures_.size();) {
     bound_.clear();
     Unit& unit = bound_.unit;
     // One kind, type and operation: if one of its tensors goes through host memory, all do.
-    const bool on_device = memory_.on_device(*signatures_[next]);
+    const bool on_device = set_.on_device(*signatures_[next]);
     limits.chunk_bytes = longest_chunk(signatures_[next]->kind, on_device);
     next = plan_unit(signatures_, next, limits, unit);
     if (!on_device) unit.device = DeviceKind::cpu;
-    if (unit.device != DeviceKind::cpu && parts_.device_spans_nodes) unit.make_one_chunk();
+    if (unit.device != DeviceKind::cpu && set_.parts.device_spans_nodes) unit.make_one_chunk();
     Started& entry = started_.push();
     entry.number = ++number_;
     entry.operations.clear();
     for (const UnitTensor& tensor : unit.tensors) {
-      entry.operations.push_back(std::move(batch.operations[tensor.index]));
+      entry.operations.push_back(std::move(decided[tensor.index]));
     }
-    trace_unit(trace_, entry.number, unit, entry.operations);
-    bind(batch, entry.operations);
-    parts_.data_path->start(std::move(bound_));
+    trace_unit(set_.trace, entry.number, unit, entry.operations);
+    bind(entry.operations);
+    set_.parts.data_path->start(std::move(bound_));
   }
+  decided.clear();
 }
 
 std::size_t Batches::longest_chunk(OperationKind kind, bool on_device) const {
-  const Topology& topology = memory_.topology();
+  const Topology& topology = set_.topology();
   if (topology.nodes() == 1) return 0;
-  const std::size_t setting = engine_.settings.chunk_size;
+  const std::size_t setting = set_.engine.settings.chunk_size;
   if (on_device) return device_chunk_limit(setting, topology.nodes(), topology.smallest_node());
   return kind == OperationKind::broadcast ? broadcast_chunk_limit(setting)
                                           : chunk_limit(setting, topology.nodes());
@@ -214,21 +214,20 @@ std::size_t Batches::longest_chunk(OperationKind kind, bool on_device) const {
 
 void Batches::note_started(BoundUnit& unit) {
   const auto& operations = started_[unit.number - started_.front().number].operations;
-  auto own = static_cast<std::size_t>(memory_.local_rank);
+  auto own = static_cast<std::size_t>(set_.local_rank);
   for (const auto& operation : operations) {
     TensorMemory& memory = operation->memory;
-    if (memory.is_cancelled()) unit.memory[own] = memory.own_data();
-    if (!memory_.single_node()) memory.note_messages();
-    own += static_cast<std::size_t>(memory_.local_size);
+    unit.memory[own] = memory.own_data();  // another, if it was cancelled
+    if (!set_.single_node()) memory.note_messages();
+    own += static_cast<std::size_t>(set_.local_size);
   }
-  if (!record_.on()) return;
+  if (!set_.record.on()) return;
   const Duration time = now();
-  for (const auto& operation : operations) record_.started(operation->record, time);
+  for (const auto& operation : operations) set_.record.started(operation->record, time);
 }
 
 /// The rest of `bound_`, beside its unit, whose tensors are those of `operations`.
-void Batches::bind(const DecidedBatch& batch,
-                   std::span<const std::shared_ptr<Operation>> operations) {
+void Batches::bind(std::span<const std::shared_ptr<Operation>> operations) {
   BoundUnit& bound = bound_;
   const Unit& unit = bound.unit;
   bound.number = number_;
@@ -236,32 +235,29 @@ void Batches::bind(const DecidedBatch& batch,
   bound.scale = unit.postscale;
   if (unit.kind == OperationKind::add_process_set) shares_device_ = true;
   bound.takes_turns = shares_device_;
-  if (unit.op == ReduceOp::average) bound.scale /= parts_.topology.size();
+  if (unit.op == ReduceOp::average) bound.scale /= set_.topology().size();
   if (unit.kind == OperationKind::broadcast) {
-    bound.root_node = parts_.topology.node_of(unit.root);
-    bound.root_local = parts_.topology.local_rank_of(unit.root);
-    bound.root_index = parts_.topology.index_of(unit.root);
+    bound.root_node = set_.topology().node_of(unit.root);
+    bound.root_local = set_.topology().local_rank_of(unit.root);
+    bound.root_index = set_.topology().index_of(unit.root);
   }
-  bound.local_size = memory_.local_size;
-  for (std::size_t position = 0; position < unit.tensors.size(); ++position) {
-    Operation& operation = *operations[position];
-    const std::span<const Location> locations = batch.locations_of(unit.tensors[position].index);
-    if (changes_sets(unit.kind)) {
-      operation.peer_locations.assign(locations.begin(), locations.end());
-    }
-    if (operation.memory.work()) bound.work.push_back(operation.memory.work());
-    if (operation.memory.is_in_place()) bound.is_lent = true;
-    if (operation.is_joined_proxy) bound.is_joined_proxy = true;
+  bound.local_size = set_.local_size;
+  for (const auto& operation : operations) {
+    operation->unit = number_;
+    if (operation->memory.work()) bound.work.push_back(operation->memory.work());
+    if (operation->memory.is_in_place()) bound.is_lent = true;
+    if (!operation->owner) bound.is_joined_proxy = true;
     if (is_exchange(unit.kind)) {
-      bind_exchange(bound, operation, locations);
+      bind_exchange(bound, *operation);
     } else {
-      bind_tensor(bound, operation.memory, locations, unit.device == DeviceKind::cpu);
+      bind_tensor(bound, *operation, unit.device == DeviceKind::cpu);
     }
   }
 }
 
-void Batches::bind_tensor(BoundUnit& bound, const TensorMemory& memory,
-                          std::span<const Location> locations, bool on_host) const {
+void Batches::bind_tensor(BoundUnit& bound, const Operation& operation, bool on_host) const {
+  const TensorMemory& memory = operation.memory;
+  const std::vector<Location>& locations = operation.locations;
   const std::size_t position = bound.memory.size() / static_cast<std::size_t>(bound.local_size);
   if (!on_host) bound.places.insert(bound.places.end(), locations.begin(), locations.end());
   if (std::byte* const to = memory.fetches_to()) bound.fetches.push_back({position, to});
@@ -271,81 +267,61 @@ void Batches::bind_tensor(BoundUnit& bound, const TensorMemory& memory,
   for (int r = 0; r < bound.local_size; ++r) {
     std::byte* address = memory.own_data();
     const Location location = locations[static_cast<std::size_t>(r)];
-    if (r != memory_.local_rank && memory.bytes() > 0 && on_host) {
-      address =
-          location == kNowhere ? nullptr : memory_.memory().address(r, location, memory.bytes());
+    if (r != set_.local_rank && memory.bytes() > 0 && on_host) {
+      address = location == kNowhere ? nullptr : set_.memory().address(r, location, memory.bytes());
     }
     bound.memory.push_back(address);
   }
 }
 
-void Batches::bind_exchange(BoundUnit& bound, const Operation& operation,
-                            std::span<const Location> locations) const {
+void Batches::bind_exchange(BoundUnit& bound, const Operation& operation) const {
   BoundExchange& exchange = bound.exchange;
   exchange.row_bytes = operation.signature.row_bytes();
   exchange.result = operation.result;
   exchange.last = operation.last_extents;
   exchange.repeats = operation.repeats;
-  const Topology& topology = parts_.topology;
-  const std::size_t count = extents_of_rank(operation.signature.kind, topology.size());
-  const std::vector<int>& ranks =
-      topology.ranks_of_node[static_cast<std::size_t>(topology.node_of(memory_.rank))];
+  const std::size_t count = extents_of_rank(operation.signature.kind, set_.topology().size());
   for (int r = 0; r < bound.local_size; ++r) {
     const auto local = static_cast<std::size_t>(r);
-    const bool is_own = r == memory_.local_rank;
-    std::byte* const header =
-        is_own ? operation.memory.header()
-               : memory_.memory().address(r, locations[local], ExchangeHeader::bytes_for(count));
-    const ExchangePart part(header, count, exchange.row_bytes, ranks[local]);
+    const bool is_own = r == set_.local_rank;
+    std::byte* const header = is_own ? operation.memory.header()
+                                     : set_.memory().address(r, operation.locations[local],
+                                                             ExchangeHeader::bytes_for(count));
+    const ExchangePart part(header, count, exchange.row_bytes, set_.ranks_of_node()[local]);
     exchange.rows.push_back(part.extents);
     if (operation.memory.work()) exchange.room.emplace_back(ExchangeHeader::room_of(header));
     const bool pushes = part.header.payload == kNowhere;
-    if (memory_.single_node() && may_push(operation.signature.kind)) {
+    if (set_.single_node() && may_push(operation.signature.kind)) {
       exchange.pushes.push_back(pushes);
       exchange.expected.push_back(part.header.expected);
     }
     std::byte* input = is_own ? operation.memory.own_data() : nullptr;
     if (!is_own && part.header.bytes > 0 && !operation.memory.work() && !pushes) {
-      input = memory_.memory().address(r, part.header.payload,
-                                       static_cast<std::size_t>(part.header.bytes));
+      input = set_.memory().address(r, part.header.payload,
+                                    static_cast<std::size_t>(part.header.bytes));
     }
     bound.memory.push_back(input);
   }
 }
 
-std::uint64_t Batches::number_of(const Operation& operation) const {
-  for (std::size_t i = 0; i < started_.size(); ++i) {
-    for (const auto& one : started_[i].operations) {
-      if (one.get() == &operation) return started_[i].number;
-    }
-  }
-  return 0;
-}
-
-SetEngine::SetEngine(const SetParts& parts, const EngineParts& engine, ProcessSets& sets,
-                     ProcessSet id)
-    : parts_(parts),
-      engine_(engine),
-      sets_(sets),
-      id_(id),
-      trace_(engine_.trace.of_set(id)),
-      control_block_(*parts_.control_block),
-      log_limits_(message_limits(parts_.topology, control_block_.id_capacity(),
-                                 static_cast<std::size_t>(control_block_.local_size()))),
-      waits_(parts_, engine_, id_),
-      operations_(parts_, engine_, sets.aborted(), trace_, id_),
-      batches_(parts_, engine_, operations_, id_) {
-  if (control_block_.local_rank() == 0) {
-    leader_io_.emplace(parts_.topology, parts_.topology.node_of(engine_.rank),
-                       control_block_.id_capacity(), control_block_, parts_.tree, id_,
-                       engine_.settings.stall_warning,
-                       [this](int local_rank) { return waits_.state_of(local_rank); });
-    const FlightRecorder* const flight = engine_.flight;
-    const bool counts = !flight || flight->counts_arrivals();
-    if (parts_.topology.node_of(engine_.rank) == 0 && counts) {
-      stragglers_.emplace(parts_, engine_, id_);
-    }
-  }
+SetEngine::SetEngine(const SetParts& parts, const EngineParts& engine,
+                     const std::atomic<bool>& aborted, ProcessSet id)
+    : set_{.parts = parts, .engine = engine, .id = id},
+      log_limits_(message_limits(set_.topology(), control_block().id_capacity(),
+                                 static_cast<std::size_t>(set_.local_size))),
+      waits_(set_),
+      operations_(set_, aborted),
+      batches_(set_) {
+  if (set_.local_rank != 0) return;
+  const auto remark = [this](int local_rank) {
+    return waits_.state_of(set_.ranks_of_node()[static_cast<std::size_t>(local_rank)]);
+  };
+  leader_io_.emplace(set_.topology(), set_.topology().node_of(engine.rank),
+                     control_block().id_capacity(), control_block(), parts.tree, id,
+                     engine.settings.stall_warning, remark);
+  // Not where the record is off: for benchmarks of what both cost.
+  const bool counts = !engine.flight || set_.record.on();
+  if (set_.root() == engine.rank && counts) stragglers_.emplace(set_);
 }
 
 bool SetEngine::make_progress(Duration time) {
@@ -359,12 +335,12 @@ bool SetEngine::make_progress(Duration time) {
       throw timeout_error(waits_.report_on(expired));
     }
   }
-  while (control_block_.next_batch(log_batch_)) {
+  while (control_block().next_batch(log_batch_)) {
     execute(decision_in(log_batch_));
     decided_at_ = time;
     progress = true;
   }
-  progress |= parts_.data_path->advance();
+  progress |= data_path().advance();
   progress |= finish_completed();
   return progress;
 }
@@ -386,16 +362,15 @@ const Decision& SetEngine::decision_in(LogBatch& batch) {
 
 /// Who came last on the only node, where no leader sees the ids that run.
 LastArrival SetEngine::last_of_node(Id id) const {
-  return control_block_.last_arrival(id, parts_.topology.ranks_of_node.front());
+  return control_block().last_arrival(id, set_.ranks_of_node());
 }
 
 /// For the timeline: of each id that runs. Of several nodes the root alone knows.
 std::vector<LastArrival> SetEngine::last_arrivals(const Decision& decision) const {
   std::vector<LastArrival> last;
-  const bool is_single_node = parts_.topology.nodes() == 1;
-  if (!trace_.on() || (!is_single_node && !stragglers_)) return last;
+  if (!set_.trace.on() || (!set_.single_node() && !stragglers_)) return last;
   for (const Id id : decision.run) {
-    last.push_back(is_single_node ? last_of_node(id) : stragglers_->last_of(id));
+    last.push_back(set_.single_node() ? last_of_node(id) : stragglers_->last_of(id));
   }
   return last;
 }
@@ -404,14 +379,13 @@ void SetEngine::execute(const Decision& decision) {
   if (stragglers_) {
     stragglers_->note_names(decision);
     for (const Id id : decision.run) {
-      if (parts_.topology.nodes() > 1) break;
+      if (!set_.single_node()) break;
       if (const LastArrival last = last_of_node(id); last.rank >= 0) stragglers_->count(id, last);
     }
   }
   operations_.take(decision, last_arrivals(decision), decided_);
   for (const Failed& failed : decision.failed) operations_.fail(failed);
   batches_.start(decided_);
-  decided_.clear();
   if (decision.all_joined) operations_.end_join(decision.last_joined);
   if (!decision.departed.empty()) {
     waits_.note_departed(decision.departed);
@@ -426,13 +400,12 @@ void SetEngine::execute(const Decision& decision) {
 
 bool SetEngine::finish_completed() {
   bool any = false;
-  while (batches_.has_completed()) {
-    trace_.completed(batches_.completed_number());
+  while (const Batches::Started* const unit = batches_.completed()) {
+    set_.trace.completed(unit->number);
     const Duration time = now();
-    for (const auto& operation : batches_.completed()) {
+    for (const auto& operation : unit->operations) {
       if (changes_sets(operation->signature.kind)) {
-        sets_.progress_lock().assert_held();
-        sets_.on_change(operation);
+        changes_.push_back(operation);
       } else {
         operations_.finish(operation, refusal_of(*operation), time);
       }
@@ -444,33 +417,38 @@ bool SetEngine::finish_completed() {
 }
 
 WaitReport SetEngine::report_on(const Operation& operation) const {
-  return waits_.report_on(
-      operation, batches_.number_of(operation),
-      leader_io_ ? std::optional(leader_io_->presence_of(operation.name)) : std::nullopt);
+  return waits_.report_on(operation, leader_io_
+                                         ? std::optional(leader_io_->presence_of(operation.name))
+                                         : std::nullopt);
 }
 
 std::optional<Error> SetEngine::watch(Duration time) {
   constexpr Duration kPatience = std::chrono::seconds(1);
   operations_.report_stalls(time);
   if (const auto operation = operations_.timed_out(time)) {
-    trace_.marked(operation->name, "timed out");
+    set_.trace.marked(operation->name, "timed out");
     return timeout_error(report_on(*operation));
   }
   if (waits_.is_due_for_processes(time)) {
-    auto gone = waits_.gone_rank(time, operations_.waits_since(time - kPatience));
-    if (gone) return gone;
+    const bool any_waits = std::ranges::any_of(operations_.unfinished(), [&](const auto& one) {
+      return one->announced() && one->submitted <= time - kPatience;
+    });
+    if (auto gone = waits_.gone_rank(time, any_waits)) return gone;
+    if (auto stopped = waits_.stopped_rank(time)) return stopped;
   }
-  if (auto stopped = waits_.stopped_rank(time)) return stopped;
-  if (waits_.is_due(time)) {
-    if (const auto text = waits_.look(time, stall(time))) log().warn("{}", *text);
-  }
+  if (!waits_.is_due(time)) return std::nullopt;
+  const auto stalled = stall(time);
+  if (!waits_.look(time, stalled)) return std::nullopt;
+  const auto& operation = stalled->operation;
+  log().warn("{}", operation ? stall_text(report_on(*operation), seconds_text(stalled->age))
+                             : waits_.text_of_call(*stalled));
   return std::nullopt;
 }
 
 std::optional<Waits::Stall> SetEngine::stall(Duration time) const {
   if (auto longest = operations_.stalled(time)) {
     const Duration age = time - longest->submitted;
-    return Waits::Stall{age, [this, age, longest] { return stall_text(report_on(*longest), age); }};
+    return Waits::Stall{age, std::move(longest)};
   }
   if (const auto joined = operations_.joined_since()) {
     return waits_.join_stall(time - std::max(*joined, decided_at_));
@@ -482,9 +460,7 @@ namespace {
 
 /// The lowest of a node's ranks that wait logs for all; if it stops, another one after this time.
 constexpr Duration kTurn = std::chrono::seconds(1);
-/// A process that ends is noticed this late, where nothing else shows it.
-constexpr Duration kProcessCheck = std::chrono::seconds(1);
-/// Between two looks at stopped processes; the most, unless this process was stopped, too.
+/// Between two looks at processes; the most, unless this one was stopped.
 constexpr Duration kLook = std::chrono::seconds(1);
 constexpr Duration kLongestLook = std::chrono::seconds(2);
 /// From horarun's limit to this one.
@@ -543,35 +519,6 @@ std::string unfinished_text(const WaitReport& report) {
                      report.has_other_nodes ? ", and data of other nodes may be missing" : "");
 }
 
-/// `waited`: how long it is not complete. Begins with the ranks that lack it.
-std::string incomplete_text(const WaitReport& report, const std::string& waited) {
-  const std::string tensor = tensor_text(report.name, report.set);
-  std::string text, remarks = remarks_text(report.remarks);
-  if (report.decided) {
-    text = unfinished_text(report);
-  } else if (!report.unknown.empty()) {
-    text = unknown_text(report);
-  } else if (report.missing.empty()) {
-    text = fmt::format("every rank has submitted it, and rank {} has not decided it", report.root);
-  }
-  if (report.decided || report.missing.empty()) {
-    text = fmt::format("{} is not complete {} after rank {} has submitted it: {}", tensor, waited,
-                       report.rank, text);
-  } else {
-    std::string who = named_ranks(report.missing);
-    // The one rank is named once, with its process.
-    if (report.remarks.size() == 1 && text.empty() && remarks.starts_with(who + " (")) {
-      who = remarks.substr(0, remarks.find(')') + 1);
-      remarks.replace(0, who.size(), "it");
-    }
-    text = fmt::format("{} did not come to {} within {} of rank {}{}{}", who, tensor, waited,
-                       report.rank, text.empty() ? "" : ", and ", text);
-  }
-  return fmt::format("{}{}{}{} Is one of them slow, stopped or gone?", text,
-                     remarks.empty() ? "" : "; ", remarks,
-                     report.decided ? "." : ". Do all ranks call the same collectives?");
-}
-
 /// Adds what other nodes have reported, and what of this node no look of its own has added.
 void add_heard(WaitReport& report, const Presence& presence) {
   std::ranges::copy_if(presence.remarks, std::back_inserter(report.remarks),
@@ -599,40 +546,57 @@ std::string rank_state_text(const ProcessIdentity& process, ProcessState state,
                      seconds_text(now - submitted->time));
 }
 
-std::string stall_text(const WaitReport& report, Duration waited) {
-  return incomplete_text(report, seconds_text(waited));
+std::string stall_text(const WaitReport& report, const std::string& waited) {
+  const std::string tensor = tensor_text(report.name, report.set);
+  std::string text, remarks = remarks_text(report.remarks);
+  if (report.decided) {
+    text = unfinished_text(report);
+  } else if (!report.unknown.empty()) {
+    text = unknown_text(report);
+  } else if (report.missing.empty()) {
+    text = fmt::format("every rank has submitted it, and rank {} has not decided it", report.root);
+  }
+  if (report.decided || report.missing.empty()) {
+    text = fmt::format("{} is not complete {} after rank {} has submitted it: {}", tensor, waited,
+                       report.rank, text);
+  } else {
+    std::string who = named_ranks(report.missing);
+    // The one rank is named once, with its process.
+    if (report.remarks.size() == 1 && text.empty() && remarks.starts_with(who + " (")) {
+      who = remarks.substr(0, remarks.find(')') + 1);
+      remarks.replace(0, who.size(), "it");
+    }
+    text = fmt::format("{} did not come to {} within {} of rank {}{}{}", who, tensor, waited,
+                       report.rank, text.empty() ? "" : ", and ", text);
+  }
+  return fmt::format("{}{}{}{} Is one of them slow, stopped or gone?", text,
+                     remarks.empty() ? "" : "; ", remarks,
+                     report.decided ? "." : ". Do all ranks call the same collectives?");
 }
 
 std::string timeout_text(const WaitReport& report) {
   return fmt::format(
       "{} Where a rank may work alone for longer (a validation, a checkpoint), raise {}",
-      incomplete_text(report, duration_text(report.limit.length)),
+      stall_text(report, duration_text(report.limit.length)),
       report.limit.is_of_call ? "the timeout of this call (0: HORA_TIMEOUT)"
                               : "HORA_TIMEOUT (0: never), or give the call a timeout");
 }
 
-/// World ranks by local rank.
-const std::vector<int>& Waits::ranks_of_node() const {
-  const int node = parts_.topology.node_of(engine_.rank);
-  return parts_.topology.ranks_of_node[static_cast<std::size_t>(node)];
-}
-
-std::string Waits::state_of(int local_rank) const {
-  const int rank = ranks_of_node()[static_cast<std::size_t>(local_rank)];
-  const ProcessIdentity process = identity_of(rank);
-  const NodeControlBlock& of_world = *engine_.world.control_block;
-  const RankStatus& status = of_world.status(engine_.world.topology.local_rank_of(rank));
+std::string Waits::state_of(int rank) const {
+  const ProcessIdentity process = identity(rank);
+  const SetParts& world = set_.engine.world;
+  const RankStatus& status = world.control_block->status(world.topology.local_rank_of(rank));
   return rank_state_text(process, process_state(process.pid), status.submitted.read(),
                          status.waits_for.read(), now());
 }
 
-WaitReport Waits::report_on(const Operation& operation, std::uint64_t unit,
+WaitReport Waits::report_on(const Operation& operation,
                             const std::optional<Presence>& known) const {
-  WaitReport report = known_of(operation.name, operation.limit, engine_.rank);
+  WaitReport report = known_of(operation.name, operation.limit, set_.rank());
   report.decided = operation.decided;
   if (report.decided) {
-    for (const int r : parts_.control_block->behind(unit)) {
-      report.unfinished.push_back(ranks_of_node()[static_cast<std::size_t>(r)]);
+    for (const int r : set_.parts.control_block->behind(operation.unit)) {
+      report.unfinished.push_back(set_.ranks_of_node()[static_cast<std::size_t>(r)]);
     }
     add_remarks(report, report.unfinished);
     return report;
@@ -643,7 +607,7 @@ WaitReport Waits::report_on(const Operation& operation, std::uint64_t unit,
   std::vector<int> absent = report.missing;
   absent.insert(absent.end(), report.unknown.begin(), report.unknown.end());
   // Its leader may be what keeps the root's answer away, whether it has submitted the name or not.
-  if (report.root_is_silent) absent.push_back(ranks_of_node().front());
+  if (report.root_is_silent) absent.push_back(set_.ranks_of_node().front());
   add_remarks(report, absent);
   add_heard(report, presence);
   return report;
@@ -660,26 +624,25 @@ WaitReport Waits::report_on(const Expired& expired) const {
 
 /// The part of a report that holds whatever has become of it; `rank`: who has submitted it.
 WaitReport Waits::known_of(const std::string& name, const TimeLimit& limit, int rank) const {
-  const Topology& topology = parts_.topology;
   return {.name = name,
-          .set = id_,
+          .set = set_.id,
           .limit = limit,
           .rank = rank,
-          .root = topology.ranks_of_node.front().front(),
-          .reporter = engine_.rank,
-          .has_other_nodes = topology.nodes() > 1};
+          .root = set_.root(),
+          .reporter = set_.rank(),
+          .has_other_nodes = !set_.single_node()};
 }
 
 /// Adds a remark on each of `ranks` that is on this node.
 void Waits::add_remarks(WaitReport& report, const std::vector<int>& ranks) const {
-  for (const int rank : ranks_of_node()) {
+  for (const int rank : set_.ranks_of_node()) {
     if (rank == report.rank || std::ranges::count(ranks, rank) == 0) continue;
-    report.remarks.push_back(state_of(parts_.topology.local_rank_of(rank)));
+    report.remarks.push_back(state_of(rank));
   }
 }
 
 void Waits::note_absent(WaitReport& report, const Presence& presence) const {
-  for (const int rank : parts_.topology.ranks()) {
+  for (const int rank : set_.topology().ranks()) {
     if (rank == report.rank || std::ranges::count(presence.ready, rank) > 0) continue;
     const bool is_missing = std::ranges::count(presence.missing, rank) > 0;
     (is_missing ? report.missing : report.unknown).push_back(rank);
@@ -690,87 +653,77 @@ void Waits::note_absent(WaitReport& report, const Presence& presence) const {
 Presence Waits::presence_of(const Operation& operation) const {
   Presence presence{operation.name, {}, {}};
   if (!operation.id) return presence;
-  const NodeControlBlock& control_block = *parts_.control_block;
-  const LocalRanks ready = control_block.ready_ranks(*operation.id);
+  const LocalRanks ready = set_.parts.control_block->ready_ranks(*operation.id);
   // Cleared when all have become ready.
-  const bool all = !ready[static_cast<std::size_t>(control_block.local_rank())];
-  for (std::size_t r = 0; r < ranks_of_node().size(); ++r) {
-    (all || ready[r] ? presence.ready : presence.missing).push_back(ranks_of_node()[r]);
+  const bool all = !ready[static_cast<std::size_t>(set_.local_rank)];
+  for (std::size_t r = 0; r < set_.ranks_of_node().size(); ++r) {
+    (all || ready[r] ? presence.ready : presence.missing).push_back(set_.ranks_of_node()[r]);
   }
   return presence;
 }
 
-std::optional<std::string> Waits::look(Duration time, const std::optional<Stall>& stall) {
+bool Waits::look(Duration time, const std::optional<Stall>& stall) {
   next_look_ = time + std::min<Duration>(kOverdueTick, warning_ / 4);
-  StallBoard& board = parts_.control_block->stall_board();
-  const int local_rank = parts_.control_block->local_rank();
-  board.set_waiting(local_rank, stall.has_value());
-  if (!stall) {
-    waits_since_ = {};
-    return std::nullopt;
-  }
+  StallBoard& board = set_.parts.control_block->stall_board();
+  board.set_waiting(set_.local_rank, stall.has_value());
   // Other ranks that wait, too, set their flags until the next look.
-  if (waits_since_ == Duration{}) {
-    waits_since_ = time;
-    return std::nullopt;
+  if (!stall || waits_since_ == Duration{}) {
+    waits_since_ = stall ? time : Duration{};
+    return false;
   }
-  const Duration head_start = board.is_lowest(local_rank) ? Duration{} : kTurn;
-  if (time - waits_since_ < head_start) return std::nullopt;
-  const Duration interval = std::max<Duration>(warning_, stall->age);
-  if (!board.claim(time, interval, head_start)) return std::nullopt;
-  return stall->text();
+  const Duration head_start = board.is_lowest(set_.local_rank) ? Duration{} : kTurn;
+  return time - waits_since_ >= head_start &&
+         board.claim(time, std::max<Duration>(warning_, stall->age), head_start);
 }
 
-/// This rank has waited in a call for `missing`, which have not called it, as far as is known.
-Waits::Stall Waits::call_stall(std::string_view call, Duration waited,
-                               std::vector<int> missing) const {
-  return {waited, [=, this, missing = std::move(missing)] {
-            bool is_hearsay = false;
-            std::vector<std::string> remarks;
-            for (const int rank : missing) {
-              if (is_of_node(rank)) {
-                remarks.push_back(state_of(parts_.topology.local_rank_of(rank)));
-                continue;
-              }
-              is_hearsay = true;
-              const ProcessIdentity process = identity_of(rank);
-              remarks.push_back(fmt::format(
-                  "{}{}", to_string(process),
-                  is_of_host(rank) ? state_text(process_state(process.pid)) : std::string_view()));
-            }
-            return fmt::format(
-                "{} has waited {} in {} for ranks that have not called it{}: {}. Is one of them "
-                "slow, stopped or gone?",
-                to_string(own_identity()), seconds_text(waited), call,
-                is_hearsay ? ", as far as this node knows" : "", remarks_text(remarks));
-          }};
+std::string Waits::text_of_call(const Stall& stall) const {
+  const std::string waited = fmt::format("{} has waited {} in {}", to_string(identity(set_.rank())),
+                                         seconds_text(stall.age), stall.call);
+  if (stall.missing.empty()) {
+    return waited +
+           ", which all ranks have called, for its last messages to leave: is a rank stopped, or "
+           "the network between their hosts blocked?";
+  }
+  bool is_hearsay = false;
+  std::vector<std::string> remarks;
+  for (const int rank : stall.missing) {
+    if (is_of_node(rank)) {
+      remarks.push_back(state_of(rank));
+      continue;
+    }
+    is_hearsay = true;
+    const ProcessIdentity process = identity(rank);
+    remarks.push_back(to_string(process));
+    if (is_of_host(rank)) remarks.back() += state_text(process_state(process.pid));
+  }
+  return fmt::format(
+      "{} for ranks that have not called it{}: {}. Is one of them slow, stopped or gone?", waited,
+      is_hearsay ? ", as far as this node knows" : "", remarks_text(remarks));
 }
 
 std::optional<Waits::Stall> Waits::join_stall(Duration age) const {
   if (age < warning_) return std::nullopt;
-  const LocalRanks joined = parts_.control_block->joined_ranks();
-  std::vector<int> missing;
-  for (std::size_t r = 0; r < ranks_of_node().size(); ++r) {
-    if (!joined[r]) missing.push_back(ranks_of_node()[r]);
+  const LocalRanks joined = set_.parts.control_block->joined_ranks();
+  Stall stall{.age = age, .call = "join()"};
+  for (std::size_t r = 0; r < set_.ranks_of_node().size(); ++r) {
+    if (!joined[r]) stall.missing.push_back(set_.ranks_of_node()[r]);
   }
-  if (missing.empty()) return std::nullopt;
-  return call_stall("join()", age, std::move(missing));
+  return stall.missing.empty() ? std::nullopt : std::optional(std::move(stall));
 }
 
 /// Zero: this rank does not wait in shutdown().
 Duration Waits::departed_at() const {
-  if (id_ != kWorld) return {};
-  const NodeControlBlock& node = *parts_.control_block;
-  return Duration(node.status(node.local_rank()).departed.load());
+  if (set_.id != kWorld) return {};
+  return Duration(set_.engine.status().departed.load());
 }
 
 /// Known of this node from the control block, of other nodes from decisions. Ascending.
 std::vector<int> Waits::not_departed() const {
-  std::vector<int> ranks = parts_.topology.ranks();
+  std::vector<int> ranks = set_.topology().ranks();
   std::erase_if(ranks, [this](int rank) {
-    const int local_rank = parts_.topology.local_rank_of(rank);
+    const int local_rank = set_.topology().local_rank_of(rank);
     const bool has_called =
-        is_of_node(rank) && parts_.control_block->status(local_rank).departed.load() != 0;
+        is_of_node(rank) && set_.parts.control_block->status(local_rank).departed.load() != 0;
     return has_called || departed_.contains(rank);
   });
   return ranks;
@@ -786,25 +739,16 @@ std::optional<Waits::Stall> Waits::departure_stall(Duration time) const {
     while (std::ranges::binary_search(missing, lowest)) ++lowest;
     if (!is_of_node(lowest)) return std::nullopt;
   }
-  if (!missing.empty()) return call_stall("shutdown()", waited, std::move(missing));
-  return Stall{waited, [=, this] {
-                 return fmt::format(
-                     "{} has waited {} in shutdown(), which all ranks have called, for its last "
-                     "messages to leave: is a rank stopped, or the network between their hosts "
-                     "blocked?",
-                     to_string(own_identity()), seconds_text(waited));
-               }};
+  return Stall{.age = waited, .call = "shutdown()", .missing = std::move(missing)};
 }
 
 std::optional<Error> Waits::stopped_rank(Duration time) {
-  const Duration limit = engine_.settings.timeout;
-  if (limit.count() == 0 || departed_at().count() == 0 || time - last_stop_look_ < kLook) {
-    return std::nullopt;
-  }
+  const Duration limit = set_.engine.settings.timeout;
+  if (limit.count() == 0 || departed_at().count() == 0) return std::nullopt;
   const Duration passed = last_stop_look_.count() == 0 ? Duration() : time - last_stop_look_;
   last_stop_look_ = time;
-  for (const ProcessIdentity& process : engine_.processes) {
-    if (process.rank == engine_.rank || !is_of_host(process.rank)) continue;
+  for (const ProcessIdentity& process : processes_) {
+    if (process.rank == set_.rank() || !is_of_host(process.rank)) continue;
     if (process_state(process.pid) != ProcessState::stopped) {
       stopped_for_.erase(process.rank);
       continue;
@@ -823,14 +767,12 @@ std::optional<Error> Waits::stopped_rank(Duration time) {
 }
 
 std::optional<Error> Waits::gone_rank(Duration time, bool any_waits) {
-  next_check_ = time + kProcessCheck;
+  next_check_ = time + kLook;
   if (!any_waits) return std::nullopt;
-  for (const int rank : ranks_of_node()) {
-    if (rank == engine_.rank || process_state(identity_of(rank).pid) != ProcessState::gone) {
-      continue;
-    }
+  for (const int rank : set_.ranks_of_node()) {
+    if (rank == set_.rank() || process_state(identity(rank).pid) != ProcessState::gone) continue;
     return Error(ErrorCode::transport,
-                 state_of(parts_.topology.local_rank_of(rank)) +
+                 state_of(rank) +
                      ". It has not called shutdown(): was it killed (by the kernel where memory "
                      "ran out: see dmesg), or has it left by exit()?",
                  rank);
@@ -838,25 +780,24 @@ std::optional<Error> Waits::gone_rank(Duration time, bool any_waits) {
   return std::nullopt;
 }
 
-Stragglers::Stragglers(const SetParts& set, const EngineParts& engine, ProcessSet id)
-    : engine_(engine),
-      ledger_(set.topology.ranks(), set.control_block->id_capacity()),
-      last_of_(static_cast<std::size_t>(set.control_block->id_capacity())),
-      record_(engine.flight && id == kWorld ? engine.flight->writer() : RecordWriter()),
+Stragglers::Stragglers(const SetMember& set)
+    : set_(set),
+      ledger_(set.topology().ranks(), set.parts.control_block->id_capacity()),
+      last_of_(static_cast<std::size_t>(set.parts.control_block->id_capacity())),
       rows_(std::min(ledger_.ranks().size(), kRecordedArrivals)) {}
 
 void Stragglers::count(Id id, const LastArrival& last) {
   const auto slot = static_cast<std::size_t>(slot_of(id));
   if (slot < last_of_.size()) last_of_[slot] = last;
   const auto slow = ledger_.add(slot, last);
-  RecordArrivals* const watched = record_.watched_arrivals();
+  RecordArrivals* const watched = set_.id == kWorld ? set_.record.watched_arrivals() : nullptr;
   if (watched && last.at - recorded_at_ >= kRecordInterval) {
     recorded_at_ = last.at;
     const std::size_t shown = ledger_.most_often_last(rows_);
     write_arrivals(*watched, last.at, ledger_.decisions(), ledger_.steps(),
                    std::span(rows_).first(shown));
   }
-  if (slow) log().warn("{}", slow_rank_text(*slow, engine_.processes));
+  if (slow) log().warn("{}", slow_rank_text(*slow, set_.engine.processes));
 }
 
 }  // namespace hora::internal

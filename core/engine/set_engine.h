@@ -33,8 +33,9 @@ struct WaitReport {
   bool root_is_silent = false;            ///< it has not answered a report
 };
 
-/// A warning of a collective that is not complete after `waited`, and may be some time. Pure.
-std::string stall_text(const WaitReport& report, Duration waited);
+/// A warning of a collective that is not complete after `waited`, and may be some time. Begins with
+/// the ranks that lack it. Pure.
+std::string stall_text(const WaitReport& report, const std::string& waited);
 
 /// Two or three sentences: the tensor, the time, whom it waits for, and what to do. Pure.
 std::string timeout_text(const WaitReport& report);
@@ -45,25 +46,27 @@ std::string timeout_text(const WaitReport& report);
 /// progress lock, but for state_of(): any thread.
 class Waits {
  public:
-  /// Both outlive it.
-  Waits(const SetParts& parts, const EngineParts& engine, ProcessSet id)
-      : parts_(parts), engine_(engine), id_(id), warning_(engine.settings.stall_warning) {}
+  explicit Waits(const SetMember& set)
+      : set_(set), processes_(set.engine.processes), warning_(set.engine.settings.stall_warning) {}
 
-  /// This rank's knowledge of an operation, under way in `unit` (0: none). `known`: a leader's.
-  WaitReport report_on(const Operation& operation, std::uint64_t unit,
-                       const std::optional<Presence>& known) const;
+  /// This rank's knowledge of an operation. `known`: a leader's.
+  WaitReport report_on(const Operation& operation, const std::optional<Presence>& known) const;
   /// The root's report on one that has run out of time on some rank.
   WaitReport report_on(const Expired& expired) const;
 
-  /// A stalled operation: its age and warning text.
+  /// An operation that does not go on, or a call for which the ranks in `missing` are lacking.
   struct Stall {
     Duration age;
-    std::function<std::string()> text;
+    std::shared_ptr<Operation> operation = nullptr;
+    std::string_view call = {};
+    std::vector<int> missing = {};
   };
   /// The time to look again has come.
   bool is_due(Duration time) const { return warning_.count() > 0 && time >= next_look_; }
-  /// The text that this rank of its node is to log, if any.
-  std::optional<std::string> look(Duration time, const std::optional<Stall>& stall);
+  /// Whether this rank of its node is to log the stall now, if there is one.
+  bool look(Duration time, const std::optional<Stall>& stall);
+  /// The warning of a call.
+  std::string text_of_call(const Stall& stall) const;
   /// The ranks of this node that lack a join in which nothing has happened for `age`, if any.
   std::optional<Stall> join_stall(Duration age) const;
 
@@ -79,33 +82,27 @@ class Waits {
   std::optional<Error> stopped_rank(Duration time);
 
   bool is_due_for_processes(Duration time) const {
-    return !engine_.processes.empty() && time >= next_check_;
+    return !processes_.empty() && time >= next_check_;
   }
   /// Where something waits (`any_waits`): a rank of this node whose process has ended.
   std::optional<Error> gone_rank(Duration time, bool any_waits);
 
-  /// Describes a rank of this node, by its local rank in the set.
-  std::string state_of(int local_rank) const;
+  /// Describes a rank of this node.
+  std::string state_of(int rank) const;
 
  private:
-  ProcessIdentity identity_of(int rank) const {
-    return internal::identity_of(rank, engine_.processes);
-  }
-  const std::vector<int>& ranks_of_node() const;
-  bool is_of_node(int rank) const { return std::ranges::binary_search(ranks_of_node(), rank); }
-  bool is_of_host(int rank) const { return identity_of(rank).host == own_identity().host; }
-  ProcessIdentity own_identity() const { return identity_of(engine_.rank); }
+  ProcessIdentity identity(int rank) const { return identity_of(rank, processes_); }
+  bool is_of_node(int rank) const { return std::ranges::binary_search(set_.ranks_of_node(), rank); }
+  bool is_of_host(int rank) const { return identity(rank).host == identity(set_.rank()).host; }
   Presence presence_of(const Operation& operation) const;
   void note_absent(WaitReport& report, const Presence& presence) const;
   WaitReport known_of(const std::string& name, const TimeLimit& limit, int rank) const;
   void add_remarks(WaitReport& report, const std::vector<int>& ranks) const;
   Duration departed_at() const;
   std::vector<int> not_departed() const;
-  Stall call_stall(std::string_view call, Duration waited, std::vector<int> missing) const;
 
-  const SetParts& parts_;
-  const EngineParts& engine_;
-  const ProcessSet id_;
+  const SetMember& set_;
+  const std::vector<ProcessIdentity>& processes_;
   const Duration warning_;
   Duration next_look_{};
   Duration waits_since_{};  ///< the first look that found something; zero: none has
@@ -119,8 +116,7 @@ class Waits {
 /// where `horarun --watch` finds it. Thread rule: the thread that holds the engine's progress lock.
 class Stragglers {
  public:
-  /// Both outlive it.
-  Stragglers(const SetParts& set, const EngineParts& engine, ProcessSet id);
+  explicit Stragglers(const SetMember& set);
 
   /// A decision that is about to be carried out: its names have ids from here on.
   void note_names(const Decision& decision) {
@@ -134,13 +130,12 @@ class Stragglers {
   LastArrival last_of(Id id) const { return last_of_[static_cast<std::size_t>(slot_of(id))]; }
 
   /// The final report's table.
-  std::string text() const { return arrivals_text(ledger_, engine_.processes); }
+  std::string text() const { return arrivals_text(ledger_, set_.engine.processes); }
 
  private:
-  const EngineParts& engine_;
+  const SetMember& set_;
   ArrivalLedger ledger_;
   std::vector<LastArrival> last_of_;  ///< by slot
-  RecordWriter record_;               ///< off where nothing is to be left there
   LastArrival::Time recorded_at_{};
   std::vector<RankArrivals> rows_;  ///< used again: count() does not allocate
 };
@@ -149,8 +144,7 @@ class Stragglers {
 class EndedElsewhere final : public Error {
  public:
   using Error::Error;
-  explicit EndedElsewhere(const Error& error)
-      : Error(error.code(), std::string(error.what()), error.rank(), error.tensor()) {}
+  explicit EndedElsewhere(const Error& error) : Error(detached(error)) {}
 };
 
 /// A leader's connections: mail and arrivals of its node in, messages of other nodes in and out,
@@ -180,11 +174,6 @@ class LeaderIo {
   Presence presence_of(const std::string& name) const { return leader_.presence_of(name); }
 
  private:
-  bool has_output(Duration now) const {
-    if (has_more_ || !leader_.is_idle()) return true;
-    const auto due = leader_.deadline();
-    return due && *due <= now;
-  }
   bool hand_out(Duration now);
   void read(const TreeLink::Received& received, Duration now);
   bool flush_log();
@@ -206,55 +195,37 @@ class LeaderIo {
 /// them. Thread rule: the thread that holds the engine's progress lock.
 class Batches {
  public:
-  /// All outlive it.
-  Batches(const SetParts& parts, const EngineParts& engine, const Operations& operations,
-          ProcessSet set)
-      : parts_(parts),
-        engine_(engine),
-        memory_(operations.memory()),
-        trace_(operations.trace()),
-        record_(operations.record()),
-        shares_device_(set != kWorld) {}
+  explicit Batches(const SetMember& set) : set_(set), shares_device_(set.id != kWorld) {}
   Batches(const Batches&) = delete;
   Batches& operator=(const Batches&) = delete;
 
-  /// Fuses tensors that travel together for the data path. Takes the batch's operations.
-  void start(DecidedBatch& batch);
+  /// Fuses tensors that travel together for the data path. Takes the operations.
+  void start(std::vector<std::shared_ptr<Operation>>& decided);
   bool is_running() const { return !started_.empty(); }
-  bool has_completed() const {
-    return !started_.empty() && started_.front().number <= parts_.control_block->done_by_all();
+  struct Started {
+    std::uint64_t number = 0;
+    std::vector<std::shared_ptr<Operation>> operations;
+  };
+  /// The oldest unit, where every rank of the node has completed it, until pop_completed(); or
+  /// null.
+  const Started* completed() const {
+    if (started_.empty()) return nullptr;
+    const Started& oldest = started_.front();
+    return oldest.number <= set_.parts.control_block->done_by_all() ? &oldest : nullptr;
   }
-  /// The number of the unit that is under way with this operation in it; 0: none is.
-  std::uint64_t number_of(const Operation& operation) const;
-  /// The operations of the oldest unit, where has_completed(); valid until pop_completed().
-  std::span<const std::shared_ptr<Operation>> completed() const {
-    return started_.front().operations;
-  }
-  std::uint64_t completed_number() const { return started_.front().number; }
   void pop_completed() {
     started_.front().operations.clear();
     started_.pop();
   }
 
  private:
-  struct Started {
-    std::uint64_t number = 0;
-    std::vector<std::shared_ptr<Operation>> operations;
-  };
-
   std::size_t longest_chunk(OperationKind kind, bool on_device) const;
   void note_started(BoundUnit& unit);
-  void bind(const DecidedBatch& batch, std::span<const std::shared_ptr<Operation>> operations);
-  void bind_tensor(BoundUnit& bound, const TensorMemory& memory,
-                   std::span<const Location> locations, bool on_host) const;
-  void bind_exchange(BoundUnit& bound, const Operation& operation,
-                     std::span<const Location> locations) const;
+  void bind(std::span<const std::shared_ptr<Operation>> operations);
+  void bind_tensor(BoundUnit& bound, const Operation& operation, bool on_host) const;
+  void bind_exchange(BoundUnit& bound, const Operation& operation) const;
 
-  const SetParts& parts_;
-  const EngineParts& engine_;
-  const SetMemory& memory_;
-  const Tracer& trace_;
-  const RecordWriter& record_;
+  const SetMember& set_;
   RingQueue<Started> started_;
   // Members so that start() uses their memory again.
   std::vector<const Signature*> signatures_;
@@ -263,17 +234,16 @@ class Batches {
   bool shares_device_;        ///< from the first other process set on, in the order of units
 };
 
-class ProcessSets;
-
 /// Carries out what the set's log says: decisions become units, and units that are complete become
 /// finished operations. Thread rule: the thread that holds the engine's progress lock, but for
 /// operations(), all_departed() and what never changes: any thread.
 class SetEngine {
  public:
-  /// `engine` and `sets`, of which it is one, outlive it.
-  SetEngine(const SetParts& parts, const EngineParts& engine, ProcessSets& sets, ProcessSet id);
+  /// `engine` and `aborted` (see Operations) outlive it.
+  SetEngine(const SetParts& parts, const EngineParts& engine, const std::atomic<bool>& aborted,
+            ProcessSet id);
 
-  NodeControlBlock& control_block() const { return control_block_; }
+  NodeControlBlock& control_block() const { return *set_.parts.control_block; }
   /// The submitting side.
   Operations& operations() { return operations_; }
   const Operations& operations() const { return operations_; }
@@ -282,32 +252,24 @@ class SetEngine {
 
   /// `time`: the present.
   bool make_progress(Duration time);
+  /// Changes of the process sets that all ranks of this node have read since the last call.
+  std::vector<std::shared_ptr<Operation>> take_changes() { return std::exchange(changes_, {}); }
   /// The error of a collective that has run out of time by now, or of a rank that it waits for and
   /// that has ended or is stopped for too long, if any; reports what waits too long, and logs it
   /// where this rank is the one to do so.
   std::optional<Error> watch(Duration time);
-  /// Who came last to the set's collectives; null but on its root.
-  const Stragglers* stragglers() const { return stragglers_ ? &*stragglers_ : nullptr; }
+  /// A table of who came last to the set's collectives; empty but on its root.
+  std::string arrivals_text() const { return stragglers_ ? stragglers_->text() : std::string(); }
   bool has_pending_work() const {
-    return control_block_.log_has_pending_work() ||
-           (leader_io_ && leader_io_->has_pending_work()) || batches_.has_completed();
+    return control_block().log_has_pending_work() ||
+           (leader_io_ && leader_io_->has_pending_work()) || batches_.completed();
   }
   bool is_running() const { return batches_.is_running(); }
-  /// True while something is under way that only polling moves.
-  bool polls() const { return parts_.data_path->polls(); }
-  MemoryUse withdraw() { return parts_.data_path->withdraw(); }
-  bool leads_several() const { return leader_io_ && parts_.topology.nodes() > 1; }
-  /// Handles what has come for a leader, and nothing else. Throws as LeaderIo::work().
-  void hear(Duration time) {
-    if (leader_io_) leader_io_->work(time);
-  }
-  /// Tells the other nodes why this one ends.
-  void send_end(const Error& error) noexcept {
-    if (leader_io_) leader_io_->send_end(error);
-  }
+  DataPath& data_path() const { return *set_.parts.data_path; }
+  bool leads_several() const { return leader_io_ && !set_.single_node(); }
+  /// Null but on node leaders.
+  LeaderIo* leader() { return leader_io_ ? &*leader_io_ : nullptr; }
   bool messages_left() { return leader_io_ && leader_io_->unfinished(); }
-  /// The unit whose completion depends on local peers alone, 0 where there is none.
-  std::uint64_t awaited() const { return parts_.data_path->awaited(); }
   std::optional<Duration> deadline() const {
     return leader_io_ ? leader_io_->deadline() : std::nullopt;
   }
@@ -321,12 +283,7 @@ class SetEngine {
   std::optional<Waits::Stall> stall(Duration time) const;
   bool finish_completed();
 
-  const SetParts parts_;
-  const EngineParts& engine_;
-  ProcessSets& sets_;
-  const ProcessSet id_;
-  const Tracer trace_;
-  NodeControlBlock& control_block_;
+  const SetMember set_;
   const MessageLimits log_limits_;  ///< of what the node's log says
   Waits waits_;
   std::optional<LeaderIo> leader_io_;     ///< of node leaders
@@ -335,10 +292,11 @@ class SetEngine {
   Batches batches_;
   std::atomic<bool> all_departed_{false};
   Duration decided_at_{};  ///< the last decision that this rank has read
+  std::vector<std::shared_ptr<Operation>> changes_;
   // Members so that make_progress() uses their memory again.
   LogBatch log_batch_;
   Decision decision_;
-  DecidedBatch decided_;
+  std::vector<std::shared_ptr<Operation>> decided_;
 };
 
 }  // namespace hora::internal

@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <new>
@@ -29,13 +31,21 @@ std::string system_reason() {
   return std::generic_category().message(errno);
 }
 
+/// At most as many bytes as there are; the rest are 0.
+template <std::size_t Words>
+void store_bytes(std::array<std::atomic<std::uint64_t>, Words>& words, const void* data,
+                 std::size_t size) noexcept {
+  std::array<std::uint64_t, Words> bytes{};
+  std::copy_n(static_cast<const std::byte*>(data), size,
+              reinterpret_cast<std::byte*>(bytes.data()));
+  for (std::size_t i = 0; i < Words; ++i) words[i].store(bytes[i], kRelease);
+}
+
 template <std::size_t Words>
 void store_text(std::array<std::atomic<std::uint64_t>, Words>& words,
                 std::string_view text) noexcept {
-  std::array<std::uint64_t, Words> bytes{};
-  const std::string_view part = fitting(text, sizeof bytes);
-  part.copy(reinterpret_cast<char*>(bytes.data()), part.size());
-  for (std::size_t i = 0; i < Words; ++i) words[i].store(bytes[i], kRelease);
+  const std::string_view part = fitting(text, sizeof words);
+  store_bytes(words, part.data(), part.size());
 }
 
 /// Why this process may not write there; empty: it may.
@@ -53,7 +63,7 @@ std::string problem_with(const RecordHeader& header) {
 }
 
 /// Leaves out the middle of a long name: models number their layers anywhere.
-void store_name(RecordText<kRecordNameBytes>& words, std::string_view name) noexcept {
+void store_name(RecordWords<kRecordNameBytes>& words, std::string_view name) noexcept {
   constexpr std::string_view kGap = "...";
   constexpr std::size_t kFront = 24;
   if (name.size() <= kRecordNameBytes) return store_text(words, name);
@@ -74,13 +84,11 @@ std::uint32_t packed(const Signature& signature) noexcept {
          static_cast<std::uint32_t>(signature.device) << 24U;
 }
 
-bool names(const char* variable, std::string_view value) {
-  return variable && value == variable;
-}
+constexpr std::string_view kOff = "off", kWatched = "watched";
 
 std::optional<RecordMemory> memory_of(const char* variable) {
-  if (names(variable, "off")) return std::nullopt;
-  if (variable && !names(variable, "watched")) {
+  if (variable && variable == kOff) return std::nullopt;
+  if (variable && variable != kWatched) {
     auto given = RecordMemory::open(variable);
     if (given) return std::move(*given);
     log().warn("{}={}: {}; this rank keeps its record to itself", kRecordVariable, variable,
@@ -92,42 +100,28 @@ std::optional<RecordMemory> memory_of(const char* variable) {
   return std::nullopt;
 }
 
-constexpr std::array<int, 2> kRelayed = {SIGUSR1, SIGUSR2};
-
 /// Handlers are the process's. Written before a handler that reads them is installed, and never
 /// freed: a signal may be on its way to it still when it is removed.
-struct Relay {
-  std::atomic<pid_t> guard{0};
-  std::atomic<pid_t> owner{0};
-  std::array<struct sigaction, kRelayed.size()> program = {};
-  std::array<bool, kRelayed.size()> installed = {};
+struct Relayed {
+  int signal;
+  struct sigaction program = {};
+  bool is_installed = false;
 };
-Relay relay;
-
-std::size_t index_of(int signal) noexcept {
-  return signal == kRelayed[0] ? 0 : 1;
-}
-
-bool was_sent(const siginfo_t* info) noexcept {
-  return info->si_code == SI_USER || info->si_code == SI_QUEUE || info->si_code == SI_TKILL;
-}
-
-void call(const struct sigaction& action, int signal, siginfo_t* info, void* context) noexcept {
-  if ((action.sa_flags & SA_SIGINFO) != 0) {
-    action.sa_sigaction(signal, info, context);
-  } else {
-    action.sa_handler(signal);
-  }
-}
+std::array<Relayed, 2> relayed = {{{SIGUSR1}, {SIGUSR2}}};
+std::atomic<pid_t> relay_guard{0}, relay_owner{0};
 
 void pass_on(int signal, siginfo_t* info, void* context) noexcept {
   const int error = errno;
-  const pid_t guard = relay.guard.load();
+  const pid_t guard = relay_guard.load();
+  const bool was_sent =
+      info->si_code == SI_USER || info->si_code == SI_QUEUE || info->si_code == SI_TKILL;
   // A forked child's signals are its own.
-  const bool concerns_all = guard > 0 && ::getpid() == relay.owner.load();
-  if (concerns_all && was_sent(info) && info->si_pid != guard) ::kill(guard, signal);
+  const bool concerns_all = guard > 0 && ::getpid() == relay_owner.load();
+  if (concerns_all && was_sent && info->si_pid != guard) ::kill(guard, signal);
   errno = error;
-  call(relay.program[index_of(signal)], signal, info, context);
+  const struct sigaction& program = relayed[signal == SIGUSR1 ? 0 : 1].program;
+  if ((program.sa_flags & SA_SIGINFO) != 0) return program.sa_sigaction(signal, info, context);
+  program.sa_handler(signal);
 }
 
 bool has_handler(const struct sigaction& action) noexcept {
@@ -231,15 +225,15 @@ void RecordWriter::begin() const noexcept {
   header.pid.store(::getpid(), kRelease);
 }
 
-void RecordWriter::identify(const RecordIdentity& identity) const noexcept {
+void RecordWriter::identify(const FlightRecord& rank) const noexcept {
   if (!memory_) return;
   RecordHeader& header = memory_->header;
-  store_text(header.hora_version, identity.hora_version);
-  store_text(header.host, identity.host);
-  header.size.store(identity.size, kRelaxed);
-  header.node.store(identity.node, kRelaxed);
-  header.local_rank.store(identity.local_rank, kRelaxed);
-  header.rank.store(identity.rank, kRelease);
+  store_text(header.hora_version, rank.hora_version);
+  store_text(header.host, rank.host);
+  header.size.store(rank.size, kRelaxed);
+  header.node.store(rank.node, kRelaxed);
+  header.local_rank.store(rank.local_rank, kRelaxed);
+  header.rank.store(rank.rank, kRelease);
 }
 
 void RecordWriter::set_state(RecordState state) const noexcept {
@@ -323,31 +317,21 @@ void RecordWriter::finished(RecordTicket ticket, RecordOutcome outcome,
 
 void write_arrivals(RecordArrivals& memory, RecordTime at, std::uint64_t decisions,
                     std::uint64_t steps, std::span<const RankArrivals> rows) noexcept {
-  const std::uint32_t sequence = memory.sequence.load(kRelaxed);
   // Acquired, so that no store below comes before it; also over what a killed process has left.
-  const std::uint32_t odd = sequence | 1U;
+  const std::uint32_t odd = memory.sequence.load(kRelaxed) | 1U;
   memory.sequence.exchange(odd, std::memory_order_acq_rel);
   memory.at.store(at.count(), kRelease);
   memory.decisions.store(decisions, kRelease);
   memory.steps.store(steps, kRelease);
   const std::size_t count = std::min(rows.size(), memory.rows.size());
-  for (std::size_t i = 0; i < count; ++i) {
-    RecordArrivalsRow& row = memory.rows[i];
-    const RankArrivals& from = rows[i];
-    row.rank.store(from.rank, kRelease);
-    row.phase.store(from.phase, kRelease);
-    row.last.store(from.last, kRelease);
-    row.median.store(from.median.count(), kRelease);
-    row.p99.store(from.p99.count(), kRelease);
-  }
+  for (std::size_t i = 0; i < count; ++i) store_bytes(memory.rows[i], &rows[i], sizeof rows[i]);
   memory.count.store(static_cast<std::uint32_t>(count), kRelease);
   memory.sequence.store(odd + 1, kRelease);
 }
 
-FlightRecorder::FlightRecorder(const char* variable)
-    : memory_(memory_of(variable)), counts_arrivals_(!names(variable, "off")) {
+FlightRecorder::FlightRecorder(const char* variable) : memory_(memory_of(variable)) {
   if (memory_) writer_ = RecordWriter(memory_->layout());
-  if (memory_ && names(variable, "watched")) memory_->layout().arrivals.wanted.store(1);
+  if (memory_ && variable && variable == kWatched) memory_->layout().arrivals.wanted.store(1);
   writer_.begin();
 }
 
@@ -376,28 +360,28 @@ void FlightRecorder::failed(std::string_view cause, std::uint32_t code) noexcept
 }
 
 SignalRelay::SignalRelay(pid_t guard) noexcept {
-  relay.owner.store(::getpid());
-  relay.guard.store(guard);
-  for (std::size_t i = 0; i < kRelayed.size(); ++i) {
-    struct sigaction current {};
-    if (::sigaction(kRelayed[i], nullptr, &current) != 0) continue;
+  relay_owner.store(::getpid());
+  relay_guard.store(guard);
+  for (Relayed& each : relayed) {
+    struct sigaction action {};
+    if (::sigaction(each.signal, nullptr, &action) != 0) continue;
     // Where another handler calls the one of an earlier relay, that one is still in place.
-    if (!has_handler(current) || is_ours(current)) continue;
-    relay.program[i] = current;
-    struct sigaction action = current;
+    if (!has_handler(action) || is_ours(action)) continue;
+    each.program = action;
     action.sa_sigaction = pass_on;
     action.sa_flags |= SA_SIGINFO;
-    relay.installed[i] = ::sigaction(kRelayed[i], &action, nullptr) == 0;
+    each.is_installed = ::sigaction(each.signal, &action, nullptr) == 0;
   }
 }
 
 SignalRelay::~SignalRelay() {
-  relay.guard.store(0);
-  for (std::size_t i = 0; i < kRelayed.size(); ++i) {
+  relay_guard.store(0);
+  for (Relayed& each : relayed) {
     struct sigaction current {};
-    if (!relay.installed[i] || ::sigaction(kRelayed[i], nullptr, &current) != 0) continue;
-    if (is_ours(current)) ::sigaction(kRelayed[i], &relay.program[i], nullptr);
-    relay.installed[i] = false;
+    if (!std::exchange(each.is_installed, false)) continue;
+    if (::sigaction(each.signal, nullptr, &current) == 0 && is_ours(current)) {
+      ::sigaction(each.signal, &each.program, nullptr);
+    }
   }
 }
 
@@ -413,16 +397,25 @@ constexpr auto kAcquire = std::memory_order_acquire;
 /// A writer is at work at each of so many looks: it has died there.
 constexpr int kLooks = 100;
 
-/// Printable, whatever is there.
+/// With a 0 behind it.
 template <std::size_t Words>
-std::string text_of(const std::array<std::atomic<std::uint64_t>, Words>& words) {
+std::array<std::uint64_t, Words + 1> load_bytes(
+    const std::array<std::atomic<std::uint64_t>, Words>& words) {
   std::array<std::uint64_t, Words + 1> bytes{};
   for (std::size_t i = 0; i < Words; ++i) bytes[i] = words[i].load(kAcquire);
-  return printable(reinterpret_cast<const char*>(bytes.data()));
+  return bytes;
 }
 
+/// Printable, whatever is there.
+std::string text_of(const auto& words) {
+  return printable(reinterpret_cast<const char*>(load_bytes(words).data()));
+}
+
+RecordTime within_record(RecordTime time) {
+  return std::clamp(time, RecordTime(0), kLatestRecordTime);
+}
 RecordTime time_of(const std::atomic<std::int64_t>& stored) {
-  return std::clamp(RecordTime(stored.load(kAcquire)), RecordTime(0), kLatestRecordTime);
+  return within_record(RecordTime(stored.load(kAcquire)));
 }
 
 RecordedArrivals look_at(const RecordArrivals& memory) {
@@ -430,13 +423,13 @@ RecordedArrivals look_at(const RecordArrivals& memory) {
                             .decisions = memory.decisions.load(kAcquire),
                             .steps = memory.steps.load(kAcquire)};
   const std::size_t count = std::min<std::size_t>(memory.count.load(kAcquire), kRecordedArrivals);
-  for (const RecordArrivalsRow& row : std::span(memory.rows).first(count)) {
-    arrivals.rows.push_back({.rank = std::max(0, row.rank.load(kAcquire)),
-                             .last = row.last.load(kAcquire),
-                             .median = time_of(row.median),
-                             .p99 = time_of(row.p99),
-                             .phase = static_cast<PhaseIndex>(std::min<std::uint32_t>(
-                                 row.phase.load(kAcquire), kStepPhases - 1))});
+  for (const auto& words : std::span(memory.rows).first(count)) {
+    RankArrivals& row = arrivals.rows.emplace_back();
+    std::memcpy(static_cast<void*>(&row), load_bytes(words).data(), sizeof row);
+    row.rank = std::max(0, row.rank);
+    row.median = within_record(row.median);
+    row.p99 = within_record(row.p99);
+    row.phase = std::min<PhaseIndex>(row.phase, kStepPhases - 1);
   }
   return arrivals;
 }
@@ -513,9 +506,8 @@ class Fields {
   }
   template <std::integral T>
   void operator()(const char* name, T& value, T least = 0, T most = std::numeric_limits<T>::max()) {
-    const Json* const field = find(name);
+    const Json* const field = find(name, &Json::is_number_integer, "is no whole number");
     if (!field) return;
-    if (!field->is_number_integer()) return refuse("{} is no whole number", name);
     // The library keeps numbers that are not negative unsigned.
     const bool fits = field->is_number_unsigned() ? std::in_range<T>(field->get<std::uint64_t>())
                                                   : std::in_range<T>(field->get<std::int64_t>());
@@ -529,16 +521,12 @@ class Fields {
     value = RecordTime(nanoseconds);
   }
   void operator()(const char* name, bool& value) {
-    const Json* const field = find(name);
-    if (!field) return;
-    if (!field->is_boolean()) return refuse("{} is neither true nor false", name);
-    value = field->get<bool>();
+    const Json* const field = find(name, &Json::is_boolean, "is neither true nor false");
+    if (field) value = field->get<bool>();
   }
   void operator()(const char* name, std::string& value) {
-    const Json* const field = find(name);
-    if (!field) return;
-    if (!field->is_string()) return refuse("{} is no text", name);
-    value = printable(field->get_ref<const std::string&>(), kLongestText);
+    const Json* const field = find(name, &Json::is_string, "is no text");
+    if (field) value = printable(field->get_ref<const std::string&>(), kLongestText);
   }
   /// The enumerator that has this text as its name.
   template <class E>
@@ -556,9 +544,11 @@ class Fields {
   }
 
  private:
-  const Json* find(const char* name) {
-    if (object_.is_object() && object_.contains(name)) return &object_[name];
-    refuse("{} is missing", name);
+  /// Null, and refused, where there is none, or `is` says that it is of another type.
+  const Json* find(const char* name, bool (Json::*is)() const noexcept, const char* other_type) {
+    const bool is_there = object_.is_object() && object_.contains(name);
+    if (is_there && (object_[name].*is)()) return &object_[name];
+    refuse("{} {}", name, is_there ? other_type : "is missing");
     return nullptr;
   }
   template <class... Values>
@@ -744,19 +734,16 @@ std::string record_file(const std::string& folder, int rank) {
 
 tl::expected<void, std::string> make_record_folder(const std::string& folder) {
   if (::mkdir(folder.c_str(), S_IRWXU) == 0) return {};
-  const int error = errno;
-  if (error != EEXIST) {
-    return tl::unexpected("the folder " + in_quotes(folder) +
-                          " cannot be made: " + std::generic_category().message(error));
-  }
-  struct stat status {};
-  if (::stat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) {
+  const auto refuse = [&](const char* why) {
+    const std::string reason = system_reason();
+    return tl::unexpected(
+        fmt::format("the folder {} cannot be {}: {}", in_quotes(folder), why, reason));
+  };
+  if (errno != EEXIST) return refuse("made");
+  std::error_code none;
+  if (!std::filesystem::is_directory(folder, none))
     return tl::unexpected(in_quotes(folder) + " is no folder");
-  }
-  if (::access(folder.c_str(), W_OK | X_OK) != 0) {
-    return tl::unexpected("the folder " + in_quotes(folder) +
-                          " cannot be written to: " + system_reason());
-  }
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) return refuse("written to");
   return {};
 }
 

@@ -34,7 +34,7 @@ inline constexpr std::uint32_t kFailedElsewhere = 0x100;
 
 inline constexpr auto kRelaxed = std::memory_order_relaxed;
 inline constexpr std::uint64_t kRecordMagic = 0x64726f6365526148;  // "HaRecord"
-inline constexpr std::uint32_t kRecordVersion = 3;                 ///< of the memory
+inline constexpr std::uint32_t kRecordVersion = 4;                 ///< of the memory
 inline constexpr std::size_t kRecordedCollectives = 1000;
 
 /// The path of the memory that the guard has made, "/proc/<guard>/fd/<n>"; unset: memory of the
@@ -62,9 +62,9 @@ inline RecordTime record_now() {
   return std::chrono::steady_clock::now().time_since_epoch();
 }
 
-/// Bytes of a text, those behind its end 0. A reader that meets a writer gets a mixture of both.
+/// A value of so many bytes. A reader that meets a writer gets a mixture of both.
 template <std::size_t Bytes>
-using RecordText = std::array<std::atomic<std::uint64_t>, Bytes / 8>;
+using RecordWords = std::array<std::atomic<std::uint64_t>, Bytes / 8>;
 
 inline constexpr std::size_t kRecordNameBytes = 56;
 inline constexpr std::size_t kRecordCauseBytes = 512;
@@ -88,10 +88,10 @@ struct alignas(64) RecordEntry {
   std::atomic<std::uint32_t> outcome;  ///< RecordOutcome
   std::atomic<std::uint64_t> bytes;    ///< of this rank's tensor
   std::atomic<std::int64_t> submitted;
-  std::atomic<std::int64_t> ready;    ///< decided
-  std::atomic<std::int64_t> started;  ///< its data; 0 also where this rank moves none
-  std::atomic<std::int64_t> done;     ///< or failed
-  RecordText<kRecordNameBytes> name;
+  std::atomic<std::int64_t> ready;     ///< decided
+  std::atomic<std::int64_t> started;   ///< its data; 0 also where this rank moves none
+  std::atomic<std::int64_t> done;      ///< or failed
+  RecordWords<kRecordNameBytes> name;  ///< of texts the bytes behind the end are 0
 };
 static_assert(sizeof(RecordEntry) == 128);
 
@@ -110,8 +110,8 @@ struct RecordHeader {
   std::atomic<std::int32_t> local_rank;
   std::atomic<std::int64_t> begin;       ///< of hora::init
   std::atomic<std::int64_t> begin_wall;  ///< the same moment by CLOCK_REALTIME
-  RecordText<kRecordVersionBytes> hora_version;
-  RecordText<kRecordHostBytes> host;
+  RecordWords<kRecordVersionBytes> hora_version;
+  RecordWords<kRecordHostBytes> host;
 
   // One cache line by submitting threads, one by the thread that makes progress.
   alignas(64) std::atomic<std::uint64_t> next;          ///< ticket of the next collective
@@ -123,21 +123,13 @@ struct RecordHeader {
   alignas(64) std::atomic<std::uint32_t> cause_state;
   std::atomic<std::uint32_t> cause_code;  ///< RecordedCause::code
   std::atomic<std::int64_t> cause_at;
-  RecordText<kRecordCauseBytes> cause;
+  RecordWords<kRecordCauseBytes> cause;
 
   alignas(64) std::atomic<std::int64_t> phase_at;
-  RecordText<kRecordPhaseBytes> phase;
+  RecordWords<kRecordPhaseBytes> phase;
 };
 
 inline constexpr std::size_t kRecordedArrivals = 64;
-
-struct RecordArrivalsRow {
-  std::atomic<std::int32_t> rank;
-  std::atomic<std::uint32_t> phase;
-  std::atomic<std::uint64_t> last;
-  std::atomic<std::int64_t> median;
-  std::atomic<std::int64_t> p99;
-};
 
 /// The root's: who came last to the world's collectives, the ranks that did so most often first.
 struct RecordArrivals {
@@ -149,7 +141,7 @@ struct RecordArrivals {
   std::atomic<std::uint64_t> decisions;
   std::atomic<std::uint64_t> steps;
   std::atomic<std::uint32_t> count;  ///< of the rows
-  std::array<RecordArrivalsRow, kRecordedArrivals> rows;
+  std::array<RecordWords<sizeof(RankArrivals)>, kRecordedArrivals> rows;
 };
 
 struct RecordLayout {
@@ -195,15 +187,7 @@ class RecordMemory {
   int descriptor_ = -1;
 };
 
-/// The rank, where it is known.
-struct RecordIdentity {
-  std::string hora_version = {};
-  std::string host = {};
-  int rank = -1;
-  int size = 0;
-  int node = 0;
-  int local_rank = 0;
-};
+struct FlightRecord;
 
 /// One submission's place in the record.
 using RecordTicket = std::uint64_t;
@@ -220,7 +204,8 @@ class RecordWriter {
 
   /// hora::init begins, in this process; what an earlier one has left is forgotten.
   void begin() const noexcept;
-  void identify(const RecordIdentity& identity) const noexcept;
+  /// `rank`: what is known of this rank: hora's version, its host and place.
+  void identify(const FlightRecord& rank) const noexcept;
   void set_state(RecordState state) const noexcept;
   /// The first cause is kept; the state is `failed` from then on. `code`: RecordedCause::code.
   void fail(std::string_view cause, std::uint32_t code) const noexcept;
@@ -271,8 +256,6 @@ class FlightRecorder {
   explicit FlightRecorder(const char* variable);
 
   RecordWriter writer() const noexcept { return writer_; }
-  /// Whether roots keep a ledger of arrivals: not where the variable says "off".
-  bool counts_arrivals() const noexcept { return counts_arrivals_; }
   /// The process of the guard; 0 where there is none.
   std::int64_t guard() const noexcept {
     return memory_ ? std::max<std::int64_t>(0, memory_->layout().header.guard.load()) : 0;
@@ -291,7 +274,6 @@ class FlightRecorder {
 
  private:
   std::optional<RecordMemory> memory_;  ///< none: off
-  bool counts_arrivals_;
   RecordWriter writer_;
   std::string folder_;
   std::atomic<bool> written_{false};
@@ -367,11 +349,11 @@ struct RecordedEnd {
 
 struct FlightRecord {
   std::string hora_version = {};
+  std::string host = {};
   int rank = -1;  ///< -1: hora::init had not got that far
   int size = 0;
   int node = 0;
   int local_rank = 0;
-  std::string host = {};
   std::int64_t pid = 0;    ///< 0: hora::init was not called
   std::int64_t guard = 0;  ///< 0: none
   RecordState state = RecordState::starting;

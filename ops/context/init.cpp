@@ -356,7 +356,6 @@ class MpiTransport final : public Transport {
     only_.reset();
   }
 
-  [[noreturn]] void abort() noexcept override { abort_job(1); }
   void abort_at_exit(std::chrono::milliseconds grace, std::function<void()> first) override {
     abandon_job(grace, std::move(first));
   }

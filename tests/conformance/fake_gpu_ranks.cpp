@@ -114,7 +114,6 @@ class ThreadTransport final : public Transport {
   ThreadTransport(GpuWorld& world, int rank) : world_(world), rank_(rank) {}
   EngineParts parts() override { return world_.parts(rank_); }
   void disconnect() override {}
-  [[noreturn]] void abort() noexcept override { std::abort(); }
   void abort_at_exit(std::chrono::milliseconds, std::function<void()>) override { std::abort(); }
 
  private:

@@ -24,7 +24,7 @@ class Buffer {
  public:
   Buffer() noexcept = default;
   Buffer(const Context& context, std::size_t bytes, const Device& device = {});
-  Buffer(Buffer&& other) noexcept;
+  Buffer(Buffer&& other) noexcept { *this = static_cast<Buffer&&>(other); }
   Buffer& operator=(Buffer&& other) noexcept;
   ~Buffer();
 

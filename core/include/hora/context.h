@@ -53,7 +53,7 @@ struct InitOptions {
 /// under way.
 class Context {
  public:
-  Context(Context&&) noexcept;
+  Context(Context&&) noexcept = default;
   Context& operator=(Context&&) noexcept;
   ~Context();
 

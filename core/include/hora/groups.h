@@ -22,6 +22,7 @@
 #include <chrono>
 #include <concepts>
 #include <iterator>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -46,15 +47,14 @@ class BasicGroupHandle {
   bool ready() const;
   /// Waits for all, then throws the first one's error, in the order of the tensors; the others'
   /// results are gone. Throws Error(invalid_use) when there is nothing to wait for.
-  Results wait();
-  Results wait(void* stream);
-  Results synchronize();
+  Results wait() { return finish({}, internal::Until::ordered); }
+  Results wait(void* stream) { return finish(stream, internal::Until::ordered); }
+  Results synchronize() { return finish({}, internal::Until::there); }
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds timeout) const;
   bool valid() const noexcept { return valid_; }
 
  private:
-  template <class Wait>
-  Results for_all(Wait&& wait);
+  Results finish(std::optional<void*> stream, internal::Until until);
 
   std::vector<Single> handles_;
   bool valid_ = false;

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,22 +35,23 @@ class Result {
  public:
   Result() noexcept = default;
 
-  std::byte* data() const;
-  DataType type() const;
-  const Shape& shape() const;
+  std::byte* data() const { return static_cast<std::byte*>(held().data); }
+  DataType type() const { return held().type; }
+  const Shape& shape() const { return held().shape; }
   /// The rows of each rank of the set; of a reduce-scatter this rank's number of rows.
   const std::vector<std::int64_t>& rows() const;
-  TensorView view() const;
+  TensorView view() const { return held(); }
   /// The elements, not for the host on a GPU. Throws Error(invalid_argument) for another type.
   template <class T>
   std::span<T> values() const {
     check_type(data_type_of<T>);
-    return {reinterpret_cast<T*>(data()), static_cast<std::size_t>(view().elements())};
+    return {reinterpret_cast<T*>(data()), static_cast<std::size_t>(held().elements())};
   }
 
  private:
   friend struct internal::Access;
   explicit Result(std::shared_ptr<internal::ResultMemory> memory) noexcept;
+  const TensorView& held() const;
   void check_type(DataType asked) const;
   std::shared_ptr<internal::ResultMemory> memory_;
 };
@@ -61,18 +63,19 @@ class ResultHandle {
 
   bool ready() const { return handle_.ready(); }
   bool valid() const noexcept { return handle_.valid(); }
-  Result wait();
+  Result wait() { return finish({}, internal::Until::ordered); }
   /// The result is for this stream in place of the view's.
-  Result wait(void* stream);
-  Result synchronize();
+  Result wait(void* stream) { return finish(stream, internal::Until::ordered); }
+  Result synchronize() { return finish({}, internal::Until::there); }
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds timeout) const {
     return handle_.wait_for(timeout);
   }
 
  private:
   friend struct internal::Access;
+  friend class BasicGroupHandle<ResultHandle>;
   ResultHandle(Handle handle, std::shared_ptr<internal::ResultMemory> memory) noexcept;
-  Result collect();
+  Result finish(std::optional<void*> stream, internal::Until until);
 
   std::shared_ptr<internal::ResultMemory> memory_;
   Handle handle_;

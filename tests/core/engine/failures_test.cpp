@@ -87,11 +87,11 @@ TEST(FirstCauseOfAll, OfARankThatIsNoLeaderReachesAll) {
 
 TEST(FirstCauseOfAll, IsSaidBeforeTheOtherRanksEnginesHaveEnded) {
   PartlyRunningWorld world({2, 1}, {}, kAllOfSeven);
-  const Error cause(ErrorCode::transport, "rank 0 has ended the job: odd", 0);
-  EXPECT_FALSE(world.engine(1).is_logged(cause.what()));
-  world.engine(0).end_all(cause);
+  const std::string cause = to_string(identity_of_process(0)) + " has ended the job: odd";
+  EXPECT_FALSE(world.engine(1).is_logged(cause));
+  world.engine(0).end_all("odd");
   EXPECT_FALSE(world.engine(1).aborted());
-  EXPECT_TRUE(world.engine(1).is_logged(std::string("uncaught exception: ") + cause.what()));
+  EXPECT_TRUE(world.engine(1).is_logged("uncaught exception: " + cause));
   EXPECT_FALSE(world.engine(1).is_logged("an exception of rank 1"));
 }
 

@@ -104,22 +104,18 @@ class MemoryOfOneRank : public testing::Test {
   Bytes data_ = Bytes(kAloneBytes + 13), before_;
   test::HeapNode node_{3};
   test::HeapMemory heap_{node_, 1};
-  BlockVolume volume_;
-  SetParts parts_{.topology = {{{0, 1, 2}}}, .memory = &heap_};
-  const SetMemory set_{.set = parts_,
-                       .device = nullptr,
-                       .heap = nullptr,
-                       .rank = 1,
-                       .local_rank = 1,
-                       .local_size = 3,
-                       .volume = &volume_};
+  const EngineParts engine_{.world = {}, .rank = 1, .settings = {}};
+  SetMember set_{.parts = {.topology = {{{0, 1, 2}}}, .memory = &heap_},
+                 .engine = engine_,
+                 .local_rank = 1,
+                 .local_size = 3};
   Signature signature_;
   TensorMemory memory_;
 };
 
 TEST_F(MemoryOfOneRank, OfASumByMemoryNodesPeersReachAll) {
   EXPECT_GT(own().bytes, 0U);
-  parts_.memory_nodes = {.count = 2, .ranks = 2};
+  set_.parts.memory_nodes = {.count = 2, .ranks = 2};
   EXPECT_EQ(own(), Range{});
   signature_.type = DataType::float16;
   EXPECT_GT(own().bytes, 0U);
@@ -144,7 +140,8 @@ TEST_F(MemoryOfOneRank, OfALargeTensorItsOwnSliceIsNeverCopied) {
 
 TEST_F(MemoryOfOneRank, WhereBlocksExceedTheCachesAllButTheOwnSliceIsCopiedPastThem) {
   for (const bool exceeds : {false, true}) {
-    volume_.add(BlockVolume::kCached - data_.size() + (exceeds ? 1 : 0));
+    const std::size_t others = TensorBlocks::kCached - data_.size() + (exceeds ? 1 : 0);
+    const auto block_of_others = set_.blocks.take(others);
     const std::size_t so_far = heap_.bytes_past_caches();
     std::byte* const block = copy_in(Caller::goes_on);
     const std::size_t copied = data_.size() - own().bytes;
@@ -153,17 +150,15 @@ TEST_F(MemoryOfOneRank, WhereBlocksExceedTheCachesAllButTheOwnSliceIsCopiedPastT
     memory_.copy_out(set_);
     EXPECT_EQ(heap_.bytes_past_caches() - so_far, exceeds ? 2 * copied : 0);
     EXPECT_EQ(data_, before_);
+    set_.blocks.put_back(block_of_others, others);
     release();
-    volume_.remove(BlockVolume::kCached - data_.size());
   }
 }
 
 TEST_F(MemoryOfOneRank, AfterARetreatTheBlockStandsForAllOfIt) {
   std::byte* const block = copy_in(Caller::goes_on);
   ASSERT_EQ(memory_.own_data(), data_.data());
-  EXPECT_FALSE(memory_.is_cancelled());
   EXPECT_TRUE(memory_.cancel());
-  EXPECT_TRUE(memory_.is_cancelled());
   EXPECT_EQ(memory_.own_data(), block);
   EXPECT_FALSE(memory_.is_in_place());
   EXPECT_TRUE(std::equal(before_.begin(), before_.end(), block));
@@ -177,7 +172,6 @@ TEST_F(MemoryOfOneRank, WhatIsInMessagesDoesNotRetreat) {
   copy_in(Caller::goes_on);
   memory_.note_messages();
   EXPECT_FALSE(memory_.cancel());
-  EXPECT_FALSE(memory_.is_cancelled());
   EXPECT_EQ(memory_.own_data(), data_.data());
   EXPECT_TRUE(memory_.is_in_place());
   release();

@@ -182,11 +182,11 @@ TEST_P(WhileOneWaits, WhatDoesNotWaitForPeersReturns) {
       std::byte* const buffer = engine.allocate_on_device(64);
       engine.progress();
       engine.release_on_device(buffer);
-      (void)engine.statistics();
-      (void)engine.ranks_of(kWorld);
+      (void)engine.sets().statistics();
+      (void)engine.sets().ranks_of(kWorld);
       EXPECT_FALSE(engine.runs_on_device({.name = "a", .signature = floats(4)}, kWorld));
       std::vector<float> again(4, 1.0F);
-      EXPECT_THROW(engine.submit("a", floats(4), bytes(again)), Error);
+      EXPECT_THROW(engine.submit(sum_of(again, "a")), Error);
       // Time enough for the waiting thread to fall asleep, in some rounds.
       std::this_thread::sleep_for(std::chrono::microseconds(round * 20));
     }

@@ -59,7 +59,8 @@ class StoppedRank : public testing::Test {
   const pid_t child_ = ::fork();
   ThreadWorld world_{{.node_sizes = {2}, .settings = {}, .engines = false}};
   EngineParts parts_ = world_.parts(0);
-  Waits watch_{parts_.world, parts_, kWorld};
+  const SetMember set_{.parts = parts_.world, .engine = parts_};
+  Waits watch_{set_};
 };
 
 TEST_F(StoppedRank, EndsTheJobWhereThisOneWaitsInShutdown) {

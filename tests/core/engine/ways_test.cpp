@@ -75,8 +75,8 @@ class Part {
       request.bytes = own_.size();
       request.rows = all_.rows[static_cast<std::size_t>(rank_)];
       ResultForm form;
-      form.type = DataType::uint8;
-      form.row = {kRowBytes};
+      form.view.type = DataType::uint8;
+      form.view.shape = {0, kRowBytes};
       request.result = result_ = std::make_shared<HostResult>(memory_, form);
     }
     if (way_ == Way::waits) {

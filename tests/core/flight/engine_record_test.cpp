@@ -53,7 +53,7 @@ TEST_P(EngineRecord, HasEachStepOfACollective) {
     for (int round = 0; round < kRounds; ++round) {
       std::vector<float> values(3000, 1.0F), small(10, 1.0F);
       const auto beside = world->engine(rank).submit(sum_of(values, "b"));
-      world->engine(rank).submit_and_wait("a", floats(10, ReduceOp::max), bytes(small));
+      world->engine(rank).submit_and_wait({"a", floats(10, ReduceOp::max), bytes(small)});
       world->engine(rank).wait(*beside);
     }
   });
@@ -116,7 +116,7 @@ TEST(EngineRecordOfSets, CountsTheDecisionsOfEachSet) {
   RecordedWorld world({.node_sizes = {2, 1}, .settings = {}});
   on_all_ranks(*world, [&](int rank) {
     Engine& engine = world->engine(rank);
-    const ProcessSet set = engine.add_set({0, 2});
+    const ProcessSet set = engine.sets().add({0, 2});
     summed(engine, "x");
     if (rank != 1) summed(engine, "x", 8, 1.0F, set);
   });

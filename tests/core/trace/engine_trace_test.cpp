@@ -195,8 +195,9 @@ TEST_P(EngineTrace, CanBeSwitchedWhileCollectivesRun) {
     world.start();
     // In every other round at least one operation begins and ends inside.
     const bool waits = round % 2 == 1;
-    const std::uint64_t before = world.engine(0).statistics().operations;
-    while (waits && world.engine(0).statistics().operations < before + 2) std::this_thread::yield();
+    const std::uint64_t before = world.engine(0).sets().statistics().operations;
+    while (waits && world.engine(0).sets().statistics().operations < before + 2)
+      std::this_thread::yield();
     world.stop();
     for (int rank = 0; rank < world.size(); ++rank) {
       EXPECT_FALSE(overlap(world.timeline(rank).spans("x")));
@@ -214,7 +215,7 @@ TEST_P(EngineTrace, ATensorOfASetHasItsRowBesideThatOfTheWorlds) {
   if (world.size() == 1) return;
   const auto is_member = [&](int rank) { return rank == 0 || rank == world.size() - 1; };
   world.on_all_ranks([&](int rank) {
-    EXPECT_EQ(world.engine(rank).add_set({0, world.size() - 1}), ProcessSet(1));
+    EXPECT_EQ(world.engine(rank).sets().add({0, world.size() - 1}), ProcessSet(1));
   });
   world.start();
   world.on_all_ranks([&](int rank) {

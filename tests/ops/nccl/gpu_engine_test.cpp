@@ -69,8 +69,8 @@ std::vector<int> stops(GpuWorld& world, int rank, int own = 0, bool of_making = 
 /// The application reads its result before the next round, as an optimizer does.
 void reduce_and_read(GpuWorld& world, int rank, DeviceTensor& tensor, ReduceOp op, int rounds) {
   for (int round = 0; round < rounds; ++round) {
-    world.engine(rank).submit_and_wait("x", tensor.signature(OperationKind::allreduce, op),
-                                       tensor.data(), tensor.stream());
+    world.engine(rank).submit_and_wait(
+        {"x", tensor.signature(OperationKind::allreduce, op), tensor.data(), tensor.stream()});
     tensor.read();
   }
 }
@@ -145,7 +145,7 @@ TEST(GpuEngineOrder, WaitDoesNotWaitForTheGpu) {
     DeviceTensor& tensor = *tensors[static_cast<std::size_t>(rank)];
     Signature signature = tensor.signature(OperationKind::allreduce, ReduceOp::sum);
     signature.type = DataType::int32;
-    world.engine(rank).submit_and_wait("x", signature, tensor.data(), tensor.stream());
+    world.engine(rank).submit_and_wait({"x", signature, tensor.data(), tensor.stream()});
     for (const OperationKind kind : kExchanges) {
       results[static_cast<std::size_t>(rank)].push_back(
           exchange_ten_rows(world, rank, kind, tensor));
@@ -156,7 +156,8 @@ TEST(GpuEngineOrder, WaitDoesNotWaitForTheGpu) {
     EXPECT_THAT(tensors[static_cast<std::size_t>(rank)]->read(), Each(std::byte{2}));
     const test::PendingExchange& gathered = results[static_cast<std::size_t>(rank)].front();
     Bytes bytes(800);
-    world.heap(rank).to_host(bytes.data(), gathered.result->data(), 800, gathered.result->stream());
+    world.heap(rank).to_host(bytes.data(), gathered.result->data(), 800,
+                             gathered.result->view().stream);
     EXPECT_THAT(bytes, Each(std::byte{2}));
   }
 }
@@ -205,11 +206,11 @@ TEST_P(GpuSets, HaveACommunicatorFromTheFirstUseToTheirRemoval) {
   const auto communicators = [&](int rank) { return world_->gpu(rank).live().communicators; };
   world_->on_all_ranks([&](int rank) {
     Engine& engine = world_->engine(rank);
-    const ProcessSet set = engine.add_set(all);
+    const ProcessSet set = engine.sets().add(all);
     EXPECT_EQ(communicators(rank), 1);
     sum_ones(rank, set, all.size(), 3);
     EXPECT_EQ(communicators(rank), 2);
-    engine.remove_set(set);
+    engine.sets().remove(set);
     const auto deadline = std::chrono::steady_clock::now() + 10s;
     while (communicators(rank) > 1 && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::yield();
@@ -235,7 +236,7 @@ TEST_P(GpuSets, InNodesAndOverNodesTakeTurnsWithTheWorld) {
     Engine& engine = world_->engine(rank);
     std::vector<std::jthread> threads;
     for (const auto& members : sets) {
-      const ProcessSet set = engine.add_set(members);
+      const ProcessSet set = engine.sets().add(members);
       if (std::ranges::find(members, rank) == members.end()) continue;
       threads.emplace_back([&, set, size = members.size()] { sum_ones(rank, set, size, kRounds); });
     }
@@ -260,8 +261,8 @@ class GpuLifetime : public testing::Test {
   DeviceTensor& tensor(int rank) { return *tensors_[static_cast<std::size_t>(rank)]; }
   std::shared_ptr<Operation> submit(int rank, const char* name = "x") {
     return world_.engine(rank).submit(
-        name, tensor(rank).signature(OperationKind::allreduce, ReduceOp::sum), tensor(rank).data(),
-        tensor(rank).stream());
+        {name, tensor(rank).signature(OperationKind::allreduce, ReduceOp::sum), tensor(rank).data(),
+         tensor(rank).stream()});
   }
   void expect_freed() {
     tensors_.clear();

@@ -79,8 +79,8 @@ class GpuFault : public testing::TestWithParam<Fault> {
   static test::PendingExchange submit(GpuWorld& world, int rank, const DeviceTensor& tensor) {
     const Fault& fault = GetParam();
     if (!is_exchange(fault.kind)) {
-      return {world.engine(rank).submit("x", tensor.signature(fault.kind, ReduceOp::sum),
-                                        tensor.data(), tensor.stream()),
+      return {world.engine(rank).submit({"x", tensor.signature(fault.kind, ReduceOp::sum),
+                                         tensor.data(), tensor.stream()}),
               nullptr};
     }
     std::vector<std::int64_t> rows(1, kRows);
@@ -221,7 +221,7 @@ TEST(GpuSetFaults, ARankThatFailsToConnectFreesTheOthers) {
     GpuWorld world(quiet({3}, 400ms));
     world.on_all_ranks([&](int rank) {
       Engine& engine = world.engine(rank);
-      const ProcessSet set = engine.add_set({0, 1, 2});
+      const ProcessSet set = engine.sets().add({0, 1, 2});
       if (rank == 2) world.gpu(rank).nccl_fail(call, 1, ncclSystemError);
       DeviceTensor tensor(world.gpu(rank), DataType::int32, Bytes(400, std::byte{1}));
       const Signature signature = tensor.signature(OperationKind::allreduce, ReduceOp::sum);
@@ -257,7 +257,7 @@ class GpuNodesFault : public testing::TestWithParam<std::vector<int>> {
       const Signature signature = tensor.signature(OperationKind::allreduce, ReduceOp::sum);
       try {
         while (std::chrono::steady_clock::now() < end) {
-          world.engine(rank).submit_and_wait("x", signature, tensor.data(), tensor.stream());
+          world.engine(rank).submit_and_wait({"x", signature, tensor.data(), tensor.stream()});
           std::this_thread::sleep_for(2ms);
         }
       } catch (const Error& error) {

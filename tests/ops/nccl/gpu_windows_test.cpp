@@ -141,7 +141,7 @@ TEST_P(GpuWindows, AnAverageThereIsASumOfScaledValues) {
       signature.op = ReduceOp::average;
       signature.prescale = prescale;
       auto* const data = reinterpret_cast<std::byte*>(buffer.get() + offset);
-      rank.engine().submit_and_wait("a" + std::to_string(count), signature, data, rank.stream());
+      rank.engine().submit_and_wait({"a" + std::to_string(count), signature, data, rank.stream()});
       rank.synchronize();
       EXPECT_THAT(std::vector(buffer.get() + offset, buffer.get() + offset + count),
                   Each(testing::FloatEq(static_cast<float>(prescale) * 4 * (ranks + 1))));

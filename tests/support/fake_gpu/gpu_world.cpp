@@ -247,10 +247,8 @@ PendingExchange submit_exchange(GpuWorld& world, int rank, OperationKind kind,
   request.stream = input.stream();
   request.rows = rows;
   request.bytes = static_cast<std::size_t>(std::reduce(rows.begin(), rows.end())) * kRowBytes;
-  const ResultForm form{.type = DataType::float32,
-                        .row = {columns},
-                        .device = {DeviceKind::cuda, 0},
-                        .stream = input.stream()};
+  ResultForm form;
+  form.view = {nullptr, DataType::float32, {0, columns}, {DeviceKind::cuda, 0}, input.stream()};
   const auto result = std::make_shared<DeviceResult>(world.heap(rank), form);
   request.result = result;
   return {world.engine(rank).submit(std::move(request)), result};
