@@ -61,7 +61,7 @@ struct Mail {
   std::string name = {};
   Signature signature = {};
   Location location = {};
-  Expiry expiry = {};  ///< of `expiring`
+  std::optional<Expiry> expiry = {};  ///< of `expiring`
   bool operator==(const Mail&) const = default;
 };
 
@@ -90,7 +90,7 @@ struct Up {
   std::vector<Presence> presence = {};
   std::vector<int> departed = {};
   std::vector<int> joined = {};        ///< read first: reports may count them as present
-  std::vector<LastArrival> last = {};  ///< for each of `ready`, without its time; or empty
+  std::vector<LastArrival> last = {};  ///< for each of `ready`, sent without its time; or empty
   std::vector<Expiring> expiring = {};
   /// Those of `ready` to whose last run some rank brought other extents, or lacks some of them.
   std::vector<Id> resized = {};

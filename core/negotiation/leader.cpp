@@ -193,7 +193,7 @@ void Leader::on_mail(int local_rank, const Mail& mail, Duration now) {
       overdue_.note(mail.name, now);
       break;
     case MailKind::expiring:
-      note_expiring({mail.name, rank, mail.expiry}, now);
+      note_expiring({mail.name, rank, mail.expiry.value_or(Expiry{})}, now);
       break;
     case MailKind::report: {
       ReportedName& entry = reported(mail.name);
