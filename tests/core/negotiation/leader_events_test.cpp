@@ -164,7 +164,7 @@ TEST(LeaderReadiness, TellsUpWhoCameLastAndTheRootSaysOfAll) {
   leader.on_decision({.assigned = {{"g", own, {}}}});
   leader.take(0s);
   leader.on_node_ready(own, {2, 7ms, 3ms});
-  EXPECT_EQ(leader.take_up(), (Up{.ready = {own}, .last = {{2, {}, 3ms}}}));
+  EXPECT_EQ(leader.take_up(), (Up{.ready = {own}, .last = {{2, 7ms, 3ms}}}));
 
   LeaderUnderTest root(two_nodes_of_two, 0);
   const Id id = root.assign("g", 2, {1});
