@@ -137,15 +137,12 @@ struct Decision {
   std::vector<std::string> asked = {};  ///< overdue and expiring names: leaders say who lacks them
   bool operator==(const Decision&) const = default;
 
-  bool empty() const {
-    return retired.empty() && failed.empty() && assigned.empty() && run.empty() &&
-           departed.empty() && !finished && !all_joined && asked.empty();
-  }
   /// True when there is nothing but ids to run.
   bool only_runs() const {
     return retired.empty() && failed.empty() && assigned.empty() && resized.empty() &&
            departed.empty() && !finished && !all_joined && asked.empty();
   }
+  bool empty() const { return run.empty() && only_runs(); }
 };
 
 /// The sender's node ends, and with it the job: to its parent and children, which pass it on.

@@ -69,7 +69,8 @@ Leader::Leader(const Topology& topology, int node, int id_capacity, IdUse use, P
                Duration warning_interval)
     : position_(topology, node),
       use_(std::move(use)),
-      overdue_(position_.is_root(), set, warning_interval) {
+      set_(set),
+      overdue_(position_.is_root(), warning_interval) {
   const auto largest = std::ranges::max(topology.ranks_of_node, {}, &std::vector<int>::size).size();
   if (position_.is_root()) root_ = {IdRing(id_capacity), kEntryBytes + largest * sizeof(Location)};
 }
@@ -400,12 +401,12 @@ OverdueNames::Seen Leader::remarking() const {
 }
 
 void Leader::report_overdue(Duration now) {
-  if (root_) {
-    auto warning = overdue_.take_warning(now, position_.ranks_in_subtree(), remarking());
-    if (warning) output_.warnings.push_back(std::move(*warning));
-    output_.expired = overdue_.take_expired(now, remarking());
-  } else {
-    std::ranges::move(overdue_.take_presence(remarking()), std::back_inserter(output_.up.presence));
+  std::vector<Presence> overdue = overdue_.take_presence(now, remarking());
+  output_.expired = overdue_.take_expired(now, remarking());
+  if (!root_) {
+    std::ranges::move(overdue, std::back_inserter(output_.up.presence));
+  } else if (!overdue.empty()) {
+    output_.warnings.push_back(overdue_text(set_, overdue, position_.ranks_in_subtree()));
   }
 }
 
@@ -604,8 +605,9 @@ std::optional<Duration> OverdueNames::deadline() const {
   return first;
 }
 
-std::vector<Presence> OverdueNames::take_presence(const Seen& seen) {
+std::vector<Presence> OverdueNames::take_presence(Duration now, const Seen& seen) {
   std::vector<Presence> overdue;
+  if (report_at_ > now) return overdue;
   for (auto& [name, heard] : names_) {
     if (!std::exchange(heard.is_overdue, false)) continue;
     Presence presence = heard.with(seen(name));
@@ -613,16 +615,8 @@ std::vector<Presence> OverdueNames::take_presence(const Seen& seen) {
     if (!presence.ready.empty()) overdue.push_back(std::move(presence));
   }
   forget_told();
+  if (!overdue.empty()) quiet_until_ = now + warning_interval_;
   return overdue;
-}
-
-std::optional<std::string> OverdueNames::take_warning(Duration now, std::span<const int> ranks,
-                                                      const Seen& seen) {
-  if (report_at_ > now) return std::nullopt;
-  const std::vector<Presence> overdue = take_presence(seen);
-  if (overdue.empty()) return std::nullopt;
-  quiet_until_ = now + warning_interval_;
-  return overdue_text(set_, overdue, ranks);
 }
 
 std::vector<Expired> OverdueNames::take_expired(Duration now, const Seen& seen) {

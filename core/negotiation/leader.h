@@ -48,9 +48,9 @@ class OverdueNames {
   /// Which ranks are ready for a name, and which local ranks are not, by the leader's own records.
   using Seen = std::function<Presence(const std::string& name)>;
 
-  /// `set`: whose names these are. `warning_interval`: between two warnings.
-  OverdueNames(bool at_root, ProcessSet set, Duration warning_interval)
-      : at_root_(at_root), set_(set), warning_interval_(warning_interval) {}
+  /// `warning_interval`: between two warnings.
+  OverdueNames(bool at_root, Duration warning_interval)
+      : at_root_(at_root), warning_interval_(warning_interval) {}
 
   /// A rank has waited too long for this name.
   void note(const std::string& name, Duration now);
@@ -68,11 +68,9 @@ class OverdueNames {
 
   /// When there is something to report, or a name runs out of time.
   std::optional<Duration> deadline() const;
-  /// All that is seen and heard of overdue names, at the deadline: a leader's report. Forgets them.
-  std::vector<Presence> take_presence(const Seen& seen);
-  /// The root's, at the deadline. `ranks`: all, ascending. Forgets the overdue names.
-  std::optional<std::string> take_warning(Duration now, std::span<const int> ranks,
-                                          const Seen& seen);
+  /// All that is seen and heard of overdue names, at the deadline; the root's is a warning. Forgets
+  /// them.
+  std::vector<Presence> take_presence(Duration now, const Seen& seen);
   /// The root's: names that have run out of time by now, and their ranks; forgotten here.
   std::vector<Expired> take_expired(Duration now, const Seen& seen);
   /// The root's: names, of about `bytes` bytes, to ask all ranks about.
@@ -103,7 +101,6 @@ class OverdueNames {
   }
 
   bool at_root_;
-  ProcessSet set_;
   Duration warning_interval_;
   std::map<std::string, Heard> names_;
   Duration report_at_{};            ///< where there are overdue names
@@ -333,6 +330,7 @@ class Leader {
 
   TreePosition position_;
   IdUse use_;
+  ProcessSet set_;
   std::unordered_map<std::string, Id> ids_;
   std::unordered_map<Id, KnownId> known_;
   /// Those that have no id, or one with another signature, which is given up.
