@@ -173,28 +173,24 @@ namespace {
                   "; give the path of a file in a folder that exists and can be written to");
 }
 
-[[noreturn]] void refuse(const std::string& path, int error) {
-  refuse(path, std::generic_category().message(error));
-}
-
-const char* kind_of(mode_t mode) {
-  if (S_ISDIR(mode)) return "a folder";
-  if (S_ISLNK(mode)) return "a link, which is not followed,";
-  if (S_ISFIFO(mode)) return "a FIFO";
-  if (S_ISSOCK(mode)) return "a socket";
+const char* kind_of(std::filesystem::file_type type) {
+  using enum std::filesystem::file_type;
+  if (type == directory) return "a folder";
+  if (type == symlink) return "a link, which is not followed,";
+  if (type == fifo) return "a FIFO";
+  if (type == socket) return "a socket";
   return "a device";
 }
 
 void remove_regular(const std::string& path) {
-  struct stat status {};
-  if (::lstat(path.c_str(), &status) != 0) {
-    if (errno == ENOENT) return;
-    refuse(path, errno);
+  std::error_code failed;
+  const auto type = std::filesystem::symlink_status(path, failed).type();
+  if (type == std::filesystem::file_type::not_found) return;
+  if (!failed && type != std::filesystem::file_type::regular) {
+    refuse(path, std::string(kind_of(type)) + " has this name already");
   }
-  if (!S_ISREG(status.st_mode)) {
-    refuse(path, std::string(kind_of(status.st_mode)) + " has this name already");
-  }
-  if (::unlink(path.c_str()) != 0 && errno != ENOENT) refuse(path, errno);
+  if (!failed) std::filesystem::remove(path, failed);
+  if (failed) refuse(path, failed.message());
 }
 
 }  // namespace
@@ -205,7 +201,7 @@ NewFile::NewFile(const std::string& path) {
   // O_EXCL: what has taken the name meanwhile is not opened, whatever it is.
   constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
   descriptor_ = ::open(path.c_str(), kFlags, S_IRUSR | S_IWUSR);
-  if (descriptor_ < 0) refuse(path, errno);
+  if (descriptor_ < 0) refuse(path, std::generic_category().message(errno));
 }
 
 NewFile::~NewFile() {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <numeric>
 #include <set>
 #include <sstream>
 #include <system_error>
@@ -272,6 +273,22 @@ void set(const Row& row, std::string_view text, Settings& settings) {
     if (choice == row.choices.end()) refuse(row, text, "unknown choice");
     row.set(settings, choice - row.choices.begin());
   }
+}
+
+/// Levenshtein's distance: the fewest insertions, deletions and replacements from `a` to `b`.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
 }
 
 [[noreturn]] void refuse_unknown(const SettingAssignment& assignment) {

@@ -254,7 +254,8 @@ NodeControlBlock::Sections NodeControlBlock::sections(std::byte* memory,
   take(sections.log, ring_capacity(shape));
   take(sections.arrivals_head);
   take(sections.arrivals, ring_capacity(shape));
-  take(sections.mailboxes, ranks * (sizeof(MailboxHead) + align_up(shape.mailbox_bytes)));
+  take(sections.mailbox_heads, ranks);
+  take(sections.mailboxes, ranks * shape.mailbox_bytes);
   take(sections.control, shape.control_bytes);
   take(sections.start_order);
   take(sections.launch_ticket_lock);
@@ -280,13 +281,6 @@ NodeControlBlock::NodeControlBlock(std::byte* memory, const ControlBlockShape& s
       control_(sections_.control, shape.control_bytes),
       wakeup_flags_(flags ? *flags
                           : WakeupFlags(sections_.wakeup_flags, shape.local_size, local_rank)) {}
-
-Mailbox NodeControlBlock::mailbox(int local_rank) const {
-  const std::size_t stride = sizeof(MailboxHead) + align_up(shape_.mailbox_bytes);
-  std::byte* memory = sections_.mailboxes + static_cast<std::size_t>(local_rank) * stride;
-  return {reinterpret_cast<MailboxHead*>(memory), memory + sizeof(MailboxHead),
-          shape_.mailbox_bytes};
-}
 
 NodeControlBlock::Arrival NodeControlBlock::arrive(Id id, Location where,
                                                    std::chrono::nanoseconds time, bool resized) {
@@ -362,11 +356,6 @@ std::uint64_t NodeControlBlock::close_batch(std::uint64_t ticket, SequenceRingEn
     return proposal;
   }
   return end;
-}
-
-std::optional<LogBatch> NodeControlBlock::next_batch() {
-  LogBatch batch;
-  return next_batch(batch) ? std::optional(std::move(batch)) : std::nullopt;
 }
 
 bool NodeControlBlock::next_batch(LogBatch& batch) {

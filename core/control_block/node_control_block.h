@@ -457,9 +457,8 @@ class NodeControlBlock {
 
   // The log.
   bool log_has_pending_work() const { return log_.find(log_position_) != nullptr; }
-  /// The next batch, the same on every rank of the node, or nothing.
-  std::optional<LogBatch> next_batch();
-  /// The same into `batch`, whose memory is used again. False: nothing.
+  /// The next batch, the same on every rank of the node, into `batch`, whose memory is used again.
+  /// False: there is none.
   bool next_batch(LogBatch& batch);
   /// Leader of several nodes: appends one decided batch.
   void push_run(std::span<const Id> ids);
@@ -528,6 +527,7 @@ class NodeControlBlock {
     SequenceRingEntry* log;
     SequenceRingHead* arrivals_head;
     SequenceRingEntry* arrivals;
+    MailboxHead* mailbox_heads;
     std::byte* mailboxes;
     std::byte* control;
     StartOrderMemory* start_order;
@@ -554,7 +554,11 @@ class NodeControlBlock {
   Plain<Location>& place(Id id, int local_rank) const {
     return sections_.locations[slot_of(id) * shape_.local_size + local_rank];
   }
-  Mailbox mailbox(int local_rank) const;
+  Mailbox mailbox(int local_rank) const {
+    const std::size_t bytes = shape_.mailbox_bytes;
+    const auto r = static_cast<std::size_t>(local_rank);
+    return {sections_.mailbox_heads + r, sections_.mailboxes + r * bytes, bytes};
+  }
   std::uint64_t slowest(Atomic<std::uint64_t> RankCell::*position, std::memory_order order) const;
   std::size_t control_bytes(std::size_t payload) const;
   std::uint64_t close_batch(std::uint64_t ticket, SequenceRingEntry& first);

@@ -173,7 +173,11 @@ void Leader::on_up(int child, const Up& up, Duration now) {
 void Leader::on_decision(const Decision& decision) {
   Decision applied = decision;
   apply(applied);
-  answer(decision.asked);
+  const OverdueNames::Seen seen = remarking();
+  for (const std::string& name : decision.asked) {
+    output_.up.presence.push_back(seen(name));
+    output_.up.presence.back().is_answer = true;
+  }
   output_.decisions.push_back(std::move(applied));
 }
 
@@ -286,7 +290,15 @@ void Leader::adopt(Assigned& assigned) {
 
 LeaderOutput Leader::take(Duration now) {
   if (root_) decide(now);
-  if (const auto due = overdue_.deadline(); due && *due <= now) report_overdue(now);
+  if (const auto due = overdue_.deadline(); due && *due <= now) {
+    std::vector<Presence> overdue = overdue_.take_presence(now, remarking());
+    output_.expired = overdue_.take_expired(now, remarking());
+    if (!root_) {
+      std::ranges::move(overdue, std::back_inserter(output_.up.presence));
+    } else if (!overdue.empty()) {
+      output_.warnings.push_back(overdue_text(set_, overdue, position_.ranks_in_subtree()));
+    }
+  }
   return std::exchange(output_, {});
 }
 
@@ -361,7 +373,8 @@ void Leader::decide_names(Decision& next) {
   });
 }
 
-Presence Leader::own_presence_of(const std::string& name) const {
+/// `said`: ranks of this node with remarks, each once; null: without remarks.
+Presence Leader::own_presence_of(const std::string& name, std::set<int>* said) const {
   LocalRanks local = joined_.of_node(position_);
   std::set<int> below;
   if (const ReportedName* const entry = find_value(reports_, name)) {
@@ -377,6 +390,9 @@ Presence Leader::own_presence_of(const std::string& name) const {
   const std::vector<int>& ranks = position_.local_ranks();
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     (local[r] ? presence.ready : presence.missing).push_back(ranks[r]);
+    if (local[r] || !said || !use_.remark) continue;
+    const bool is_new = said->insert(ranks[r]).second;
+    presence.remarks.push_back(is_new ? use_.remark(static_cast<int>(r)) : std::string());
   }
   for (const int child : below) {
     const auto subtree = position_.ranks_in_subtree(child);
@@ -385,39 +401,10 @@ Presence Leader::own_presence_of(const std::string& name) const {
   return presence;
 }
 
-/// own_presence_of(), with what is to be said of ranks of this node: of each once.
 OverdueNames::Seen Leader::remarking() const {
   return [this, said = std::set<int>()](const std::string& name) mutable {
-    Presence presence = own_presence_of(name);
-    if (!use_.remark) return presence;
-    const auto& ranks = position_.local_ranks();
-    for (const int rank : presence.missing) {  // of this node
-      const auto local = std::ranges::find(ranks, rank) - ranks.begin();
-      const bool is_new = said.insert(rank).second;
-      presence.remarks.push_back(is_new ? use_.remark(static_cast<int>(local)) : std::string());
-    }
-    return presence;
+    return own_presence_of(name, &said);
   };
-}
-
-void Leader::report_overdue(Duration now) {
-  std::vector<Presence> overdue = overdue_.take_presence(now, remarking());
-  output_.expired = overdue_.take_expired(now, remarking());
-  if (!root_) {
-    std::ranges::move(overdue, std::back_inserter(output_.up.presence));
-  } else if (!overdue.empty()) {
-    output_.warnings.push_back(overdue_text(set_, overdue, position_.ranks_in_subtree()));
-  }
-}
-
-/// The root has asked about these names.
-void Leader::answer(const std::vector<std::string>& names) {
-  const OverdueNames::Seen seen = remarking();
-  for (const std::string& name : names) {
-    Presence presence = seen(name);
-    presence.is_answer = true;
-    output_.up.presence.push_back(std::move(presence));
-  }
 }
 
 namespace {

@@ -323,9 +323,7 @@ class Leader {
   void adopt(Assigned& assigned);
   void decide(Duration now);
   void decide_names(Decision& next);
-  void report_overdue(Duration now);
-  void answer(const std::vector<std::string>& names);
-  Presence own_presence_of(const std::string& name) const;
+  Presence own_presence_of(const std::string& name, std::set<int>* said = nullptr) const;
   OverdueNames::Seen remarking() const;
 
   TreePosition position_;

@@ -92,7 +92,7 @@ using Batches = std::vector<std::vector<Id>>;
 Batches read_ids(NodeControlBlock& control_block, std::size_t count) {
   Batches batches;
   for (std::size_t ids = 0; ids < count;) {
-    if (auto batch = control_block.next_batch()) {
+    if (auto batch = test::next_batch(control_block)) {
       ids += batch->ids.size();
       batches.push_back(std::move(batch->ids));
     } else {

@@ -72,7 +72,7 @@ class Racer {
   }
   void read() {
     lead();
-    while (const auto batch = own_.next_batch()) {
+    while (const auto batch = test::next_batch(own_)) {
       if (batch->kind == LogBatch::Kind::control) {
         EXPECT_EQ(batch->payload, payload(payloads_++));
         seen_.push_back(kIds);

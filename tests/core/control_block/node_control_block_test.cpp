@@ -105,7 +105,7 @@ std::vector<std::byte> payload(std::size_t length, std::uint64_t number) {
 
 /// The ids of the next batch; nothing where there is none, or a payload.
 Ids next_ids(NodeControlBlock& control_block) {
-  const auto batch = control_block.next_batch();
+  const auto batch = test::next_batch(control_block);
   return batch ? batch->ids : Ids{};
 }
 
@@ -147,11 +147,11 @@ TEST(ControlBlock, ControlPayloadsKeepTheirPlaceInTheLog) {
   ASSERT_TRUE(blocks[0].push_control({}));
   blocks[0].arrive(2, at(0));
   EXPECT_EQ(next_ids(blocks[0]), Ids{1});
-  const auto control = blocks[0].next_batch();
+  const auto control = test::next_batch(blocks[0]);
   ASSERT_TRUE(control.has_value());
   EXPECT_EQ(control->kind, LogBatch::Kind::control);
   EXPECT_EQ(control->payload, payload(30, 7));
-  EXPECT_EQ(blocks[0].next_batch()->payload.size(), 0u);
+  EXPECT_EQ(test::next_batch(blocks[0])->payload.size(), 0u);
   EXPECT_EQ(next_ids(blocks[0]), Ids{2});
 }
 
@@ -160,13 +160,13 @@ TEST(ControlBlock, AFullControlRingRefusesUntilTheSlowestReaderHasCaughtUp) {
   int pushed = 0;
   while (blocks[0].push_control(payload(300, static_cast<std::uint64_t>(pushed)))) ++pushed;
   EXPECT_EQ(pushed, 3);
-  EXPECT_TRUE(blocks[0].next_batch().has_value());
+  EXPECT_TRUE(test::next_batch(blocks[0]).has_value());
   EXPECT_FALSE(blocks[0].push_control(payload(300, 3))) << "rank 1 has read nothing";
-  EXPECT_EQ(blocks[1].next_batch()->payload, payload(300, 0));
+  EXPECT_EQ(test::next_batch(blocks[1])->payload, payload(300, 0));
   EXPECT_TRUE(blocks[0].push_control(payload(300, 3))) << "it crosses the end of the ring";
   EXPECT_FALSE(blocks[0].push_control(payload(300, 4)));
   for (std::uint64_t value = 1; value <= 3; ++value) {
-    for (const int r : {0, 1}) EXPECT_EQ(blocks[r].next_batch()->payload, payload(300, value));
+    for (const int r : {0, 1}) EXPECT_EQ(test::next_batch(blocks[r])->payload, payload(300, value));
   }
   EXPECT_FALSE(blocks[0].push_control(payload(1001, 0))) << "longer than the ring";
 }
@@ -176,7 +176,7 @@ TEST(ControlBlock, TheLogHoldsABoundedNumberOfControlPayloads) {
   int pushed = 0;
   while (pushed < 100000 && blocks[0].push_control({})) ++pushed;
   EXPECT_EQ(pushed, 1000) << "each takes a byte of the ring";
-  EXPECT_TRUE(blocks[0].next_batch().has_value());
+  EXPECT_TRUE(test::next_batch(blocks[0]).has_value());
   EXPECT_TRUE(blocks[0].push_control({}));
   EXPECT_FALSE(blocks[0].push_control({}));
 }
@@ -208,7 +208,7 @@ TEST(ControlBlock, ADamagedPageIsAnErrorOrNothing) {
     }
     try {
       for (int i = 0; i < 100; ++i) {
-        const auto batch = blocks[1].next_batch();
+        const auto batch = test::next_batch(blocks[1]);
         if (!batch) break;
         ASSERT_LE(batch->ids.size(), 16u + 1024u);
         ASSERT_LE(batch->payload.size(), 256u);
