@@ -1,6 +1,7 @@
 #include "core/base/process.h"
 
 #include <fcntl.h>
+#include <glob.h>
 #include <hora/error.h>
 #include <hora/printable.h>
 #include <hwloc.h>
@@ -41,26 +42,6 @@ ProcessState state_of(char letter) {
       ProcessState::gone,    ProcessState::gone,     ProcessState::gone};
   const std::size_t at = kLetters.find(letter);
   return at == kLetters.npos ? ProcessState::unknown : kStates[at];
-}
-
-/// Names in a folder, in order; none where it cannot be read.
-std::vector<std::string> entries(const std::filesystem::path& folder) {
-  std::error_code failed;
-  std::vector<std::string> names;
-  for (auto entry = std::filesystem::directory_iterator(folder, failed);
-       !failed && entry != std::filesystem::directory_iterator(); entry.increment(failed)) {
-    names.push_back(entry->path().filename().string());
-  }
-  std::ranges::sort(names);
-  return names;
-}
-
-/// The kernel writes "4: ACTIVE" (enum ib_port_state).
-bool is_active(const std::filesystem::path& port) {
-  std::ifstream file(port / "state");
-  std::string state;
-  std::getline(file, state);
-  return state.starts_with("4:");
 }
 
 }  // namespace
@@ -155,12 +136,19 @@ MachineTopology machine_topology() {
 }
 
 std::vector<std::string> active_rdma_ports(const std::filesystem::path& devices) {
+  glob_t found{};
+  const std::unique_ptr<glob_t, void (*)(glob_t*)> owner(&found, ::globfree);
+  ::glob((devices / "*/ports/*/state").c_str(), 0, nullptr, &found);
   std::vector<std::string> active;
-  for (const std::string& device : entries(devices)) {
-    const std::filesystem::path ports = devices / device / "ports";
-    for (const std::string& port : entries(ports)) {
-      if (is_active(ports / port)) active.push_back(device + " port " + port);
-    }
+  for (const char* const path : std::span(found.gl_pathv, found.gl_pathc)) {
+    std::ifstream file(path);
+    std::string state;
+    std::getline(file, state);
+    const std::filesystem::path port = std::filesystem::path(path).parent_path();
+    const std::filesystem::path device = port.parent_path().parent_path();
+    // The kernel writes "4: ACTIVE" (enum ib_port_state).
+    if (!state.starts_with("4:")) continue;
+    active.push_back(device.filename().string() + " port " + port.filename().string());
   }
   return active;
 }

@@ -61,12 +61,6 @@ std::size_t id_words(const ControlBlockShape& shape) {
 /// Publishing takes less than a microsecond, unless the writer is preempted, or dies.
 constexpr auto kPatience = std::chrono::milliseconds(10);
 
-std::uint32_t write(std::string_view text, std::span<char> place) {
-  const std::size_t bytes = std::min(text.size(), place.size());
-  std::copy_n(text.data(), bytes, place.data());
-  return static_cast<std::uint32_t>(bytes);
-}
-
 std::string read(std::span<const char> place, std::uint32_t bytes) {
   return {place.data(), std::min<std::size_t>(bytes, place.size())};
 }
@@ -137,8 +131,9 @@ bool FirstCause::publish(const Error& error) {
   }
   code = static_cast<std::uint32_t>(error.code());
   rank = error.rank();
-  text_bytes = write(printable(error.what(), text.size()), text);
-  tensor_bytes = write(error.tensor(), tensor);
+  const std::string what = printable(error.what(), text.size());
+  text_bytes = static_cast<std::uint32_t>(what.copy(text.data(), text.size()));
+  tensor_bytes = static_cast<std::uint32_t>(error.tensor().copy(tensor.data(), tensor.size()));
   state.store(kPublished, kWakeOrder);
   return true;
 }

@@ -31,7 +31,7 @@ template <class T, class Table>
 concept As = std::is_same_v<std::remove_const_t<T>, Table>;
 
 /// The fields of each table, in the order of the schema.
-struct Fields {
+struct TableFields {
   static auto of(As<Signature> auto& m) {
     return std::tie(m.kind, m.type, m.op, m.device, m.root, m.shape, m.prescale, m.postscale);
   }
@@ -71,7 +71,7 @@ struct Encoder {
   template <class T>
   Offset table(const T& value) {
     const auto parts = std::apply([&](const auto&... each) { return std::tuple{part(each)...}; },
-                                  Fields::of(value));
+                                  TableFields::of(value));
     const auto start = builder.StartTable();
     Field at = kFirstField;
     const auto add = [&]<class Part>(const Part& part) {
@@ -142,7 +142,7 @@ class Decoder {
   void read(const Table& table, T& value) {
     Field at = kFirstField;
     const auto next = [&] { return std::exchange(at, static_cast<Field>(at + kFieldStep)); };
-    std::apply([&](auto&... each) { (get(table, next(), each), ...); }, Fields::of(value));
+    std::apply([&](auto&... each) { (get(table, next(), each), ...); }, TableFields::of(value));
     check(value);
   }
 

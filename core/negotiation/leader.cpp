@@ -182,15 +182,16 @@ void Leader::on_decision(const Decision& decision) {
 }
 
 bool Leader::on_joined_arrivals() {
-  if (joined_.of_node(position_).none()) return false;
-  const std::vector<Id> ids = ready_here();
+  const std::vector<Id> ids = joined_arrivals();
   for (const Id id : ids) dispute(id);
   return !ids.empty();
 }
 
-/// Ids for which some rank of the node is ready, and which are not disputed.
-std::vector<Id> Leader::ready_here() const {
+/// Ids that are not disputed, and for which some rank of the node is ready while others of it have
+/// joined.
+std::vector<Id> Leader::joined_arrivals() const {
   std::vector<Id> ids;
+  if (joined_.of_node(position_).none()) return ids;
   for (const auto& [id, known] : known_) {
     if (!known.disputed && use_.ready_ranks(id).any()) ids.push_back(id);
   }

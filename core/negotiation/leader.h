@@ -285,9 +285,7 @@ class Leader {
   void on_decision(const Decision& decision);
   /// Ranks of this node have joined, and set no ready bits, and others have set some since
   /// on_joined_arrivals(), which disputes these ids; true if there were any.
-  bool has_joined_arrivals() const {
-    return joined_.of_node(position_).any() && !ready_here().empty();
-  }
+  bool has_joined_arrivals() const { return !joined_arrivals().empty(); }
   bool on_joined_arrivals();
 
   /// Returns what is to be done now. More may be left as long as there are decisions.
@@ -312,7 +310,7 @@ class Leader {
     std::vector<std::string> waiting = {};  ///< names to be decided, in order
     std::set<int> departed = {};
   };
-  std::vector<Id> ready_here() const;
+  std::vector<Id> joined_arrivals() const;
   ReportedName& reported(const std::string& name);
   void note_joined(const std::vector<int>& ranks);
   void dispute(Id id);

@@ -168,9 +168,7 @@ MemoryNodes MemoryNodes::of(std::span<const int> of_rank) {
   for (std::size_t r = 0; r < of_rank.size(); ++r) {
     if (of_rank[r] < 0 || of_rank[r] != of_rank[r - r % first]) return {};
     // A memory node's ranks are together: it does not come again.
-    if (r % first == 0 && std::ranges::count(of_rank, of_rank[r]) != static_cast<long>(first)) {
-      return {};
-    }
+    if (std::ranges::count(of_rank, of_rank[r]) != static_cast<long>(first)) return {};
   }
   return {.count = static_cast<int>(of_rank.size() / first), .ranks = static_cast<int>(first)};
 }

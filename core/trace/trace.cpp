@@ -51,10 +51,8 @@ Recording::Recording(std::size_t events, std::size_t rows) : capacity_(events), 
 }
 
 RowIndex Recording::row(RowGroup group, std::string_view name) {
-  std::string key;
-  key.reserve(name.size() + 1);
-  key.push_back(static_cast<char>(group));
-  key.append(name);
+  std::string key(1, static_cast<char>(group));
+  key += name;
   if (const auto found = rows_.find(key); found != rows_.end()) return found->second;
   if (rows_.size() == most_rows_) return kNoRow;
   const auto index = static_cast<RowIndex>(rows_.size());
