@@ -44,6 +44,32 @@ ProcessState state_of(char letter) {
   return at == kLetters.npos ? ProcessState::unknown : kStates[at];
 }
 
+[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+  throw Error(ErrorCode::invalid_argument,
+              "the file " + in_quotes(path) + " cannot be made: " + why +
+                  "; give the path of a file in a folder that exists and can be written to");
+}
+
+const char* kind_of(std::filesystem::file_type type) {
+  using enum std::filesystem::file_type;
+  if (type == directory) return "a folder";
+  if (type == symlink) return "a link, which is not followed,";
+  if (type == fifo) return "a FIFO";
+  if (type == socket) return "a socket";
+  return "a device";
+}
+
+void remove_regular(const std::string& path) {
+  std::error_code failed;
+  const auto type = std::filesystem::symlink_status(path, failed).type();
+  if (type == std::filesystem::file_type::not_found) return;
+  if (!failed && type != std::filesystem::file_type::regular) {
+    refuse(path, std::string(kind_of(type)) + " has this name already");
+  }
+  if (!failed) std::filesystem::remove(path, failed);
+  if (failed) refuse(path, failed.message());
+}
+
 }  // namespace
 
 std::string host_name() {
@@ -152,36 +178,6 @@ std::vector<std::string> active_rdma_ports(const std::filesystem::path& devices)
   }
   return active;
 }
-
-namespace {
-
-[[noreturn]] void refuse(const std::string& path, const std::string& why) {
-  throw Error(ErrorCode::invalid_argument,
-              "the file " + in_quotes(path) + " cannot be made: " + why +
-                  "; give the path of a file in a folder that exists and can be written to");
-}
-
-const char* kind_of(std::filesystem::file_type type) {
-  using enum std::filesystem::file_type;
-  if (type == directory) return "a folder";
-  if (type == symlink) return "a link, which is not followed,";
-  if (type == fifo) return "a FIFO";
-  if (type == socket) return "a socket";
-  return "a device";
-}
-
-void remove_regular(const std::string& path) {
-  std::error_code failed;
-  const auto type = std::filesystem::symlink_status(path, failed).type();
-  if (type == std::filesystem::file_type::not_found) return;
-  if (!failed && type != std::filesystem::file_type::regular) {
-    refuse(path, std::string(kind_of(type)) + " has this name already");
-  }
-  if (!failed) std::filesystem::remove(path, failed);
-  if (failed) refuse(path, failed.message());
-}
-
-}  // namespace
 
 NewFile::NewFile(const std::string& path) {
   if (path.find('\0') != std::string::npos) refuse(path, "its name holds a zero byte");

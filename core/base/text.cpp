@@ -117,6 +117,14 @@ struct LastError {
 };
 thread_local LastError last_error;
 
+/// `call`: "<kind>.<number from 0>".
+std::string unnamed_text(std::string_view call) {
+  const auto dot = call.rfind('.');
+  const std::string kind = "the unnamed " + printable(call.substr(0, dot));
+  const std::string_view number = dot == std::string_view::npos ? "0" : call.substr(dot + 1);
+  return number == "0" ? kind : kind + " in slot " + printable(number);
+}
+
 }  // namespace
 
 std::string printable(std::string_view text, std::size_t longest) {
@@ -218,17 +226,6 @@ std::string internal::error_in_flight() {
 }
 
 namespace internal {
-namespace {
-
-/// `call`: "<kind>.<number from 0>".
-std::string unnamed_text(std::string_view call) {
-  const auto dot = call.rfind('.');
-  const std::string kind = "the unnamed " + printable(call.substr(0, dot));
-  const std::string_view number = dot == std::string_view::npos ? "0" : call.substr(dot + 1);
-  return number == "0" ? kind : kind + " in slot " + printable(number);
-}
-
-}  // namespace
 
 std::string tensor_text(std::string_view name) {
   if (name.empty()) return "an unnamed tensor";

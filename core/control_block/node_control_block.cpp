@@ -38,10 +38,6 @@ constexpr std::uint64_t next_round(std::uint64_t word, std::uint32_t generation)
   return empty_word(generation) | (round << kRoundShift);
 }
 
-constexpr std::uint64_t bit(int local_rank, int ranks_per_word) {
-  return std::uint64_t{1} << (local_rank % ranks_per_word);
-}
-
 /// Control entries that may be unread in the log at once, beside one entry an id.
 constexpr std::uint64_t kControlEntries = 1024;
 constexpr std::size_t kMaxBatch = 1024;
@@ -161,7 +157,7 @@ std::uint64_t ReadyWords::full_mask(int index) const {
 
 ReadyWords::Arrival ReadyWords::arrive(int local_rank) {
   const int index = local_rank / ranks_per_word_;
-  const std::uint64_t own_bit = bit(local_rank, ranks_per_word_);
+  const std::uint64_t own_bit = std::uint64_t{1} << (local_rank % ranks_per_word_);
   Atomic<std::uint64_t>& own = words_[index];
   std::uint64_t before = own.load(std::memory_order_relaxed);
   do {

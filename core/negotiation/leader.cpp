@@ -34,6 +34,79 @@ void append(std::vector<T>& all, const std::vector<T>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
+constexpr std::size_t kValuesShown = 8;
+
+std::string differences(const Report& report) {
+  std::vector<std::string_view> words;
+  const auto add = [&](auto field, const char* word) {
+    const auto of = [&](const ReportedSignature& v) { return std::invoke(field, v.signature); };
+    const bool same = std::ranges::all_of(
+        report.values, [&](const auto& v) { return of(v) == of(report.values.front()); });
+    if (!same) words.push_back(word);
+  };
+  add(&Signature::kind, "operation");
+  add(&Signature::type, "type");
+  add([](const Signature& s) { return s.shape.size(); }, "number of dimensions");
+  add(&Signature::shape, "shape");
+  add(&Signature::op, "reduction");
+  add(&Signature::prescale, "prescale");
+  add(&Signature::postscale, "postscale");
+  add(&Signature::root, "root");
+  add(&Signature::device, "device");
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+constexpr std::size_t kNamesShown = 3;
+constexpr std::size_t kGroupsShown = 4;
+constexpr std::size_t kRemarksShown = 8;
+
+/// Tensors that the same ranks wait for.
+using OverdueGroup = std::vector<const Presence*>;
+
+std::vector<OverdueGroup> grouped(std::span<const Presence> tensors) {
+  std::vector<OverdueGroup> groups;
+  for (const Presence& tensor : tensors) {
+    const auto same = std::ranges::find_if(groups, [&](const OverdueGroup& group) {
+      return group.front()->ready == tensor.ready && group.front()->missing == tensor.missing;
+    });
+    (same == groups.end() ? groups.emplace_back() : *same).push_back(&tensor);
+  }
+  return groups;
+}
+
+std::string names_text(const OverdueGroup& group) {
+  if (group.size() == 1) return tensor_text(group.front()->name);
+  std::string text = "tensors ";
+  const std::size_t shown = std::min(group.size(), kNamesShown);
+  for (std::size_t i = 0; i < shown; ++i) text += (i == 0 ? "" : ", ") + in_quotes(group[i]->name);
+  if (shown < group.size()) text += fmt::format(" and {} more", group.size() - shown);
+  return text;
+}
+
+std::string group_text(ProcessSet set, const OverdueGroup& group, std::span<const int> ranks) {
+  const Presence& tensor = *group.front();
+  std::vector<int> silent;  // of nodes that have said nothing about it
+  std::ranges::copy_if(ranks, std::back_inserter(silent), [&](int rank) {
+    return !std::ranges::binary_search(tensor.ready, rank) &&
+           !std::ranges::binary_search(tensor.missing, rank);
+  });
+  const bool one = group.size() == 1;
+  std::string text = names_text(group);
+  if (set != kWorld) text += " of process set " + to_string(set);
+  text += fmt::format(" {} waited for by ranks {} and {} not been submitted", one ? "is" : "are",
+                      ranks_text(tensor.ready), one ? "has" : "have");
+  if (!tensor.missing.empty()) text += " by ranks " + ranks_text(tensor.missing);
+  if (!silent.empty()) {
+    text += fmt::format("{} by ranks {} (nothing heard from their nodes about it)",
+                        tensor.missing.empty() ? "" : ",", ranks_text(silent));
+  }
+  return text;
+}
+
+/// Ranks report overdue names within a tick of one another; the rest is for the reports, and the
+/// answers to the root's question, to arrive before it prints.
+constexpr Duration kGatherTime = kOverdueTick + std::chrono::milliseconds(250);
+
 }  // namespace
 
 Report merged_report(const std::string& name, const ReportedName& reported,
@@ -407,83 +480,6 @@ OverdueNames::Seen Leader::remarking() const {
     return own_presence_of(name, &said);
   };
 }
-
-namespace {
-
-constexpr std::size_t kValuesShown = 8;
-
-std::string differences(const Report& report) {
-  std::vector<std::string_view> words;
-  const auto add = [&](auto field, const char* word) {
-    const auto of = [&](const ReportedSignature& v) { return std::invoke(field, v.signature); };
-    const bool same = std::ranges::all_of(
-        report.values, [&](const auto& v) { return of(v) == of(report.values.front()); });
-    if (!same) words.push_back(word);
-  };
-  add(&Signature::kind, "operation");
-  add(&Signature::type, "type");
-  add([](const Signature& s) { return s.shape.size(); }, "number of dimensions");
-  add(&Signature::shape, "shape");
-  add(&Signature::op, "reduction");
-  add(&Signature::prescale, "prescale");
-  add(&Signature::postscale, "postscale");
-  add(&Signature::root, "root");
-  add(&Signature::device, "device");
-  return fmt::format("{}", fmt::join(words, ", "));
-}
-
-constexpr std::size_t kNamesShown = 3;
-constexpr std::size_t kGroupsShown = 4;
-constexpr std::size_t kRemarksShown = 8;
-
-/// Tensors that the same ranks wait for.
-using OverdueGroup = std::vector<const Presence*>;
-
-std::vector<OverdueGroup> grouped(std::span<const Presence> tensors) {
-  std::vector<OverdueGroup> groups;
-  for (const Presence& tensor : tensors) {
-    const auto same = std::ranges::find_if(groups, [&](const OverdueGroup& group) {
-      return group.front()->ready == tensor.ready && group.front()->missing == tensor.missing;
-    });
-    (same == groups.end() ? groups.emplace_back() : *same).push_back(&tensor);
-  }
-  return groups;
-}
-
-std::string names_text(const OverdueGroup& group) {
-  if (group.size() == 1) return tensor_text(group.front()->name);
-  std::string text = "tensors ";
-  const std::size_t shown = std::min(group.size(), kNamesShown);
-  for (std::size_t i = 0; i < shown; ++i) text += (i == 0 ? "" : ", ") + in_quotes(group[i]->name);
-  if (shown < group.size()) text += fmt::format(" and {} more", group.size() - shown);
-  return text;
-}
-
-std::string group_text(ProcessSet set, const OverdueGroup& group, std::span<const int> ranks) {
-  const Presence& tensor = *group.front();
-  std::vector<int> silent;  // of nodes that have said nothing about it
-  std::ranges::copy_if(ranks, std::back_inserter(silent), [&](int rank) {
-    return !std::ranges::binary_search(tensor.ready, rank) &&
-           !std::ranges::binary_search(tensor.missing, rank);
-  });
-  const bool one = group.size() == 1;
-  std::string text = names_text(group);
-  if (set != kWorld) text += " of process set " + to_string(set);
-  text += fmt::format(" {} waited for by ranks {} and {} not been submitted", one ? "is" : "are",
-                      ranks_text(tensor.ready), one ? "has" : "have");
-  if (!tensor.missing.empty()) text += " by ranks " + ranks_text(tensor.missing);
-  if (!silent.empty()) {
-    text += fmt::format("{} by ranks {} (nothing heard from their nodes about it)",
-                        tensor.missing.empty() ? "" : ",", ranks_text(silent));
-  }
-  return text;
-}
-
-/// Ranks report overdue names within a tick of one another; the rest is for the reports, and the
-/// answers to the root's question, to arrive before it prints.
-constexpr Duration kGatherTime = kOverdueTick + std::chrono::milliseconds(250);
-
-}  // namespace
 
 std::string mismatch_text(const Report& report) {
   const auto& values = report.values;

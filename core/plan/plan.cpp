@@ -314,7 +314,8 @@ const std::vector<int>& ExchangeMap::ranks(int node, OperationKind all_alike) co
 }
 
 ByteLayout ExchangeMap::layout(int from_node, int to_node) const {
-  const auto &sources = givers(from_node), &destinations = getters(to_node);
+  const auto& sources = ranks(from_node, OperationKind::reduce_scatter);
+  const auto& destinations = ranks(to_node, OperationKind::allgather);
   const bool sums = extents_.kind == OperationKind::reduce_scatter;
   const bool gathers = extents_.kind == OperationKind::allgather;
   using Beginnings = std::vector<std::size_t>;
@@ -348,8 +349,10 @@ std::size_t ExchangeMap::longest_stream() const {
   for (int from = 0; from < topology_.nodes(); ++from) {
     for (int to = 0; to < topology_.nodes(); ++to) {
       std::size_t stream = 0;
-      for (const int giver : givers(from)) {
-        for (const int getter : getters(to)) stream += bytes(rows(giver, getter));
+      for (const int giver : ranks(from, OperationKind::reduce_scatter)) {
+        for (const int getter : ranks(to, OperationKind::allgather)) {
+          stream += bytes(rows(giver, getter));
+        }
       }
       if (from != to) longest = std::max(longest, stream);
     }

@@ -384,15 +384,9 @@ class ExchangeMap {
   std::size_t result_bytes(int rank) const;
 
  private:
-  /// The ranks of a node that each give, or get, what no other does: one stands for all where they
-  /// give the same (a sum), or get the same.
-  ///@{
+  /// The ranks of a node; where all of the set give the same (of a reduce-scatter: as the sum), or
+  /// get the same (of an allgather), one that stands for all.
   const std::vector<int>& ranks(int node, OperationKind all_alike) const;
-  const std::vector<int>& givers(int node) const {
-    return ranks(node, OperationKind::reduce_scatter);
-  }
-  const std::vector<int>& getters(int node) const { return ranks(node, OperationKind::allgather); }
-  ///@}
   std::int64_t rows(int from_rank, int to_rank) const;
   std::size_t bytes(std::int64_t rows) const {
     return static_cast<std::size_t>(rows) * extents_.row_bytes;
