@@ -378,15 +378,17 @@ LeaderOutput Leader::take(Duration now) {
 
 /// The root's: what it would tell a parent goes into a decision.
 void Leader::decide(Duration now) {
-  const Up up = std::exchange(output_.up, {});
+  Up up = std::exchange(output_.up, {});
   for (const Expiring& expiring : up.expiring) overdue_.note_expiring(expiring, now);
-  for (const Report& report : up.reports) root_->waiting.push_back(report.name);
+  for (Report& report : up.reports) root_->waiting.push_back(std::move(report.name));
   append(root_->disputed, up.disputed);
   root_->departed.insert(up.departed.begin(), up.departed.end());
   for (std::size_t i = 0; i < up.ready.size(); ++i) {
     output_.arrivals.emplace_back(up.ready[i], up.last[i]);
   }
-  Decision next{.run = up.ready, .resized = up.resized, .departed = up.departed};
+  Decision next{.run = std::move(up.ready),
+                .resized = std::move(up.resized),
+                .departed = std::move(up.departed)};
   decide_names(next);
   std::ranges::sort(next.departed);
   next.finished = !next.departed.empty() && root_->departed.size() == position_.world_size();
