@@ -37,29 +37,6 @@ std::unique_ptr<spdlog::formatter> formatter() {
   return made;
 }
 
-}  // namespace
-
-spdlog::logger& log() {
-  // Not in spdlog's registry, which is the application's. Never destroyed: exit handlers still log.
-  static auto& logger = *[] {
-    auto made = std::make_unique<spdlog::logger>(
-        "hora", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
-    made->set_formatter(formatter());
-    made->set_level(spdlog::level::warn);
-    return made.release();
-  }();
-  return logger;
-}
-
-void set_log_level(LogLevel level) {
-  constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
-                                                   spdlog::level::warn, spdlog::level::err,
-                                                   spdlog::level::off};
-  log().set_level(kLevels[static_cast<std::size_t>(level)]);
-}
-
-namespace {
-
 constexpr int kNoRank = -1;
 
 // The handler belongs to the process, and so does its state.
@@ -117,6 +94,25 @@ bool is_own_of_library(std::terminate_handler handler) {
 }
 
 }  // namespace
+
+spdlog::logger& log() {
+  // Not in spdlog's registry, which is the application's. Never destroyed: exit handlers still log.
+  static auto& logger = *[] {
+    auto made = std::make_unique<spdlog::logger>(
+        "hora", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+    made->set_formatter(formatter());
+    made->set_level(spdlog::level::warn);
+    return made.release();
+  }();
+  return logger;
+}
+
+void set_log_level(LogLevel level) {
+  constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
+                                                   spdlog::level::warn, spdlog::level::err,
+                                                   spdlog::level::off};
+  log().set_level(kLevels[static_cast<std::size_t>(level)]);
+}
 
 TerminateReport::TerminateReport(int rank, Report report) : report_(std::move(report)) {
   reporting.store(&report_);

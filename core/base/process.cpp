@@ -1,6 +1,7 @@
 #include "core/base/process.h"
 
 #include <fcntl.h>
+#include <glob.h>
 #include <hora/error.h>
 #include <hora/printable.h>
 #include <hwloc.h>
@@ -43,24 +44,30 @@ ProcessState state_of(char letter) {
   return at == kLetters.npos ? ProcessState::unknown : kStates[at];
 }
 
-/// Names in a folder, in order; none where it cannot be read.
-std::vector<std::string> entries(const std::filesystem::path& folder) {
-  std::error_code failed;
-  std::vector<std::string> names;
-  for (auto entry = std::filesystem::directory_iterator(folder, failed);
-       !failed && entry != std::filesystem::directory_iterator(); entry.increment(failed)) {
-    names.push_back(entry->path().filename().string());
-  }
-  std::ranges::sort(names);
-  return names;
+[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+  throw Error(ErrorCode::invalid_argument,
+              "the file " + in_quotes(path) + " cannot be made: " + why +
+                  "; give the path of a file in a folder that exists and can be written to");
 }
 
-/// The kernel writes "4: ACTIVE" (enum ib_port_state).
-bool is_active(const std::filesystem::path& port) {
-  std::ifstream file(port / "state");
-  std::string state;
-  std::getline(file, state);
-  return state.starts_with("4:");
+const char* kind_of(std::filesystem::file_type type) {
+  using enum std::filesystem::file_type;
+  if (type == directory) return "a folder";
+  if (type == symlink) return "a link, which is not followed,";
+  if (type == fifo) return "a FIFO";
+  if (type == socket) return "a socket";
+  return "a device";
+}
+
+void remove_regular(const std::string& path) {
+  std::error_code failed;
+  const auto type = std::filesystem::symlink_status(path, failed).type();
+  if (type == std::filesystem::file_type::not_found) return;
+  if (!failed && type != std::filesystem::file_type::regular) {
+    refuse(path, std::string(kind_of(type)) + " has this name already");
+  }
+  if (!failed) std::filesystem::remove(path, failed);
+  if (failed) refuse(path, failed.message());
 }
 
 }  // namespace
@@ -155,49 +162,22 @@ MachineTopology machine_topology() {
 }
 
 std::vector<std::string> active_rdma_ports(const std::filesystem::path& devices) {
+  glob_t found{};
+  const std::unique_ptr<glob_t, void (*)(glob_t*)> owner(&found, ::globfree);
+  ::glob((devices / "*/ports/*/state").c_str(), 0, nullptr, &found);
   std::vector<std::string> active;
-  for (const std::string& device : entries(devices)) {
-    const std::filesystem::path ports = devices / device / "ports";
-    for (const std::string& port : entries(ports)) {
-      if (is_active(ports / port)) active.push_back(device + " port " + port);
-    }
+  for (const char* const path : std::span(found.gl_pathv, found.gl_pathc)) {
+    std::ifstream file(path);
+    std::string state;
+    std::getline(file, state);
+    const std::filesystem::path port = std::filesystem::path(path).parent_path();
+    const std::filesystem::path device = port.parent_path().parent_path();
+    // The kernel writes "4: ACTIVE" (enum ib_port_state).
+    if (!state.starts_with("4:")) continue;
+    active.push_back(device.filename().string() + " port " + port.filename().string());
   }
   return active;
 }
-
-namespace {
-
-[[noreturn]] void refuse(const std::string& path, const std::string& why) {
-  throw Error(ErrorCode::invalid_argument,
-              "the file " + in_quotes(path) + " cannot be made: " + why +
-                  "; give the path of a file in a folder that exists and can be written to");
-}
-
-[[noreturn]] void refuse(const std::string& path, int error) {
-  refuse(path, std::generic_category().message(error));
-}
-
-const char* kind_of(mode_t mode) {
-  if (S_ISDIR(mode)) return "a folder";
-  if (S_ISLNK(mode)) return "a link, which is not followed,";
-  if (S_ISFIFO(mode)) return "a FIFO";
-  if (S_ISSOCK(mode)) return "a socket";
-  return "a device";
-}
-
-void remove_regular(const std::string& path) {
-  struct stat status {};
-  if (::lstat(path.c_str(), &status) != 0) {
-    if (errno == ENOENT) return;
-    refuse(path, errno);
-  }
-  if (!S_ISREG(status.st_mode)) {
-    refuse(path, std::string(kind_of(status.st_mode)) + " has this name already");
-  }
-  if (::unlink(path.c_str()) != 0 && errno != ENOENT) refuse(path, errno);
-}
-
-}  // namespace
 
 NewFile::NewFile(const std::string& path) {
   if (path.find('\0') != std::string::npos) refuse(path, "its name holds a zero byte");
@@ -205,7 +185,7 @@ NewFile::NewFile(const std::string& path) {
   // O_EXCL: what has taken the name meanwhile is not opened, whatever it is.
   constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
   descriptor_ = ::open(path.c_str(), kFlags, S_IRUSR | S_IWUSR);
-  if (descriptor_ < 0) refuse(path, errno);
+  if (descriptor_ < 0) refuse(path, std::generic_category().message(errno));
 }
 
 NewFile::~NewFile() {

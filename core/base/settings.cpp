@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <numeric>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <system_error>
@@ -58,8 +60,8 @@ constexpr std::string_view kLogLevels[] = {"debug", "info", "warning", "error", 
 using Wrong = std::string (*)(std::string_view);
 
 struct Row {
-  std::string_view variable;
-  std::string_view documentation;
+  std::string_view variable = {};
+  std::string_view documentation = {};
   /// A field as a number: its value, count of its duration unit, or index of its choice.
   std::int64_t (*get)(const Settings&) = nullptr;
   void (*set)(Settings&, std::int64_t) = nullptr;
@@ -83,54 +85,80 @@ constexpr Documentation kDocumentation[] = {
 #include "setting_documentation.inc"
 };
 
-constexpr Row row(std::string_view variable) {
-  return {
-      .variable = variable,
-      .documentation = std::ranges::find(kDocumentation, variable, &Documentation::variable)->text};
-}
-
+/// The row with its documentation and its field.
 template <auto Field>
-constexpr Row field(std::string_view variable) {
-  Row made = row(variable);
-  made.get = [](const Settings& settings) {
-    if constexpr (requires { (settings.*Field).count(); }) {
-      return static_cast<std::int64_t>((settings.*Field).count());
-    } else {
-      return static_cast<std::int64_t>(settings.*Field);
-    }
-  };
-  made.set = [](Settings& settings, std::int64_t value) {
-    using Type = std::remove_cvref_t<decltype(settings.*Field)>;
-    settings.*Field = static_cast<Type>(value);
-  };
+constexpr Row row(Row made) {
+  made.documentation =
+      std::ranges::find(kDocumentation, made.variable, &Documentation::variable)->text;
+  using Type = std::remove_cvref_t<decltype(std::declval<Settings>().*Field)>;
+  if constexpr (std::is_same_v<Type, std::string>) {
+    made.text = Field;
+  } else {
+    made.get = [](const Settings& settings) {
+      if constexpr (requires { (settings.*Field).count(); }) {
+        return std::int64_t{(settings.*Field).count()};
+      } else {
+        return static_cast<std::int64_t>(settings.*Field);
+      }
+    };
+    made.set = [](Settings& settings, std::int64_t value) {
+      settings.*Field = static_cast<Type>(value);
+    };
+  }
   return made;
 }
 
 template <auto Field>
 constexpr Row number(std::string_view variable, const Unit& unit, std::int64_t least,
                      std::int64_t most, bool or_zero = false) {
-  Row made = field<Field>(variable);
-  made.unit = &unit;
-  made.least = least;
-  made.most = most;
-  made.or_zero = or_zero;
-  return made;
+  return row<Field>(
+      {.variable = variable, .unit = &unit, .least = least, .most = most, .or_zero = or_zero});
 }
 
 template <auto Field>
 constexpr Row choice(std::string_view variable, Names names = kSwitch) {
-  Row made = field<Field>(variable);
-  made.choices = names;
-  return made;
+  return row<Field>({.variable = variable, .choices = names});
 }
 
-constexpr Row text(std::string_view variable, std::string Settings::*field,
-                   std::string_view allowed, Wrong wrong) {
-  Row made = row(variable);
-  made.text = field;
-  made.allowed = allowed;
-  made.wrong = wrong;
-  return made;
+template <auto Field>
+constexpr Row text(std::string_view variable, std::string_view allowed, Wrong wrong) {
+  return row<Field>({.variable = variable, .allowed = allowed, .wrong = wrong});
+}
+
+constexpr std::string_view kPrefix = "HORA_";
+
+/// The names between commas.
+std::vector<std::string> split(std::string_view names) {
+  std::vector<std::string> result;
+  std::stringstream rest(std::string(names) + ",");
+  for (std::string name; std::getline(rest, name, ',');) result.push_back(name);
+  return result;
+}
+
+bool has_control(std::string_view path) {
+  return std::ranges::any_of(
+      path, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+}
+
+std::string wrong_with_foreign_names(std::string_view names) {
+  const auto is_of_name = [](char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  for (const std::string& name : split(names)) {
+    if (name.size() > kPrefix.size() && name.starts_with(kPrefix) &&
+        std::ranges::all_of(name, is_of_name)) {
+      continue;
+    }
+    return in_quotes(name) +
+           " is no name of letters, digits and underscores that begins with HORA_";
+  }
+  return {};
+}
+
+std::string wrong_with_record_directory(std::string_view path) {
+  if (has_control(path)) return "the path has control characters";
+  if (path.find('%') != path.npos) return "% means nothing here: each rank has a file of its own";
+  return {};
 }
 
 std::string wrong_with_tuning(std::string_view text) {
@@ -147,7 +175,7 @@ constexpr Row kRows[] = {
     number<&Settings::ranks_per_memory_node>("HORA_RANKS_PER_MEMORY_NODE", kCount, 0, 65536),
     number<&Settings::fusion_threshold>("HORA_FUSION_THRESHOLD", kBytes, 0, 64 * kGiB),
     number<&Settings::bucket_size>("HORA_BUCKET_SIZE", kBytes, 0, 64 * kGiB),
-    text("HORA_TUNING", &Settings::tuning, "on, or the path of a file", wrong_with_tuning),
+    text<&Settings::tuning>("HORA_TUNING", "on, or the path of a file", wrong_with_tuning),
     number<&Settings::chunk_size>("HORA_CHUNK_SIZE", kBytes, 4 * kKiB, kGiB, kOrZero),
     number<&Settings::message_size>("HORA_MESSAGE_SIZE", kBytes, 4 * kKiB, kGiB, kOrZero),
     number<&Settings::small_message>("HORA_SMALL_MESSAGE", kBytes, 0, 64 * kMiB),
@@ -167,12 +195,13 @@ constexpr Row kRows[] = {
     choice<&Settings::cuda_aware_mpi>("HORA_CUDA_AWARE_MPI", kAutoOnOff),
     number<&Settings::device_timeout>("HORA_DEVICE_TIMEOUT", kSeconds, 0, kThousandDays),
     choice<&Settings::report>("HORA_REPORT"),
-    text("HORA_TIMELINE", &Settings::timeline, "the path of a file", wrong_with_timeline_path),
-    text("HORA_RECORD_DIRECTORY", &Settings::record_directory, "the path of a folder",
-         wrong_with_record_directory),
+    text<&Settings::timeline>("HORA_TIMELINE", "the path of a file", wrong_with_timeline_path),
+    text<&Settings::record_directory>("HORA_RECORD_DIRECTORY", "the path of a folder",
+                                      wrong_with_record_directory),
     choice<&Settings::log_level>("HORA_LOG_LEVEL", kLogLevels),
-    text("HORA_ALLOW_UNKNOWN", &Settings::allow_unknown,
-         "names that begin with HORA_, with commas between them", wrong_with_foreign_names),
+    text<&Settings::allow_unknown>("HORA_ALLOW_UNKNOWN",
+                                   "names that begin with HORA_, with commas between them",
+                                   wrong_with_foreign_names),
 };
 static_assert(std::size(kRows) == std::size(kDocumentation),
               "each field of Settings has one row in kRows");
@@ -247,6 +276,22 @@ void set(const Row& row, std::string_view text, Settings& settings) {
   }
 }
 
+/// Levenshtein's distance: the fewest insertions, deletions and replacements from `a` to `b`.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
 [[noreturn]] void refuse_unknown(const SettingAssignment& assignment) {
   const auto distance = [&](const Row& row) {
     return edit_distance(assignment.variable, row.variable);
@@ -262,41 +307,14 @@ void set(const Row& row, std::string_view text, Settings& settings) {
 
 // Variables that are not meant for hora.
 
-constexpr std::string_view kPrefix = "HORA_";
-
-/// Without the prefix, each between spaces: what Environment Modules, Lmod, EasyBuild and Spack are
-/// used to set, by hand or by template, to where a package lies.
-constexpr std::string_view kOfPackages =
-    " ARCH BASE BASEDIR BIN BINDIR BIN_DIR BIN_PATH CMAKE_DIR CONFIG DATA DATADIR DIR DOC"
-    " DOCDIR DOC_DIR HOME INC INCDIR INCLUDE INCLUDEDIR INCLUDES INCLUDE_DIR INCLUDE_DIRS"
-    " INCLUDE_PATH INC_DIR INSTALL INSTALLDIR INSTALL_DIR INSTALL_PATH INSTALL_PREFIX LIB"
-    " LIBDIR LIBRARIES LIBRARY LIBRARY_DIR LIBRARY_DIRS LIBRARY_PATH LIBS LIB_DIR LIB_PATH"
-    " LICENSE LICENSE_FILE LOADED MAN MANDIR MANPATH MODULE MODULEFILE MODULEPATH MODULE_FILE"
-    " MODULE_NAME MODULE_PATH MODULE_VERSION NAME PATH PKGCONFIG PKG_CONFIG_PATH PREFIX"
-    " RELEASE ROOT ROOTDIR ROOT_DIR SHARE SOURCE SOURCE_DIR SRC SRCDIR SRC_DIR TOP TOPDIR VER"
-    " VERSION ";
-
+/// What Environment Modules, Lmod, EasyBuild and Spack are used to set, by hand or by template, to
+/// where a package lies; the first count by variables with an end how often a path was added.
 bool names_package_part(std::string_view variable) {
-  // Environment Modules counts by variables of such names how often a path was added.
-  constexpr std::string_view kCounterSuffix = "_modshare";
-  if (!variable.starts_with(kPrefix)) return false;
-  variable.remove_prefix(kPrefix.size());
-  if (variable.ends_with(kCounterSuffix)) variable.remove_suffix(kCounterSuffix.size());
-  return variable.find(' ') == variable.npos &&
-         kOfPackages.find(fmt::format(" {} ", variable)) != kOfPackages.npos;
-}
-
-/// The names between commas.
-std::vector<std::string> split(std::string_view names) {
-  std::vector<std::string> result;
-  std::stringstream rest(std::string(names) + ",");
-  for (std::string name; std::getline(rest, name, ',');) result.push_back(name);
-  return result;
-}
-
-bool has_control(std::string_view path) {
-  return std::ranges::any_of(
-      path, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+  static const std::regex kPart(
+      "HORA_(ARCH|BASE|BIN|CMAKE|CONFIG|DATA|DIR|DOC|HOME|INC|INCLUDES?|INSTALL|LIBS?|LIBRARY|"
+      "LIBRARIES|LICENSE|LOADED|MAN|MODULE|NAME|PATH|PKG_?CONFIG|PREFIX|RELEASE|ROOT|SHARE|SOURCE|"
+      "SRC|TOP|VER|VERSION)(_?(DIRS?|FILE|NAME|PATH|PREFIX|VERSION))?(_modshare)?");
+  return std::regex_match(variable.begin(), variable.end(), kPart);
 }
 
 }  // namespace
@@ -322,21 +340,6 @@ std::vector<SettingAssignment> internal::without_foreign(
   return ours;
 }
 
-std::string internal::wrong_with_foreign_names(std::string_view names) {
-  const auto is_of_name = [](char c) {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
-  };
-  for (const std::string& name : split(names)) {
-    if (name.size() > kPrefix.size() && name.starts_with(kPrefix) &&
-        std::ranges::all_of(name, is_of_name)) {
-      continue;
-    }
-    return in_quotes(name) +
-           " is no name of letters, digits and underscores that begins with HORA_";
-  }
-  return {};
-}
-
 std::string internal::wrong_with_timeline_path(std::string_view path) {
   if (path.empty()) return "the path is empty";
   // Settings travel between ranks as lines; a file's name with control characters is a mistake.
@@ -353,29 +356,16 @@ std::string internal::wrong_with_timeline_path(std::string_view path) {
   return {};
 }
 
-std::string internal::wrong_with_record_directory(std::string_view path) {
-  if (path.empty()) return "the path is empty";
-  if (has_control(path)) return "the path has control characters";
-  if (path.find('%') != path.npos) return "% means nothing here: each rank has a file of its own";
-  return {};
-}
-
 std::span<const SettingDescription> setting_descriptions() {
-  struct Table {
-    std::vector<std::string> allowed_texts;
-    std::vector<SettingDescription> descriptions;
-  };
-  static const Table table = [] {
-    Table result;
-    for (const Row& row : kRows) result.allowed_texts.push_back(allowed(row));
-    for (std::size_t i = 0; i < std::size(kRows); ++i) {
-      result.descriptions.push_back({kRows[i].variable, result.allowed_texts[i],
-                                     kRows[i].documentation, format(kRows[i], Settings{}),
-                                     kRows[i].choices});
+  static const auto descriptions = [] {
+    std::vector<SettingDescription> all;
+    for (const Row& row : kRows) {
+      all.push_back(
+          {row.variable, allowed(row), row.documentation, format(row, Settings{}), row.choices});
     }
-    return result;
+    return all;
   }();
-  return table.descriptions;
+  return descriptions;
 }
 
 std::vector<SettingAssignment> setting_assignments(std::span<const char* const> environment) {
@@ -416,11 +406,9 @@ std::vector<SettingAssignment> to_assignments(const Settings& settings) {
 }
 
 std::vector<SettingAssignment> changed_assignments(const Settings& settings) {
-  const std::vector<SettingAssignment> defaults = to_assignments(Settings{});
+  const std::vector<SettingAssignment> defaults = to_assignments({});
   std::vector<SettingAssignment> changed = to_assignments(settings);
-  std::erase_if(changed, [&](const SettingAssignment& assignment) {
-    return std::ranges::find(defaults, assignment) != defaults.end();
-  });
+  std::erase_if(changed, [&](const auto& each) { return std::ranges::count(defaults, each) > 0; });
   return changed;
 }
 

@@ -22,11 +22,8 @@ std::string allowed_unknown(std::span<const SettingAssignment> assignments);
 std::vector<SettingAssignment> without_foreign(std::span<const SettingAssignment> assignments,
                                                std::string_view allowed_by_rank_0);
 
-/// Why a text cannot be the value of a setting; empty where it can: names for HORA_ALLOW_UNKNOWN,
-/// the path of timelines (no folder: the rank would be put beside it), a folder for records.
-std::string wrong_with_foreign_names(std::string_view names);
+/// Why a text cannot be the path of timelines (no folder: the rank would be put beside it); empty
+/// where it can.
 std::string wrong_with_timeline_path(std::string_view path);
-std::string wrong_with_record_directory(std::string_view path);
-///@}
 
 }  // namespace hora::internal

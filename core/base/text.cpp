@@ -6,7 +6,6 @@
 #include <spdlog/fmt/ranges.h>
 
 #include <array>
-#include <numeric>
 #include <ostream>
 
 #include "core/base/checked.h"
@@ -118,6 +117,14 @@ struct LastError {
 };
 thread_local LastError last_error;
 
+/// `call`: "<kind>.<number from 0>".
+std::string unnamed_text(std::string_view call) {
+  const auto dot = call.rfind('.');
+  const std::string kind = "the unnamed " + printable(call.substr(0, dot));
+  const std::string_view number = dot == std::string_view::npos ? "0" : call.substr(dot + 1);
+  return number == "0" ? kind : kind + " in slot " + printable(number);
+}
+
 }  // namespace
 
 std::string printable(std::string_view text, std::size_t longest) {
@@ -219,17 +226,6 @@ std::string internal::error_in_flight() {
 }
 
 namespace internal {
-namespace {
-
-/// `call`: "<kind>.<number from 0>".
-std::string unnamed_text(std::string_view call) {
-  const auto dot = call.rfind('.');
-  const std::string kind = "the unnamed " + printable(call.substr(0, dot));
-  const std::string_view number = dot == std::string_view::npos ? "0" : call.substr(dot + 1);
-  return number == "0" ? kind : kind + " in slot " + printable(number);
-}
-
-}  // namespace
 
 std::string tensor_text(std::string_view name) {
   if (name.empty()) return "an unnamed tensor";
@@ -276,21 +272,6 @@ std::string ranks_have(std::span<const int> ranks) {
 std::string seconds_text(std::chrono::nanoseconds length) {
   const auto tenths = std::max<std::int64_t>(length / std::chrono::milliseconds(100), 0);
   return fmt::format("{}.{} s", tenths / 10, tenths % 10);
-}
-
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
 }
 
 }  // namespace internal

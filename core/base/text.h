@@ -50,7 +50,4 @@ std::string ranks_have(std::span<const int> ranks);
 /// "12.3 s".
 std::string seconds_text(std::chrono::nanoseconds length);
 
-/// Levenshtein's distance: the fewest insertions, deletions and replacements from `a` to `b`.
-std::size_t edit_distance(std::string_view a, std::string_view b);
-
 }  // namespace hora::internal

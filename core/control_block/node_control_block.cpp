@@ -38,10 +38,6 @@ constexpr std::uint64_t next_round(std::uint64_t word, std::uint32_t generation)
   return empty_word(generation) | (round << kRoundShift);
 }
 
-constexpr std::uint64_t bit(int local_rank, int ranks_per_word) {
-  return std::uint64_t{1} << (local_rank % ranks_per_word);
-}
-
 /// Control entries that may be unread in the log at once, beside one entry an id.
 constexpr std::uint64_t kControlEntries = 1024;
 constexpr std::size_t kMaxBatch = 1024;
@@ -51,23 +47,15 @@ std::uint64_t ring_capacity(const ControlBlockShape& shape) {
   return static_cast<std::uint64_t>(shape.id_capacity) + kControlEntries;
 }
 
-std::size_t more_ready_words(const ControlBlockShape& shape) {
-  const int words = ReadyWords::words(shape.local_size, shape.ranks_per_ready_word);
-  return static_cast<std::size_t>(words) - 1;
-}
-
-std::size_t page_up(std::size_t bytes) {
-  return (bytes + 63) / 64 * 64;
+/// In whole lines.
+std::size_t id_words(const ControlBlockShape& shape) {
+  const int ready = ReadyWords::words(shape.local_size, shape.ranks_per_ready_word);
+  constexpr std::size_t kLine = kAlignment / sizeof(std::uint64_t);
+  return align_up(static_cast<std::size_t>(ready) + 1, kLine);
 }
 
 /// Publishing takes less than a microsecond, unless the writer is preempted, or dies.
 constexpr auto kPatience = std::chrono::milliseconds(10);
-
-std::uint32_t write(std::string_view text, std::span<char> place) {
-  const std::size_t bytes = std::min(text.size(), place.size());
-  std::copy_n(text.data(), bytes, place.data());
-  return static_cast<std::uint32_t>(bytes);
-}
 
 std::string read(std::span<const char> place, std::uint32_t bytes) {
   return {place.data(), std::min<std::size_t>(bytes, place.size())};
@@ -133,33 +121,33 @@ void WakeupFlags::wake_engine() const {
 }
 
 bool FirstCause::publish(const Error& error) {
-  std::uint32_t none = FirstCauseMemory::kNone;
-  if (!memory_.state.compare_exchange_strong(none, FirstCauseMemory::kPublishing, kWakeOrder)) {
+  std::uint32_t none = kNone;
+  if (!state.compare_exchange_strong(none, kPublishing, kWakeOrder)) {
     return false;
   }
-  memory_.code = static_cast<std::uint32_t>(error.code());
-  memory_.rank = error.rank();
-  memory_.text_bytes = write(printable(error.what(), memory_.text.size()), memory_.text);
-  memory_.tensor_bytes = write(error.tensor(), memory_.tensor);
-  memory_.state.store(FirstCauseMemory::kPublished, kWakeOrder);
+  code = static_cast<std::uint32_t>(error.code());
+  rank = error.rank();
+  const std::string what = printable(error.what(), text.size());
+  text_bytes = static_cast<std::uint32_t>(what.copy(text.data(), text.size()));
+  tensor_bytes = static_cast<std::uint32_t>(error.tensor().copy(tensor.data(), tensor.size()));
+  state.store(kPublished, kWakeOrder);
   return true;
 }
 
 std::optional<Error> FirstCause::get() const {
   const auto begin = std::chrono::steady_clock::now();
-  while (memory_.state.load(kWakeOrder) == FirstCauseMemory::kPublishing &&
+  while (state.load(kWakeOrder) == kPublishing &&
          std::chrono::steady_clock::now() - begin < kPatience) {
     std::this_thread::yield();
   }
   if (!is_published()) return std::nullopt;
-  const auto code = static_cast<ErrorCode>(static_cast<std::uint8_t>(memory_.code));
-  return Error(is_enumerator(code) ? code : ErrorCode::transport,
-               read(memory_.text, memory_.text_bytes), memory_.rank,
-               read(memory_.tensor, memory_.tensor_bytes));
+  const auto known = static_cast<ErrorCode>(static_cast<std::uint8_t>(code));
+  return Error(is_enumerator(known) ? known : ErrorCode::transport, read(text, text_bytes), rank,
+               read(tensor, tensor_bytes));
 }
 
 bool ReadyWords::is_current() const {
-  return generation_in(memory_.first.load(std::memory_order_acquire)) == generation_;
+  return generation_in(words_[0].load(std::memory_order_acquire)) == generation_;
 }
 
 std::uint64_t ReadyWords::full_mask(int index) const {
@@ -169,8 +157,8 @@ std::uint64_t ReadyWords::full_mask(int index) const {
 
 ReadyWords::Arrival ReadyWords::arrive(int local_rank) {
   const int index = local_rank / ranks_per_word_;
-  const std::uint64_t own_bit = bit(local_rank, ranks_per_word_);
-  Atomic<std::uint64_t>& own = word(index);
+  const std::uint64_t own_bit = std::uint64_t{1} << (local_rank % ranks_per_word_);
+  Atomic<std::uint64_t>& own = words_[index];
   std::uint64_t before = own.load(std::memory_order_relaxed);
   do {
     if (generation_in(before) != generation_) return Arrival::stale;
@@ -181,18 +169,18 @@ ReadyWords::Arrival ReadyWords::arrive(int local_rank) {
 
 /// Claims a round that others_are_full() has seen: they are cleared only once the first is claimed.
 bool ReadyWords::claim() {
-  std::uint64_t first = memory_.first.load(kWakeOrder);
+  std::uint64_t first = words_[0].load(kWakeOrder);
   do {
     const bool full = generation_in(first) == generation_ && (first & kClaimed) == 0 &&
                       (first & kMaskBits) == full_mask(0);
     if (!full || !others_are_full()) return false;
-  } while (!memory_.first.compare_exchange_weak(first, first | kClaimed, kWakeOrder));
+  } while (!words_[0].compare_exchange_weak(first, first | kClaimed, kWakeOrder));
   return true;
 }
 
 bool ReadyWords::others_are_full() const {
   for (int index = 1; index < words(); ++index) {
-    const std::uint64_t other = word(index).load(kWakeOrder);
+    const std::uint64_t other = words_[index].load(kWakeOrder);
     if (generation_in(other) != generation_ || (other & kMaskBits) != full_mask(index)) {
       return false;
     }
@@ -202,25 +190,25 @@ bool ReadyWords::others_are_full() const {
 
 void ReadyWords::end_round() {
   for (int index = 1; index < words(); ++index) {
-    word(index).store(empty_word(generation_), kWakeOrder);
+    words_[index].store(empty_word(generation_), kWakeOrder);
   }
-  const std::uint64_t first = memory_.first.load(std::memory_order_relaxed);
-  memory_.first.store(next_round(first, generation_), kWakeOrder);
+  const std::uint64_t first = words_[0].load(std::memory_order_relaxed);
+  words_[0].store(next_round(first, generation_), kWakeOrder);
 }
 
 LocalRanks ReadyWords::ranks() const {
-  std::uint64_t first = memory_.first.load(kWakeOrder);
+  std::uint64_t first = words_[0].load(kWakeOrder);
   for (;;) {
     if (generation_in(first) != generation_) return {};
     if ((first & kClaimed) != 0) return all_local_ranks(static_cast<std::size_t>(local_size_));
     LocalRanks ranks(first & kMaskBits);
     for (int index = 1; index < words(); ++index) {
-      const std::uint64_t other = word(index).load(kWakeOrder);
+      const std::uint64_t other = words_[index].load(kWakeOrder);
       if (generation_in(other) != generation_) continue;
       ranks |= LocalRanks(other & kMaskBits) << static_cast<std::size_t>(index * ranks_per_word_);
     }
     // Words are cleared while the first is claimed, and its round has another number afterwards.
-    const std::uint64_t again = words() == 1 ? first : memory_.first.load(kWakeOrder);
+    const std::uint64_t again = words() == 1 ? first : words_[0].load(kWakeOrder);
     if (again == first) return ranks;
     first = again;
   }
@@ -228,15 +216,15 @@ LocalRanks ReadyWords::ranks() const {
 
 bool ReadyWords::retire(bool only_idle) {
   const std::uint32_t next = generation_ + 1;
-  std::uint64_t first = memory_.first.load(kWakeOrder);
+  std::uint64_t first = words_[0].load(kWakeOrder);
   do {
     if (generation_in(first) != generation_) return true;
     if (only_idle && ranks().any()) return false;
     // All full: the last arriver is about to append the id and to end the round.
     const bool full = (first & kMaskBits) == full_mask(0) && others_are_full();
     if (full || (first & kClaimed) != 0) return false;
-  } while (!memory_.first.compare_exchange_weak(first, next_round(first, next), kWakeOrder));
-  for (int index = 1; index < words(); ++index) word(index).store(empty_word(next), kWakeOrder);
+  } while (!words_[0].compare_exchange_weak(first, next_round(first, next), kWakeOrder));
+  for (int index = 1; index < words(); ++index) words_[index].store(empty_word(next), kWakeOrder);
   return true;
 }
 
@@ -248,16 +236,17 @@ NodeControlBlock::Sections NodeControlBlock::sections(std::byte* memory,
   Sections sections{};
   const auto take = [&]<class T>(T*& section, std::size_t count = 1) {
     if (memory) section = reinterpret_cast<T*>(memory + sections.bytes);
-    sections.bytes += page_up(count * sizeof(T));
+    sections.bytes += align_up(count * sizeof(T));
   };
   take(sections.ranks, ranks);
-  take(sections.ids, ids);
+  take(sections.ids, ids * id_words(shape));
   take(sections.locations, ids * ranks);
   take(sections.log_head);
   take(sections.log, ring_capacity(shape));
   take(sections.arrivals_head);
   take(sections.arrivals, ring_capacity(shape));
-  take(sections.mailboxes, ranks * (sizeof(MailboxHead) + page_up(shape.mailbox_bytes)));
+  take(sections.mailbox_heads, ranks);
+  take(sections.mailboxes, ranks * shape.mailbox_bytes);
   take(sections.control, shape.control_bytes);
   take(sections.start_order);
   take(sections.launch_ticket_lock);
@@ -268,7 +257,6 @@ NodeControlBlock::Sections NodeControlBlock::sections(std::byte* memory,
   take(sections.statuses, ranks);
   take(sections.stall_board);
   take(sections.ready_times, ids * ranks);
-  take(sections.more_ready, ids * more_ready_words(shape));
   take(sections.joined_count);
   return sections;
 }
@@ -277,27 +265,13 @@ NodeControlBlock::NodeControlBlock(std::byte* memory, const ControlBlockShape& s
                                    int local_rank, const std::optional<WakeupFlags>& flags)
     : shape_(shape),
       local_rank_(local_rank),
-      more_ready_words_(static_cast<int>(more_ready_words(shape))),
+      id_words_(id_words(shape)),
       sections_(sections(memory, shape)),
       log_(sections_.log_head, sections_.log, ring_capacity(shape)),
       arrivals_(sections_.arrivals_head, sections_.arrivals, ring_capacity(shape)),
       control_(sections_.control, shape.control_bytes),
       wakeup_flags_(flags ? *flags
                           : WakeupFlags(sections_.wakeup_flags, shape.local_size, local_rank)) {}
-
-Mailbox NodeControlBlock::mailbox(int local_rank) const {
-  const std::size_t stride = sizeof(MailboxHead) + page_up(shape_.mailbox_bytes);
-  std::byte* memory = sections_.mailboxes + static_cast<std::size_t>(local_rank) * stride;
-  return {reinterpret_cast<MailboxHead*>(memory), memory + sizeof(MailboxHead),
-          shape_.mailbox_bytes};
-}
-
-ReadyWords NodeControlBlock::ready(Id id) const {
-  return {{cell(id).ready, sections_.more_ready + slot_of(id) * more_ready_words_},
-          generation_of(id),
-          shape_.local_size,
-          shape_.ranks_per_ready_word};
-}
 
 NodeControlBlock::Arrival NodeControlBlock::arrive(Id id, Location where,
                                                    std::chrono::nanoseconds time, bool resized) {
@@ -306,7 +280,7 @@ NodeControlBlock::Arrival NodeControlBlock::arrive(Id id, Location where,
   place(id, local_rank_) = where;
   sections_.ready_times[slot_of(id) * shape_.local_size + local_rank_].store(
       time.count(), std::memory_order_relaxed);
-  if (resized) cell(id).resized.store(1, std::memory_order_relaxed);
+  if (resized) this->resized(id).store(1, std::memory_order_relaxed);
   const Arrival arrival = ready.arrive(local_rank_);
   if (arrival != Arrival::complete) return arrival;
 
@@ -339,10 +313,9 @@ LastArrival NodeControlBlock::last_arrival(Id id, std::span<const int> ranks) co
 }
 
 bool NodeControlBlock::take_resized(Id id) {
-  IdCell& taken = cell(id);
-  if (taken.resized.load(std::memory_order_relaxed) == 0) return false;
-  taken.resized.store(0, std::memory_order_relaxed);
-  return true;
+  const bool taken = resized(id).load(std::memory_order_relaxed) != 0;
+  if (taken) resized(id).store(0, std::memory_order_relaxed);
+  return taken;
 }
 
 void NodeControlBlock::set_joined(bool on) {
@@ -376,11 +349,6 @@ std::uint64_t NodeControlBlock::close_batch(std::uint64_t ticket, SequenceRingEn
   return end;
 }
 
-std::optional<LogBatch> NodeControlBlock::next_batch() {
-  LogBatch batch;
-  return next_batch(batch) ? std::optional(std::move(batch)) : std::nullopt;
-}
-
 bool NodeControlBlock::next_batch(LogBatch& batch) {
   SequenceRingEntry* first = log_.find(log_position_);
   if (!first) return false;
@@ -391,8 +359,7 @@ bool NodeControlBlock::next_batch(LogBatch& batch) {
   batch.kind = static_cast<LogBatch::Kind>(kind);
   if (batch.kind == LogBatch::Kind::control) {
     batch.payload = control_.read(first->value, first->length);
-    own.control_read.store(first->value + first->length, std::memory_order_release);
-    own.controls_read.fetch_add(1, std::memory_order_release);
+    own.control_read.store(first->value + control_bytes(first->length), std::memory_order_release);
     log_position_ += 1;
   } else {
     const std::uint64_t end = close_batch(log_position_, *first);
@@ -434,20 +401,20 @@ std::uint64_t NodeControlBlock::slowest(Atomic<std::uint64_t> RankCell::*positio
   return least;
 }
 
+/// Bytes that a payload takes of the control ring: so many that no more than kControlEntries fit.
+std::size_t NodeControlBlock::control_bytes(std::size_t payload) const {
+  return std::max(payload, shape_.control_bytes / kControlEntries + 1);
+}
+
 bool NodeControlBlock::push_control(std::span<const std::byte> payload) {
-  if (!control_.fits(control_written_, slowest(&RankCell::control_read, std::memory_order_acquire),
-                     payload.size())) {
-    return false;
-  }
-  if (controls_appended_ - slowest(&RankCell::controls_read, std::memory_order_acquire) >=
-      kControlEntries)
-    return false;
+  const std::size_t bytes = control_bytes(payload.size());
+  const auto slowest_read = slowest(&RankCell::control_read, std::memory_order_acquire);
+  if (!control_.fits(control_written_, slowest_read, bytes)) return false;
   control_.write(control_written_, payload);
   const std::uint64_t ticket = log_.take_ticket();
   log_.publish(ticket, static_cast<std::uint32_t>(LogBatch::Kind::control), control_written_,
                static_cast<std::uint32_t>(payload.size()), ticket + 1);
-  control_written_ += payload.size();
-  ++controls_appended_;
+  control_written_ += bytes;
   return true;
 }
 

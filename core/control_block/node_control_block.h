@@ -326,36 +326,26 @@ class StallBoard {
   std::atomic<std::int64_t> next_report_;
 };
 
-/// All zero at first. The texts are read only once `state` says that they are whole.
-struct alignas(64) FirstCauseMemory {
+/// Why the job ends: the first rank to learn it publishes it here and wakes its node, whose ranks
+/// all end with it. One that dies meanwhile leaves nothing. All zero at first. Thread rule: any
+/// thread of any rank.
+struct alignas(64) FirstCause {
   enum State : std::uint32_t { kNone = 0, kPublishing = 1, kPublished = 2 };
 
-  Atomic<std::uint32_t> state;
+  /// False where another cause has been, or is being published. Long texts are cut.
+  bool publish(const Error& error);
+  /// There is one. A load of a line that is written once.
+  bool is_published() const { return state.load(kWakeOrder) == kPublished; }
+  /// Nothing where none is published; waits a moment for one under way. What it says is checked.
+  std::optional<Error> get() const;
+
+  Atomic<std::uint32_t> state;  ///< the rest is read only once it says that all is whole
   std::uint32_t code;
   std::int32_t rank;
   std::uint32_t text_bytes;
   std::uint32_t tensor_bytes;
   std::array<char, 4096> text;
   std::array<char, 1024> tensor;
-};
-
-/// Why the job ends: the first rank to learn it publishes it here and wakes its node, whose ranks
-/// all end with it. One that dies meanwhile leaves nothing. Thread rule: any thread of any rank.
-class FirstCause {
- public:
-  explicit FirstCause(FirstCauseMemory& memory) : memory_(memory) {}
-
-  /// False where another cause has been, or is being published. Long texts are cut.
-  bool publish(const Error& error);
-  /// There is one. A load of a line that is written once.
-  bool is_published() const {
-    return memory_.state.load(kWakeOrder) == FirstCauseMemory::kPublished;
-  }
-  /// Nothing where none is published; waits a moment for one under way. What it says is checked.
-  std::optional<Error> get() const;
-
- private:
-  FirstCauseMemory& memory_;
 };
 
 /// A view of one id's words, all zero at first: a bit for each rank, and the id's generation, so
@@ -370,17 +360,13 @@ class ReadyWords {
  public:
   static constexpr int kRanksPerWord = 32;
 
-  /// The word of the first ranks, and the words(..) - 1 of the others.
-  struct Memory {
-    Atomic<std::uint64_t>& first;
-    Atomic<std::uint64_t>* others;
-  };
   static constexpr int words(int local_size, int ranks_per_word) {
     return (local_size + ranks_per_word - 1) / ranks_per_word;
   }
 
-  ReadyWords(Memory memory, std::uint32_t generation, int local_size, int ranks_per_word)
-      : memory_(memory),
+  ReadyWords(Atomic<std::uint64_t>* words, std::uint32_t generation, int local_size,
+             int ranks_per_word)
+      : words_(words),
         generation_(generation),
         local_size_(local_size),
         ranks_per_word_(ranks_per_word) {}
@@ -400,15 +386,12 @@ class ReadyWords {
   bool retire(bool only_idle);
 
  private:
-  Atomic<std::uint64_t>& word(int index) const {
-    return index == 0 ? memory_.first : memory_.others[index - 1];
-  }
   int words() const { return words(local_size_, ranks_per_word_); }
   std::uint64_t full_mask(int index) const;
   bool others_are_full() const;
   bool claim();
 
-  Memory memory_;
+  Atomic<std::uint64_t>* words_;
   std::uint32_t generation_;
   int local_size_;
   int ranks_per_word_;
@@ -474,9 +457,8 @@ class NodeControlBlock {
 
   // The log.
   bool log_has_pending_work() const { return log_.find(log_position_) != nullptr; }
-  /// The next batch, the same on every rank of the node, or nothing.
-  std::optional<LogBatch> next_batch();
-  /// The same into `batch`, whose memory is used again. False: nothing.
+  /// The next batch, the same on every rank of the node, into `batch`, whose memory is used again.
+  /// False: there is none.
   bool next_batch(LogBatch& batch);
   /// Leader of several nodes: appends one decided batch.
   void push_run(std::span<const Id> ids);
@@ -513,7 +495,7 @@ class NodeControlBlock {
   UnitProgress unit_progress() const { return UnitProgress(sections_.unit_progress, local_rank_); }
 
   /// Why the node's engines end; of the world's control block.
-  FirstCause first_cause() const { return FirstCause(*sections_.first_cause); }
+  FirstCause& first_cause() const { return *sections_.first_cause; }
 
   /// The last actions of a rank, on the world's control block.
   RankStatus& status(int local_rank) const { return sections_.statuses[local_rank]; }
@@ -534,22 +516,18 @@ class NodeControlBlock {
     Atomic<std::uint64_t> awaited;
     alignas(64) Atomic<std::uint64_t> done;
     alignas(64) Atomic<std::uint64_t> control_read;  ///< bytes of the control ring
-    Atomic<std::uint64_t> controls_read;             ///< entries of Kind::control
     Atomic<std::uint32_t> joined;
-  };
-  struct alignas(64) IdCell {
-    Atomic<std::uint64_t> ready;    ///< the first of ReadyWords
-    Atomic<std::uint32_t> resized;  ///< set before `ready`
   };
   /// The sections of the memory, each 64-byte aligned.
   struct Sections {
     RankCell* ranks;
-    IdCell* ids;
+    Atomic<std::uint64_t>* ids;  ///< by id: ReadyWords; a last word is set before if it is resized
     Plain<Location>* locations;
     SequenceRingHead* log_head;
     SequenceRingEntry* log;
     SequenceRingHead* arrivals_head;
     SequenceRingEntry* arrivals;
+    MailboxHead* mailbox_heads;
     std::byte* mailboxes;
     std::byte* control;
     StartOrderMemory* start_order;
@@ -557,40 +535,46 @@ class NodeControlBlock {
     WakeupFlags::Cell* wakeup_flags;
     ExchangeRoundsCell* exchanges;    ///< by local rank
     UnitProgressCell* unit_progress;  ///< likewise
-    FirstCauseMemory* first_cause;
+    FirstCause* first_cause;
     RankStatus* statuses;  ///< by local rank
     StallBoard* stall_board;
     /// As the locations. Nothing depends on them: not of the types that the model checker explores.
     std::atomic<std::int64_t>* ready_times;
-    Atomic<std::uint64_t>* more_ready;
     Atomic<std::uint32_t>* joined_count;
     std::size_t bytes;
   };
 
   static Sections sections(std::byte* memory, const ControlBlockShape& shape);
   RankCell& rank(int r) const { return sections_.ranks[r]; }
-  IdCell& cell(Id id) const { return sections_.ids[slot_of(id)]; }
-  ReadyWords ready(Id id) const;
+  Atomic<std::uint64_t>* words(Id id) const { return sections_.ids + slot_of(id) * id_words_; }
+  Atomic<std::uint64_t>& resized(Id id) const { return words(id)[id_words_ - 1]; }
+  ReadyWords ready(Id id) const {
+    return {words(id), generation_of(id), shape_.local_size, shape_.ranks_per_ready_word};
+  }
   Plain<Location>& place(Id id, int local_rank) const {
     return sections_.locations[slot_of(id) * shape_.local_size + local_rank];
   }
-  Mailbox mailbox(int local_rank) const;
+  Mailbox mailbox(int local_rank) const {
+    const std::size_t bytes = shape_.mailbox_bytes;
+    const auto r = static_cast<std::size_t>(local_rank);
+    return {sections_.mailbox_heads + r, sections_.mailboxes + r * bytes, bytes};
+  }
   std::uint64_t slowest(Atomic<std::uint64_t> RankCell::*position, std::memory_order order) const;
+  std::size_t control_bytes(std::size_t payload) const;
   std::uint64_t close_batch(std::uint64_t ticket, SequenceRingEntry& first);
 
   ControlBlockShape shape_;
   int local_rank_;
-  int more_ready_words_;  ///< of an id
+  std::size_t id_words_;
   Sections sections_;
   SequenceRing log_;
   SequenceRing arrivals_;
   ByteRing control_;
   WakeupFlags wakeup_flags_;
 
-  std::uint64_t log_position_ = 0;       ///< this rank's
-  std::uint64_t arrival_position_ = 0;   ///< this rank's, as leader
-  std::uint64_t control_written_ = 0;    ///< this rank's, as leader
-  std::uint64_t controls_appended_ = 0;  ///< this rank's, as leader
+  std::uint64_t log_position_ = 0;      ///< this rank's
+  std::uint64_t arrival_position_ = 0;  ///< this rank's, as leader
+  std::uint64_t control_written_ = 0;   ///< this rank's, as leader
 };
 
 }  // namespace hora::internal

@@ -197,7 +197,7 @@ class Progress {
   void suspect(const PeerFailure& failure, Duration time) HORA_REQUIRES(lock_);
   void abort(const Error& error, Origin origin) HORA_REQUIRES(lock_);
   void withdraw() HORA_REQUIRES(lock_);
-  FirstCause first_cause() const { return parts_.world.control_block->first_cause(); }
+  FirstCause& first_cause() const { return parts_.world.control_block->first_cause(); }
   void check_timeouts(Duration time) HORA_REQUIRES(lock_);
   bool has_pending_work() const HORA_REQUIRES(lock_);
   bool data_travels() const HORA_REQUIRES(lock_);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <hora/printable.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <set>
@@ -14,102 +15,115 @@
 namespace hora::internal {
 namespace {
 
-using Builder = flatbuffers::FlatBufferBuilder;
+using flatbuffers::String;
+using flatbuffers::Table;
 
 /// Deep enough for every message; a hostile buffer cannot make the verifier recurse further.
 constexpr int kMaxDepth = 8;
 /// A table's first field, the offset of its layout.
 constexpr std::size_t kLeastTableBytes = 4;
 
-auto encode_signature(Builder& builder, const Signature& s) {
-  return wire::CreateSignatureDirect(
-      builder, static_cast<std::uint8_t>(s.kind), static_cast<std::uint8_t>(s.type),
-      static_cast<std::uint8_t>(s.op), static_cast<std::uint8_t>(s.device), s.root, &s.shape,
-      s.prescale, s.postscale);
-}
+using Offset = flatbuffers::Offset<void>;
+using Field = flatbuffers::voffset_t;
+constexpr Field kFirstField = 4, kFieldStep = 2;
 
-wire::Expiry encode_expiry(const Expiry& expiry) {
-  return {static_cast<std::uint64_t>(expiry.limit.count()),
-          static_cast<std::uint32_t>(expiry.left.count()), expiry.is_of_call};
-}
+template <class T, class Table>
+concept As = std::is_same_v<std::remove_const_t<T>, Table>;
 
-flatbuffers::Offset<void> encode_body(Builder& builder, const Mail& mail) {
-  const wire::Expiry expiry = encode_expiry(mail.expiry);
-  return wire::CreateMailDirect(builder, static_cast<std::uint8_t>(mail.kind), mail.name.c_str(),
-                                encode_signature(builder, mail.signature), mail.location.window,
-                                mail.location.offset,
-                                mail.kind == MailKind::expiring ? &expiry : nullptr)
-      .Union();
-}
+/// The fields of each table, in the order of the schema.
+struct TableFields {
+  static auto of(As<Signature> auto& m) {
+    return std::tie(m.kind, m.type, m.op, m.device, m.root, m.shape, m.prescale, m.postscale);
+  }
+  static auto of(As<ReportedSignature> auto& m) { return std::tie(m.signature, m.ranks); }
+  static auto of(As<Report> auto& m) { return std::tie(m.name, m.values); }
+  static auto of(As<Expiry> auto& m) { return std::tie(m.limit, m.left, m.is_of_call); }
+  static auto of(As<Mail> auto& m) {
+    return std::tie(m.kind, m.name, m.signature, m.location.window, m.location.offset, m.expiry);
+  }
+  static auto of(As<Presence> auto& m) {
+    return std::tie(m.name, m.ready, m.missing, m.remarks, m.is_answer);
+  }
+  static auto of(As<Expiring> auto& m) { return std::tie(m.name, m.rank, m.expiry); }
+  static auto of(As<Up> auto& m) {
+    return std::tie(m.ready, m.reports, m.presence, m.departed, m.joined, m.last, m.expiring,
+                    m.resized, m.disputed);
+  }
+  static auto of(As<Assigned> auto& m) { return std::tie(m.name, m.id, m.locations, m.signature); }
+  static auto of(As<Failed> auto& m) { return std::tie(m.name, m.text); }
+  static auto of(As<Decision> auto& m) {
+    return std::tie(m.retired, m.assigned, m.failed, m.run, m.departed, m.finished, m.all_joined,
+                    m.last_joined, m.asked, m.resized);
+  }
+  static auto of(As<JobEnd> auto& m) { return std::tie(m.code, m.rank, m.text, m.tensor); }
+};
 
-flatbuffers::Offset<void> encode_body(Builder& builder, const Up& up) {
-  std::vector<flatbuffers::Offset<wire::Report>> reports;
-  for (const Report& report : up.reports) {
-    std::vector<flatbuffers::Offset<wire::ReportedSignature>> values;
-    for (const ReportedSignature& value : report.values) {
-      const auto signature = encode_signature(builder, value.signature);
-      values.push_back(wire::CreateReportedSignatureDirect(builder, signature, &value.ranks));
+/// Elements of vectors that have the same bytes in messages.
+template <class T>
+constexpr bool kIsCopied = std::is_arithmetic_v<T> || std::is_same_v<T, Location>;
+
+using Milliseconds = std::chrono::milliseconds;
+
+/// Writes tables, each after its parts.
+struct Encoder {
+  flatbuffers::FlatBufferBuilder builder;
+
+  template <class T>
+  Offset table(const T& value) {
+    const auto parts = std::apply([&](const auto&... each) { return std::tuple{part(each)...}; },
+                                  TableFields::of(value));
+    const auto start = builder.StartTable();
+    Field at = kFirstField;
+    const auto add = [&]<class Part>(const Part& part) {
+      if constexpr (std::is_same_v<Part, Offset>) {
+        builder.AddOffset(at, part);
+      } else {
+        builder.AddElement(at, part);
+      }
+      at += kFieldStep;
+    };
+    std::apply([&](const auto&... each) { (add(each), ...); }, parts);
+    return builder.EndTable(start);
+  }
+
+ private:
+  /// A field's value, or the offset of what is written for it; null where that is nothing.
+  template <class T>
+  auto part(const T& value) {
+    if constexpr (std::is_enum_v<T> || std::is_same_v<T, bool>) {
+      return static_cast<std::uint8_t>(value);
+    } else if constexpr (std::is_same_v<T, Milliseconds>) {
+      return value.count();
+    } else if constexpr (std::is_arithmetic_v<T>) {
+      return value;
+    } else {
+      return table(value);
     }
-    reports.push_back(wire::CreateReportDirect(builder, report.name.c_str(), &values));
   }
-  std::vector<flatbuffers::Offset<wire::Presence>> presence;
-  for (const Presence& p : up.presence) {
-    std::vector<flatbuffers::Offset<flatbuffers::String>> remarks;
-    for (const std::string& remark : p.remarks) remarks.push_back(builder.CreateString(remark));
-    presence.push_back(wire::CreatePresenceDirect(builder, p.name.c_str(), &p.ready, &p.missing,
-                                                  &remarks, p.is_answer));
+  Offset part(const std::string& text) { return builder.CreateString(text).Union(); }
+  template <class T>
+  Offset part(const std::optional<T>& value) {
+    return value ? table(*value) : Offset();
   }
-  std::vector<flatbuffers::Offset<wire::Expiring>> expiring;
-  for (const Expiring& e : up.expiring) {
-    const wire::Expiry expiry = encode_expiry(e.expiry);
-    expiring.push_back(wire::CreateExpiringDirect(builder, e.name.c_str(), e.rank, &expiry));
-  }
-  std::vector<std::int32_t> last_ranks;
-  std::vector<std::int64_t> last_late;
-  for (const LastArrival& last : up.last) {
-    last_ranks.push_back(last.rank);
-    last_late.push_back(last.late.count());
-  }
-  return wire::CreateUpDirect(
-             builder, &up.ready, &reports, &presence, &up.departed, &up.joined,
-             up.last.empty() ? nullptr : &last_ranks, up.last.empty() ? nullptr : &last_late,
-             up.expiring.empty() ? nullptr : &expiring, up.resized.empty() ? nullptr : &up.resized,
-             up.disputed.empty() ? nullptr : &up.disputed)
-      .Union();
-}
-
-flatbuffers::Offset<void> encode_body(Builder& builder, const Decision& decision) {
-  std::vector<flatbuffers::Offset<wire::Assigned>> assigned;
-  for (const Assigned& a : decision.assigned) {
-    std::vector<std::uint32_t> windows;
-    std::vector<std::uint64_t> offsets;
-    flatbuffers::Offset<wire::Signature> signature;
-    if (a.signature) signature = encode_signature(builder, *a.signature);
-    for (const Location& location : a.locations) {
-      windows.push_back(location.window);
-      offsets.push_back(location.offset);
+  template <class T>
+  Offset part(const std::vector<T>& values) {
+    if (values.empty()) return {};
+    if constexpr (kIsCopied<T>) {
+      return builder.CreateVectorOfStructs(values).Union();
+    } else {
+      std::vector<Offset> parts;
+      for (const T& value : values) parts.push_back(part(value));
+      return builder.CreateVector(parts).Union();
     }
-    assigned.push_back(
-        wire::CreateAssignedDirect(builder, a.name.c_str(), a.id, &windows, &offsets, signature));
   }
-  std::vector<flatbuffers::Offset<wire::Failed>> failed;
-  for (const Failed& f : decision.failed) {
-    failed.push_back(wire::CreateFailedDirect(builder, f.name.c_str(), f.text.c_str()));
+  Offset part(const std::vector<LastArrival>& values) {
+    if (values.empty()) return {};
+    const auto set = [&](std::size_t i, wire::LastArrival* last) {
+      *last = {values[i].rank, values[i].late.count()};
+    };
+    return builder.CreateVectorOfStructs<wire::LastArrival>(values.size(), set).Union();
   }
-  std::vector<flatbuffers::Offset<flatbuffers::String>> asked;
-  for (const std::string& name : decision.asked) asked.push_back(builder.CreateString(name));
-  return wire::CreateDecisionDirect(builder, &decision.retired, &assigned, &failed, &decision.run,
-                                    &decision.departed, decision.finished, decision.all_joined,
-                                    decision.last_joined, &asked,
-                                    decision.resized.empty() ? nullptr : &decision.resized)
-      .Union();
-}
-
-flatbuffers::Offset<void> encode_body(Builder& builder, const JobEnd& end) {
-  return wire::CreateJobEndDirect(builder, static_cast<std::uint8_t>(end.code), end.rank,
-                                  end.text.c_str(), end.tensor.c_str())
-      .Union();
-}
+};
 
 constexpr std::size_t kMaxDimensions = 64;
 
@@ -124,152 +138,152 @@ class Decoder {
 
   const std::string& problem() const { return problem_; }
 
-  Mail mail(const wire::Mail& m) {
-    return {.kind = enumerator<MailKind>(m.kind(), "mail kind"),
-            .name = to_text(m.name()),
-            .signature = signature(m.signature()),
-            .location = {.window = m.window(), .reserved = 0, .offset = m.offset()},
-            .expiry = m.kind() == static_cast<std::uint8_t>(MailKind::expiring) ? expiry(m.expiry())
-                                                                                : Expiry{}};
+  template <class T>
+  void read(const Table& table, T& value) {
+    Field at = kFirstField;
+    const auto next = [&] { return std::exchange(at, static_cast<Field>(at + kFieldStep)); };
+    std::apply([&](auto&... each) { (get(table, next(), each), ...); }, TableFields::of(value));
+    check(value);
   }
 
-  Up up(const wire::Up& u) {
-    Up result{.ready = ids(u.ready()),
-              .departed = ranks(u.departed()),
-              .joined = ranks(u.joined()),
-              .resized = ids(u.resized()),
-              .disputed = ids(u.disputed())};
-    for (const wire::Report* r : items(u.reports())) {
-      Report report{.name = to_text(r->name()), .values = {}};
-      for (const wire::ReportedSignature* v : items(r->values())) {
-        report.values.push_back({signature(v->signature()), ranks(v->ranks())});
-      }
-      if (report.values.empty()) fail("report of {} holds no value", in_quotes(report.name));
-      result.reports.push_back(std::move(report));
+ private:
+  template <class T>
+  void get(const Table& table, Field at, T& value) {
+    if constexpr (std::is_enum_v<T>) {
+      value = static_cast<T>(table.GetField<std::uint8_t>(at, 0));
+      if (!is_enumerator(value)) fail("unknown {} {}", word_for(value), static_cast<int>(value));
+    } else if constexpr (std::is_same_v<T, bool>) {
+      value = table.GetField<std::uint8_t>(at, 0) != 0;
+    } else if constexpr (std::is_same_v<T, Milliseconds>) {
+      value = T(table.GetField(at, value.count()));
+    } else if constexpr (std::is_arithmetic_v<T>) {
+      value = table.GetField(at, value);
+    } else if (const auto* const part = table.GetPointer<const Table*>(at)) {
+      read(*part, value);
     }
-    for (const wire::Presence* p : items(u.presence())) {
-      Presence& presence = result.presence.emplace_back(
-          Presence{to_text(p->name()), ranks(p->ready()), ranks(p->missing())});
-      for (const flatbuffers::String* remark : items(p->remarks())) {
-        presence.remarks.push_back(to_text(remark));
-      }
-      presence.is_answer = p->is_answer();
-      if (limits_ && !presence.remarks.empty() &&
-          presence.remarks.size() != presence.missing.size()) {
-        fail("{} remarks on {} ranks", presence.remarks.size(), presence.missing.size());
-      }
+  }
+  void get(const Table& table, Field at, std::string& text) {
+    if (const auto* const part = table.GetPointer<const String*>(at)) read(*part, text);
+  }
+  template <class T>
+  void get(const Table& table, Field at, std::optional<T>& value) {
+    if (const auto* const part = table.GetPointer<const Table*>(at)) read(*part, value.emplace());
+  }
+  template <class T>
+  void get(const Table& table, Field at, std::vector<T>& values) {
+    if constexpr (kIsCopied<T>) {
+      values = copied<T>(table, at);
+      for (const T& each : values) check(each);
+    } else {
+      using Part = std::conditional_t<std::is_same_v<T, std::string>, String, Table>;
+      const auto* const parts =
+          table.GetPointer<const flatbuffers::Vector<flatbuffers::Offset<Part>>*>(at);
+      if (!parts || !charge(parts->size() * kLeastTableBytes)) return;
+      for (const Part* const part : *parts) read(*part, values.emplace_back());
     }
-    for (const wire::Expiring* e : items(u.expiring())) {
-      result.expiring.push_back({to_text(e->name()), rank(e->rank()), expiry(e->expiry())});
+  }
+  void get(const Table& table, Field at, std::vector<LastArrival>& values) {
+    for (const auto& last : copied<wire::LastArrival>(table, at)) {
+      values.push_back({last.rank(), {}, LastArrival::Time(last.late())});
     }
-    const auto last_ranks = to_vector(u.last_ranks());
-    const auto last_late = to_vector(u.last_late());
-    if (last_ranks.size() != last_late.size()) fail("last ranks without their times");
-    for (std::size_t i = 0; i < std::min(last_ranks.size(), last_late.size()); ++i) {
-      const int last = last_ranks[i] == -1 ? -1 : rank(last_ranks[i]);
-      if (limits_ && last_late[i] < 0) fail("a rank that is late by {} ns", last_late[i]);
-      result.last.push_back({last, {}, LastArrival::Time(last_late[i])});
-    }
-    if (limits_ && !result.last.empty() && result.last.size() != result.ready.size()) {
-      fail("{} last ranks of {} ids", result.last.size(), result.ready.size());
-    }
+  }
+
+  void read(const String& text, std::string& value) {
+    if (!charge(text.size())) return;
+    value = text.str();
+    if (value.find('\0') != std::string::npos) fail("a name or text with a zero byte");
+  }
+
+  template <class T>
+  std::vector<T> copied(const Table& table, Field at) {
+    const auto* const values = table.GetPointer<const flatbuffers::Vector<std::uint8_t>*>(at);
+    if (!values || !charge(values->size() * sizeof(T))) return {};
+    // Copied as bytes: the verifier does not see to the alignment of a vector's 8-byte elements.
+    static_assert(std::endian::native == std::endian::little, "FlatBuffers' byte order");
+    std::vector<T> result(values->size());
+    if (!result.empty()) std::memcpy(result.data(), values->Data(), result.size() * sizeof(T));
     return result;
   }
 
-  Decision decision(const wire::Decision& d) {
-    Decision result{.retired = ids(d.retired()),
-                    .run = ids(d.run()),
-                    .resized = ids(d.resized()),
-                    .departed = ranks(d.departed()),
-                    .finished = d.finished(),
-                    .all_joined = d.all_joined(),
-                    .last_joined = d.all_joined() ? rank(d.last_joined()) : d.last_joined()};
-    std::set<std::string> names;
+  static const char* word_for(MailKind) { return "mail kind"; }
+  static const char* word_for(OperationKind) { return "kind"; }
+  static const char* word_for(DataType) { return "type"; }
+  static const char* word_for(ReduceOp) { return "op"; }
+  static const char* word_for(DeviceKind) { return "device"; }
+  static const char* word_for(ErrorCode) { return "error code"; }
+
+  void check(const auto&) {}
+  void check(Id id) {
+    if (limits_ && slot_of(id) >= limits_->id_capacity) {
+      fail("id {}, of slot {} of {}", id, slot_of(id), limits_->id_capacity);
+    }
+  }
+  void check(int rank) {
+    if (limits_ && !std::ranges::binary_search(limits_->ranks, rank)) {
+      fail("rank {}, which is not in the process set", rank);
+    }
+  }
+  void check(const Report& report) {
+    if (report.values.empty()) fail("report of {} holds no value", in_quotes(report.name));
+  }
+  void check(const Presence& presence) {
+    const std::size_t remarks = presence.remarks.size();
+    if (limits_ && remarks > 0 && remarks != presence.missing.size()) {
+      fail("{} remarks on {} ranks", remarks, presence.missing.size());
+    }
+  }
+  void check(const Expiry& expiry) {
+    if (expiry.limit.count() < 0) fail("a time limit of {} ms", expiry.limit.count());
+    if (expiry.left.count() < 0 || expiry.left > Expiry::kMostLeft) {
+      fail("a tensor that expires in {} ms", expiry.left.count());
+    }
+  }
+  void check(const Expiring& expiring) { check(expiring.rank); }
+  void check(const Up& up) {
+    for (const LastArrival& last : up.last) {
+      if (last.rank != -1) check(last.rank);
+      if (limits_ && last.late.count() < 0) fail("a rank that is late by {} ns", last.late.count());
+    }
+    if (limits_ && !up.last.empty() && up.last.size() != up.ready.size()) {
+      fail("{} last ranks of {} ids", up.last.size(), up.ready.size());
+    }
+  }
+  void check(const Assigned& assigned) {
+    check(assigned.id);
+    if (limits_ && assigned.locations.size() != limits_->locations) {
+      fail("{} locations of {}, not {}", assigned.locations.size(), in_quotes(assigned.name),
+           limits_->locations);
+    }
+  }
+  void check(const Decision& decision) {
+    if (decision.all_joined) check(decision.last_joined);
+    std::set<std::string_view> names;
     std::set<int> slots;
-    for (const wire::Assigned* a : items(d.assigned())) {
-      Assigned assigned{.name = to_text(a->name()), .id = id(a->id()), .locations = {}};
-      const auto windows = to_vector(a->windows());
-      const auto offsets = to_vector(a->offsets());
-      if (windows.size() != offsets.size())
-        fail("locations of {} are torn", in_quotes(assigned.name));
-      for (std::size_t i = 0; i < std::min(windows.size(), offsets.size()); ++i) {
-        assigned.locations.push_back({windows[i], 0, offsets[i]});
-      }
-      if (a->signature()) assigned.signature = signature(a->signature());
-      if (limits_ && assigned.locations.size() != limits_->locations) {
-        fail("{} locations of {}, not {}", assigned.locations.size(), in_quotes(assigned.name),
-             limits_->locations);
-      }
+    for (const Assigned& assigned : decision.assigned) {
       if (limits_ && !names.insert(assigned.name).second) {
         fail("two ids for {}", in_quotes(assigned.name));
       }
       if (limits_ && !slots.insert(slot_of(assigned.id)).second) {
         fail("id {} for two names", assigned.id);
       }
-      result.assigned.push_back(std::move(assigned));
     }
-    for (const wire::Failed* f : items(d.failed())) {
-      result.failed.push_back({to_text(f->name()), to_text(f->text())});
-    }
-    for (const flatbuffers::String* name : items(d.asked())) result.asked.push_back(to_text(name));
-    return result;
   }
-
-  JobEnd job_end(const wire::JobEnd& e) {
-    return {.code = enumerator<ErrorCode>(e.code(), "error code"),
-            .rank = e.rank() == -1 ? -1 : rank(e.rank()),
-            .text = to_text(e.text()),
-            .tensor = to_text(e.tensor())};
+  void check(const JobEnd& end) {
+    if (end.rank != -1) check(end.rank);
   }
-
- private:
-  template <class T>
-  using Tables = flatbuffers::Vector<flatbuffers::Offset<T>>;
-
-  Id id(Id id) {
-    if (limits_ && slot_of(id) >= limits_->id_capacity) {
-      fail("id {}, of slot {} of {}", id, slot_of(id), limits_->id_capacity);
-    }
-    return id;
-  }
-  std::vector<Id> ids(const flatbuffers::Vector<Id>* values) {
-    std::vector<Id> result = to_vector(values);
-    for (const Id each : result) id(each);
-    return result;
-  }
-  int rank(int rank) {
-    if (limits_ && !std::ranges::binary_search(limits_->ranks, rank)) {
-      fail("rank {}, which is not in the process set", rank);
-    }
-    return rank;
-  }
-  std::vector<int> ranks(const flatbuffers::Vector<std::int32_t>* values) {
-    std::vector<int> result = to_vector(values);
-    for (const int each : result) rank(each);
-    return result;
-  }
-
-  Signature signature(const wire::Signature* s) {
-    if (!s) return {};
-    Signature result{.kind = enumerator<OperationKind>(s->kind(), "kind"),
-                     .type = enumerator<DataType>(s->type(), "type"),
-                     .op = enumerator<ReduceOp>(s->op(), "op"),
-                     .device = enumerator<DeviceKind>(s->device(), "device"),
-                     .root = s->root(),
-                     .shape = to_vector(s->shape()),
-                     .prescale = finite(s->prescale(), "prescale"),
-                     .postscale = finite(s->postscale(), "postscale")};
-    if (limits_) check(result);
-    return result;
-  }
-
-  /// That a user can submit it.
+  /// NaN is not equal to itself, so ranks could not agree on it.
   void check(const Signature& signature) {
-    if (signature.kind == OperationKind::broadcast) rank(signature.root);
+    if (!std::isfinite(signature.prescale)) fail("prescale is no finite number");
+    if (!std::isfinite(signature.postscale)) fail("postscale is no finite number");
+    if (limits_) check_submission(signature);
+  }
+  /// That a user can submit it.
+  void check_submission(const Signature& signature) {
+    if (signature.kind == OperationKind::broadcast) check(signature.root);
     if (signature.kind == OperationKind::add_process_set) {
       for (const std::int64_t each : signature.shape) {
         if (!std::in_range<int>(each)) return fail("a set with rank {}", each);
-        rank(static_cast<int>(each));
+        check(static_cast<int>(each));
       }
       return;
     }
@@ -293,40 +307,6 @@ class Decoder {
     }
   }
 
-  Expiry expiry(const wire::Expiry* e) {
-    if (!e) return {};
-    if (!std::in_range<std::chrono::milliseconds::rep>(e->limit())) {
-      fail("a time limit of {} ms", e->limit());
-      return {};
-    }
-    if (e->left() > Expiry::kMostLeft.count()) fail("a tensor that expires in {} ms", e->left());
-    return {std::chrono::milliseconds(e->limit()), std::chrono::milliseconds(e->left()),
-            e->is_of_call()};
-  }
-
-  template <class T>
-  std::vector<const T*> items(const Tables<T>* tables) {
-    if (!tables || !charge(tables->size() * kLeastTableBytes)) return {};
-    return {tables->begin(), tables->end()};
-  }
-
-  template <class T>
-  std::vector<T> to_vector(const flatbuffers::Vector<T>* values) {
-    if (!values || !charge(values->size() * sizeof(T))) return {};
-    // Copied as bytes: the verifier does not see to the alignment of a vector's 8-byte elements.
-    static_assert(std::endian::native == std::endian::little, "FlatBuffers' byte order");
-    std::vector<T> result(values->size());
-    if (!result.empty()) std::memcpy(result.data(), values->Data(), result.size() * sizeof(T));
-    return result;
-  }
-
-  std::string to_text(const flatbuffers::String* text) {
-    if (!text || !charge(text->size())) return {};
-    std::string result = text->str();
-    if (result.find('\0') != std::string::npos) fail("a name or text with a zero byte");
-    return result;
-  }
-
   bool charge(std::size_t bytes) {
     if (bytes > bytes_left_) {
       fail("a message says more than it has bytes: its parts share memory");
@@ -335,19 +315,6 @@ class Decoder {
     }
     bytes_left_ -= bytes;
     return true;
-  }
-
-  template <class E>
-  E enumerator(std::uint8_t value, const char* what) {
-    if (is_enumerator(static_cast<E>(value))) return static_cast<E>(value);
-    fail("unknown {} {}", what, value);
-    return E{};
-  }
-
-  /// NaN is not equal to itself, so ranks could not agree on it.
-  double finite(double value, const char* what) {
-    if (!std::isfinite(value)) fail("{} is no finite number", what);
-    return value;
   }
 
   template <class... Values>
@@ -363,13 +330,13 @@ class Decoder {
 }  // namespace
 
 std::vector<std::byte> encode(const Message& message) {
-  Builder builder;
+  Encoder encoder;
   // The alternatives of Message are those of wire::Body, whose first one is none.
   const auto type = static_cast<wire::Body>(message.index() + 1);
-  const auto body = std::visit([&](const auto& m) { return encode_body(builder, m); }, message);
-  builder.Finish(wire::CreateMessage(builder, type, body));
-  const auto* bytes = reinterpret_cast<const std::byte*>(builder.GetBufferPointer());
-  return {bytes, bytes + builder.GetSize()};
+  const auto body = std::visit([&](const auto& m) { return encoder.table(m); }, message);
+  encoder.builder.Finish(wire::CreateMessage(encoder.builder, type, body));
+  const auto bytes = std::as_bytes(encoder.builder.GetBufferSpan());
+  return {bytes.begin(), bytes.end()};
 }
 
 tl::expected<Message, std::string> decode(std::span<const std::byte> bytes,
@@ -380,20 +347,15 @@ tl::expected<Message, std::string> decode(std::span<const std::byte> bytes,
   if (!wire::VerifyMessageBuffer(verifier)) {
     return tl::unexpected(fmt::format("not a hora message ({} bytes)", bytes.size()));
   }
-  const wire::Message* message = wire::GetMessage(bytes.data());
+  const wire::Message* const message = wire::GetMessage(bytes.data());
+  static const std::array<Message, std::variant_size_v<Message>> kKinds{Mail{}, Up{}, Decision{},
+                                                                        JobEnd{}};
+  const auto kind = static_cast<std::size_t>(message->body_type()) - 1;
+  if (kind >= kKinds.size()) return tl::unexpected(std::string("a hora message of unknown kind"));
+  Message result = kKinds[kind];
   Decoder decoder(bytes.size(), limits);
-  Message result;
-  if (const wire::Mail* mail = message->body_as_Mail()) {
-    result = decoder.mail(*mail);
-  } else if (const wire::Up* up = message->body_as_Up()) {
-    result = decoder.up(*up);
-  } else if (const wire::Decision* decision = message->body_as_Decision()) {
-    result = decoder.decision(*decision);
-  } else if (const wire::JobEnd* end = message->body_as_JobEnd()) {
-    result = decoder.job_end(*end);
-  } else {
-    return tl::unexpected(std::string("a hora message of unknown kind"));
-  }
+  const auto* const body = static_cast<const Table*>(message->body());
+  std::visit([&](auto& value) { decoder.read(*body, value); }, result);
   if (!decoder.problem().empty()) return tl::unexpected(decoder.problem());
   return result;
 }

@@ -61,7 +61,7 @@ struct Mail {
   std::string name = {};
   Signature signature = {};
   Location location = {};
-  Expiry expiry = {};  ///< of `expiring`
+  std::optional<Expiry> expiry = {};  ///< of `expiring`
   bool operator==(const Mail&) const = default;
 };
 
@@ -90,7 +90,7 @@ struct Up {
   std::vector<Presence> presence = {};
   std::vector<int> departed = {};
   std::vector<int> joined = {};        ///< read first: reports may count them as present
-  std::vector<LastArrival> last = {};  ///< for each of `ready`, without its time; or empty
+  std::vector<LastArrival> last = {};  ///< for each of `ready`, sent without its time; or empty
   std::vector<Expiring> expiring = {};
   /// Those of `ready` to whose last run some rank brought other extents, or lacks some of them.
   std::vector<Id> resized = {};
@@ -137,15 +137,12 @@ struct Decision {
   std::vector<std::string> asked = {};  ///< overdue and expiring names: leaders say who lacks them
   bool operator==(const Decision&) const = default;
 
-  bool empty() const {
-    return retired.empty() && failed.empty() && assigned.empty() && run.empty() &&
-           departed.empty() && !finished && !all_joined && asked.empty();
-  }
   /// True when there is nothing but ids to run.
   bool only_runs() const {
     return retired.empty() && failed.empty() && assigned.empty() && resized.empty() &&
            departed.empty() && !finished && !all_joined && asked.empty();
   }
+  bool empty() const { return run.empty() && only_runs(); }
 };
 
 /// The sender's node ends, and with it the job: to its parent and children, which pass it on.

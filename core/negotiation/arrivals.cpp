@@ -14,10 +14,6 @@
 namespace hora::internal {
 namespace {
 
-bool is_number(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
-}
-
 using std::chrono::nanoseconds;
 
 /// At most so many ranks in the report's table.
@@ -60,7 +56,8 @@ PhaseIndex phase_of(std::string_view collective) {
     part.remove_prefix(std::min(part.find('.'), part.size() - 1) + 1);
   // The bucket's number comes first where several collectives average it.
   const std::string_view bucket = part.substr(0, part.find('.'));
-  if (!is_number(bucket)) return kOptimizerPhase;
+  const bool is_number = bucket.find_first_not_of("0123456789") == bucket.npos;
+  if (bucket.empty() || !is_number) return kOptimizerPhase;
   return bucket == "0" ? kForwardPhase : kBackwardPhase;
 }
 
@@ -105,8 +102,7 @@ ArrivalLedger::ArrivalLedger(std::vector<int> ranks, int id_capacity)
     : ranks_(std::move(ranks)),
       rows_(ranks_.size()),
       steps_of_(static_cast<std::size_t>(id_capacity)),
-      phases_of_(static_cast<std::size_t>(id_capacity), kTrainingPhase),
-      order_(ranks_.size()) {}
+      phases_of_(static_cast<std::size_t>(id_capacity), kTrainingPhase) {}
 
 std::optional<SlowRank> ArrivalLedger::add(std::size_t slot, const LastArrival& last) {
   if (last.late == LastArrival::kAlone || slot >= steps_of_.size()) return std::nullopt;
@@ -118,7 +114,6 @@ std::optional<SlowRank> ArrivalLedger::add(std::size_t slot, const LastArrival& 
   if (begin_ == nanoseconds(0)) begin_ = last.at - late;
   if (steps_of_[slot] == step_) ++step_;
   steps_of_[slot] = step_;
-  ++decisions_;
   ++decisions_of_[phase];
   ++window_decisions_;
   ++row.last;
@@ -168,23 +163,20 @@ std::optional<SlowRank> ArrivalLedger::end_window(nanoseconds time) {
 }
 
 std::size_t ArrivalLedger::most_often_last(std::span<RankArrivals> ranks) const {
-  const std::size_t count = std::min(ranks.size(), ranks_.size());
-  std::iota(order_.begin(), order_.end(), 0U);
-  // By rank where they are equal.
-  const auto is_before = [&](std::uint32_t a, std::uint32_t b) {
-    const std::uint64_t of_a = count_of(rows_[a]), of_b = count_of(rows_[b]);
-    return of_a != of_b ? of_a > of_b : a < b;
-  };
-  std::partial_sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(count),
-                    order_.end(), is_before);
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t index = order_[i];
+  std::size_t count = 0;
+  for (std::size_t index = 0; index < rows_.size(); ++index) {
     const LatenessHistogram lateness = lateness_of(ranks_[index]);
-    ranks[i] = {.rank = ranks_[index],
-                .last = lateness.count(),
-                .median = lateness.quantile(0.5),
-                .p99 = lateness.quantile(0.99),
-                .phase = longest(rows_[index].held_up).first};
+    // By rank where they are equal.
+    const auto place = std::ranges::find_if(
+        ranks.first(count), [&](const auto& other) { return other.last < lateness.count(); });
+    if (place == ranks.end()) continue;
+    count = std::min(count + 1, ranks.size());
+    std::shift_right(place, ranks.begin() + static_cast<std::ptrdiff_t>(count), 1);
+    *place = {.rank = ranks_[index],
+              .last = lateness.count(),
+              .median = lateness.quantile(0.5),
+              .p99 = lateness.quantile(0.99),
+              .phase = longest(rows_[index].held_up).first};
   }
   return count;
 }

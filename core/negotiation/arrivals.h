@@ -1,10 +1,12 @@
 /// Parts of a training step, and who comes last to collectives in them.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -100,10 +102,12 @@ class ArrivalLedger {
   /// intervals for each rank. Ignores ranks that are not of the set.
   std::optional<SlowRank> add(std::size_t slot, const LastArrival& last);
 
-  std::uint64_t decisions() const { return decisions_; }
+  std::uint64_t decisions() const {
+    return std::accumulate(decisions_of_.begin(), decisions_of_.end(), std::uint64_t{0});
+  }
   std::uint64_t decisions(PhaseIndex phase) const { return decisions_of_[phase]; }
   /// That have begun.
-  std::uint64_t steps() const { return decisions_ == 0 ? 0 : step_; }
+  std::uint64_t steps() const { return decisions() == 0 ? 0 : step_; }
   const std::vector<int>& ranks() const { return ranks_; }
   /// How late this rank of the set was where it came last, in a phase and in all.
   const LatenessHistogram& lateness_of(int rank, PhaseIndex phase) const {
@@ -137,11 +141,6 @@ class ArrivalLedger {
     const bool is_member = found != ranks_.end() && *found == rank;
     return static_cast<std::size_t>((is_member ? found : ranks_.end()) - ranks_.begin());
   }
-  static std::uint64_t count_of(const Row& row) {
-    std::uint64_t count = 0;
-    for (const LatenessHistogram& lateness : row.lateness) count += lateness.count();
-    return count;
-  }
   /// The phase with the longest time; what that is.
   static std::pair<PhaseIndex, std::chrono::nanoseconds> longest(const Times& times) {
     const auto most = std::max_element(times.begin(), times.end());
@@ -150,12 +149,10 @@ class ArrivalLedger {
   std::optional<SlowRank> end_window(std::chrono::nanoseconds time);
 
   std::vector<int> ranks_;
-  std::vector<Row> rows_;                     ///< by index in `ranks_`
-  std::vector<std::uint32_t> steps_of_;       ///< by slot: the last step in which it was
-  std::vector<PhaseIndex> phases_of_;         ///< by slot
-  mutable std::vector<std::uint32_t> order_;  ///< of most_often_last(): indices in `ranks_`
+  std::vector<Row> rows_;                ///< by index in `ranks_`
+  std::vector<std::uint32_t> steps_of_;  ///< by slot: the last step in which it was
+  std::vector<PhaseIndex> phases_of_;    ///< by slot
   std::uint32_t step_ = 1;
-  std::uint64_t decisions_ = 0;
   std::array<std::uint64_t, kStepPhases> decisions_of_{};
   // Within the window:
   std::chrono::nanoseconds begin_{};

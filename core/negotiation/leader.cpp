@@ -29,422 +29,10 @@ void add_joined(Report& report, const std::vector<int>& ranks) {
   report.values.push_back({signature, ranks});
 }
 
-}  // namespace
-
-std::vector<Id> KnownNames::ready_ids() const {
-  std::vector<Id> ids;
-  for (const auto& [id, known] : known_) {
-    if (known.anyone_ready()) ids.push_back(id);
-  }
-  return ids;
+template <class T>
+void append(std::vector<T>& all, const std::vector<T>& more) {
+  all.insert(all.end(), more.begin(), more.end());
 }
-
-std::vector<Id> KnownNames::ready_here(const IdUse& use) const {
-  std::vector<Id> ids;
-  for (const auto& [id, known] : known_) {
-    if (!known.disputed && use.ready_ranks(id).any()) ids.push_back(id);
-  }
-  return ids;
-}
-
-void KnownNames::clear_ready(Id id) {
-  KnownId* const known = find(id);
-  if (!known) return;
-  known->node_ready = false;
-  known->ready_below.clear();
-  known->last = {};
-  known->resized = known->forwarded = false;
-}
-
-Report merged_report(const std::string& name, const ReportedName& reported,
-                     const TreePosition& position) {
-  Report report{name, {}};
-  const std::vector<int>& ranks = position.local_ranks();
-  std::vector<int> joined;
-  for (std::size_t r = 0; r < ranks.size(); ++r) {
-    if (reported.local[r]) {
-      add_value(report, *reported.local[r], {ranks[r]});
-    } else {
-      joined.push_back(ranks[r]);
-    }
-  }
-  for (const int child : position.children()) {
-    const auto subtree = position.ranks_in_subtree(child);
-    const auto from_child = reported.below.find(child);
-    if (from_child == reported.below.end()) {
-      joined.insert(joined.end(), subtree.begin(), subtree.end());
-      continue;
-    }
-    for (const ReportedSignature& value : from_child->second.values) {
-      add_value(report, value.signature, value.ranks.empty() ? subtree : value.ranks);
-    }
-  }
-  add_joined(report, joined);
-  // The text of an error depends on which rank reported what, not on the order.
-  std::ranges::sort(report.values, {}, [](const auto& value) { return value.ranks.front(); });
-  return report;
-}
-
-std::string KnownNames::problem_in(const Decision& decision) const {
-  std::set<Id> retired;
-  for (const Id id : decision.retired) {
-    if (!find(id)) return fmt::format("id {} is given up, which no name has", id);
-    retired.insert(id);
-  }
-  for (const Assigned& assigned : decision.assigned) {
-    const auto problem = [&](const std::string& which) {
-      return fmt::format("id {} for {}, which {}", assigned.id, in_quotes(assigned.name), which);
-    };
-    const auto known = id_of(assigned.name);
-    if (known && !retired.contains(*known)) return problem(fmt::format("has id {}", *known));
-    const KnownId* const owner = find(assigned.id);
-    if (owner && !retired.contains(assigned.id)) return problem(in_quotes(owner->name) + " has");
-    const ReportedName* const reported = this->reported(assigned.name);
-    if (reported && !reported->merged && !assigned.signature) {
-      return problem("not all ranks of this node have reported");
-    }
-  }
-  for (const Id id : decision.run) {
-    if (!find(id)) return fmt::format("id {} is to run, which no name has", id);
-  }
-  return {};
-}
-
-bool RootDecisions::give_up_for_another(Id id, bool only_idle, KnownNames& names,
-                                        const IdUse& use) {
-  const KnownId* const known = names.find(id);
-  if (!known) return false;
-  if (known->forwarded) return false;  // it runs in this decision
-  const bool idle = !known->anyone_ready() && !names.reported(known->name);
-  if ((only_idle && !idle) || !use.retire(id, only_idle)) return false;
-  next_.retired.push_back(id);
-  names.give_up(id);
-  return true;
-}
-
-std::optional<Id> RootDecisions::allocate_id(KnownNames& names, const IdUse& use) {
-  const auto allocate = [&](bool only_idle) {
-    return id_ring_.next([&](Id old) { return give_up_for_another(old, only_idle, names, use); });
-  };
-  // First an id that no rank is ready for; else one whose early ranks will report it again.
-  const std::optional<Id> id = allocate(true);
-  return id ? id : allocate(false);
-}
-
-void RootDecisions::decide_names(KnownNames& names, const IdUse& use, bool with_signatures) {
-  std::erase_if(disputed_, [&](Id id) {
-    if (!names.find(id)) return true;  // given up for another
-    if (!use.retire(id, false)) return false;
-    next_.retired.push_back(id);
-    names.give_up(id);
-    id_ring_.release(id);
-    return true;
-  });
-  std::size_t bytes = 0;
-  bool exhausted = false;
-  std::erase_if(waiting_, [&](const std::string& name) {
-    // The old id goes first.
-    if (bytes >= kDecisionBytes || names.id_of(name)) return false;
-    const ReportedName* const reported = names.reported(name);
-    if (!reported || !reported->merged) return true;
-    const Report& report = *reported->merged;
-    if (report.values.size() > 1) {
-      const Failed& failed = next_.failed.emplace_back(Failed{name, mismatch_text(report)});
-      bytes += failed.name.size() + failed.text.size() + kEntryBytes;
-      return true;
-    }
-    const std::optional<Id> id = exhausted ? std::nullopt : allocate_id(names, use);
-    exhausted = !id;
-    if (exhausted) return false;
-    bytes += name.size() + kEntryBytes;
-    Assigned& assigned = next_.assigned.emplace_back(Assigned{name, *id, {}});
-    if (with_signatures) assigned.signature = report.values.front().signature;
-    return true;
-  });
-}
-
-std::optional<Decision> RootDecisions::take() {
-  std::sort(next_.departed.begin(), next_.departed.end());
-  departed_.insert(next_.departed.begin(), next_.departed.end());
-  next_.finished = !next_.departed.empty() && departed_.size() == ranks_;
-  if (next_.empty()) return std::nullopt;
-  return std::exchange(next_, {});
-}
-
-Leader::Leader(const Topology& topology, int node, int id_capacity, IdUse use, ProcessSet set,
-               Duration warning_interval)
-    : position_(topology, node),
-      use_(std::move(use)),
-      overdue_(position_.is_root(), set, warning_interval) {
-  if (position_.is_root()) root_.emplace(id_capacity, position_.world_size());
-}
-
-void Leader::on_mail(int local_rank, const Mail& mail, Duration now) {
-  const auto local = static_cast<std::size_t>(local_rank);
-  const int rank = position_.local_ranks()[local];
-  switch (mail.kind) {
-    case MailKind::departed:
-      note_departed({rank});
-      break;
-    case MailKind::joined:
-      note_joined({rank});
-      break;
-    case MailKind::overdue:
-      overdue_.note(mail.name, now);
-      break;
-    case MailKind::expiring:
-      note_expiring({mail.name, rank, mail.expiry}, now);
-      break;
-    case MailKind::report: {
-      ReportedName& entry = reported(mail.name);
-      entry.local[local] = mail.signature;
-      entry.locations[local] = mail.location;
-      if (const auto id = names_.id_of(mail.name)) dispute(*id);
-      advance_name(mail.name);
-      break;
-    }
-  }
-}
-
-void Leader::on_node_ready(Id id, const LastArrival& last, bool resized) {
-  KnownId* const known = names_.find(id);
-  if (!known) return;  // given up meanwhile: its ranks report again
-  known->node_ready = true;
-  known->last = later_of(known->last, last);
-  known->resized |= resized;
-  advance_id(id);
-}
-
-void Leader::on_up(int child, const Up& up, Duration now) {
-  note_joined(up.joined);
-  for (const Id id : up.resized) {
-    if (KnownId* const known = names_.find(id)) known->resized = true;
-  }
-  for (std::size_t i = 0; i < up.ready.size(); ++i) {
-    const Id id = up.ready[i];
-    KnownId* const known = names_.find(id);
-    if (!known) continue;
-    known->ready_below.insert(child);
-    // By this leader's clock, which gets the message now.
-    if (i < up.last.size()) {
-      known->last = later_of(known->last, {up.last[i].rank, now, up.last[i].late});
-    }
-    advance_id(id);
-  }
-  for (const Id id : up.disputed) {
-    if (names_.find(id)) dispute(id);
-  }
-  for (const Report& report : up.reports) {
-    reported(report.name).below.insert_or_assign(child, report);
-    advance_name(report.name);
-  }
-  for (const Presence& presence : up.presence) note_presence(presence, now);
-  for (const Expiring& expiring : up.expiring) note_expiring(expiring, now);
-  note_departed(up.departed);
-}
-
-void Leader::on_decision(const Decision& decision) {
-  Decision applied = decision;
-  apply(applied);
-  answer(decision.asked);
-  output_.decisions.push_back(std::move(applied));
-}
-
-bool Leader::on_joined_arrivals() {
-  if (joined_.of_node(position_).none()) return false;
-  const std::vector<Id> ids = names_.ready_here(use_);
-  for (const Id id : ids) dispute(id);
-  return !ids.empty();
-}
-
-/// The name's entry, made where there is none.
-ReportedName& Leader::reported(const std::string& name) {
-  ReportedName* const known = names_.reported(name);
-  return known ? *known : names_.report(name, position_.local_size());
-}
-
-void Leader::note_joined(const std::vector<int>& ranks) {
-  if (ranks.empty()) return;
-  joined_.add(ranks);
-  if (!root_) output_.up.joined.insert(output_.up.joined.end(), ranks.begin(), ranks.end());
-  for (const std::string& name : names_.reported_names()) advance_name(name);
-  for (const Id id : names_.ready_ids()) advance_id(id);
-}
-
-void Leader::note_departed(const std::vector<int>& ranks) {
-  if (root_) {
-    root_->depart(ranks);
-  } else {
-    output_.up.departed.insert(output_.up.departed.end(), ranks.begin(), ranks.end());
-  }
-}
-
-void Leader::note_presence(const Presence& presence, Duration now) {
-  if (presence.is_answer && !root_) {
-    output_.up.presence.push_back(presence);
-    return;
-  }
-  overdue_.note_presence(presence, now);
-}
-
-void Leader::note_expiring(const Expiring& expiring, Duration now) {
-  if (root_) {
-    overdue_.note_expiring(expiring, now);
-  } else {
-    output_.up.expiring.push_back(expiring);
-  }
-}
-
-/// Has the root give the id up.
-void Leader::dispute(Id id) {
-  if (std::exchange(names_.find(id)->disputed, true)) return;
-  if (root_) {
-    root_->dispute(id);
-  } else {
-    output_.up.disputed.push_back(id);
-  }
-}
-
-/// Runs the id of a name, or tells the parent, once the whole subtree is ready for it.
-void Leader::advance_id(Id id) {
-  KnownId& known = *names_.find(id);
-  if (known.forwarded || known.disputed || !known.complete(joined_, position_)) return;
-  // A disagreement between the ranks that have submitted it and those that have joined.
-  if (!known.all_came(position_) && !allows_joined(known.signature.kind)) return dispute(id);
-  known.forwarded = true;
-  overdue_.settle(known.name);
-  if (root_) {
-    root_->run(id, known.resized);
-    output_.arrivals.emplace_back(id, known.last);
-  } else {
-    output_.up.ready.push_back(id);
-    output_.up.last.push_back({known.last.rank, {}, std::max(known.last.late, Duration(0))});
-    if (known.resized) output_.up.resized.push_back(id);
-  }
-}
-
-/// Decided, or to the parent, once the whole subtree has reported it.
-void Leader::advance_name(const std::string& name) {
-  ReportedName* const entry = names_.reported(name);
-  if (!entry || entry->merged) return;
-  if (!entry->complete(joined_, position_)) return;
-  entry->merged = merged_report(name, *entry, position_);
-  overdue_.settle(name);
-  if (root_) {
-    if (const auto id = names_.id_of(name)) dispute(*id);
-    root_->decide(name);
-    return;
-  }
-  Report report = *entry->merged;
-  std::vector<int>& ranks = report.values.front().ranks;
-  if (ranks.size() == position_.ranks_in_subtree().size()) ranks.clear();
-  output_.up.reports.push_back(std::move(report));
-}
-
-void Leader::apply(Decision& decision) {
-  for (const Id id : decision.retired) names_.give_up(id);
-  for (const Failed& failed : decision.failed) {
-    names_.take_reported(failed.name);
-    overdue_.settle(failed.name);
-  }
-  for (Assigned& assigned : decision.assigned) adopt(assigned);
-  for (const Id id : decision.run) {
-    if (const KnownId* const known = names_.find(id)) overdue_.settle(known->name);
-    names_.clear_ready(id);
-  }
-  if (decision.all_joined) joined_.clear();
-}
-
-/// Fills in the node's locations.
-void Leader::adopt(Assigned& assigned) {
-  std::optional<ReportedName> entry = names_.take_reported(assigned.name);
-  const bool all_joined = !entry;
-  if (all_joined && !assigned.signature) return;
-  overdue_.settle(assigned.name);
-  assigned.locations = all_joined ? std::vector<Location>(position_.local_size(), kNowhere)
-                                  : std::move(entry->locations);
-  names_.assign(
-      assigned.id, assigned.name,
-      assigned.signature ? *assigned.signature : entry->merged.value().values.front().signature);
-}
-
-LeaderOutput Leader::take(Duration now) {
-  if (root_) decide();
-  if (const auto due = overdue_.deadline(); due && *due <= now) report_overdue(now);
-  return std::exchange(output_, {});
-}
-
-/// The root's.
-void Leader::decide() {
-  root_->decide_names(names_, use_, !joined_.empty());
-  if (joined_.size() == position_.world_size()) root_->all_joined(joined_.last());
-  root_->ask(overdue_.take_questions(kDecisionBytes / 2));
-  std::optional<Decision> decision = root_->take();
-  if (!decision) return;
-  apply(*decision);
-  output_.decisions.push_back(std::move(*decision));
-}
-
-Presence Leader::own_presence_of(const std::string& name) const {
-  LocalRanks local = joined_.of_node(position_);
-  std::set<int> below;
-  if (const ReportedName* const entry = names_.reported(name)) {
-    local |= entry->local_ranks();
-    for (const auto& [child, report] : entry->below) below.insert(child);
-  }
-  if (const auto id = names_.id_of(name)) {
-    const KnownId& known = *names_.find(*id);
-    local |= known.node_ready ? position_.whole_node() : use_.ready_ranks(*id);
-    below.insert(known.ready_below.begin(), known.ready_below.end());
-  }
-  Presence presence{name, {}, {}};
-  const std::vector<int>& ranks = position_.local_ranks();
-  for (std::size_t r = 0; r < ranks.size(); ++r) {
-    (local[r] ? presence.ready : presence.missing).push_back(ranks[r]);
-  }
-  for (const int child : below) {
-    const auto subtree = position_.ranks_in_subtree(child);
-    presence.ready.insert(presence.ready.end(), subtree.begin(), subtree.end());
-  }
-  return presence;
-}
-
-/// own_presence_of(), with what is to be said of ranks of this node: of each once.
-OverdueNames::Seen Leader::remarking() const {
-  return [this, said = std::set<int>()](const std::string& name) mutable {
-    Presence presence = own_presence_of(name);
-    if (!use_.remark) return presence;
-    const auto& ranks = position_.local_ranks();
-    for (const int rank : presence.missing) {  // of this node
-      const auto local = std::ranges::find(ranks, rank) - ranks.begin();
-      const bool is_new = said.insert(rank).second;
-      presence.remarks.push_back(is_new ? use_.remark(static_cast<int>(local)) : std::string());
-    }
-    return presence;
-  };
-}
-
-void Leader::report_overdue(Duration now) {
-  if (root_) {
-    auto warning = overdue_.take_warning(now, position_.ranks_in_subtree(), remarking());
-    if (warning) output_.warnings.push_back(std::move(*warning));
-    output_.expired = overdue_.take_expired(now, remarking());
-  } else {
-    std::ranges::move(overdue_.take_presence(remarking()), std::back_inserter(output_.up.presence));
-  }
-}
-
-/// The root has asked about these names.
-void Leader::answer(const std::vector<std::string>& names) {
-  const OverdueNames::Seen seen = remarking();
-  for (const std::string& name : names) {
-    Presence presence = seen(name);
-    presence.is_answer = true;
-    output_.up.presence.push_back(std::move(presence));
-  }
-}
-
-namespace {
 
 constexpr std::size_t kValuesShown = 8;
 
@@ -520,6 +108,380 @@ std::string group_text(ProcessSet set, const OverdueGroup& group, std::span<cons
 constexpr Duration kGatherTime = kOverdueTick + std::chrono::milliseconds(250);
 
 }  // namespace
+
+Report merged_report(const std::string& name, const ReportedName& reported,
+                     const TreePosition& position) {
+  Report report{name, {}};
+  const std::vector<int>& ranks = position.local_ranks();
+  std::vector<int> joined;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    if (reported.local[r]) {
+      add_value(report, *reported.local[r], {ranks[r]});
+    } else {
+      joined.push_back(ranks[r]);
+    }
+  }
+  for (const int child : position.children()) {
+    const auto subtree = position.ranks_in_subtree(child);
+    const auto from_child = reported.below.find(child);
+    if (from_child == reported.below.end()) {
+      joined.insert(joined.end(), subtree.begin(), subtree.end());
+      continue;
+    }
+    for (const ReportedSignature& value : from_child->second.values) {
+      add_value(report, value.signature, value.ranks.empty() ? subtree : value.ranks);
+    }
+  }
+  add_joined(report, joined);
+  // The text of an error depends on which rank reported what, not on the order.
+  std::ranges::sort(report.values, {}, [](const auto& value) { return value.ranks.front(); });
+  return report;
+}
+
+Leader::Leader(const Topology& topology, int node, int id_capacity, IdUse use, ProcessSet set,
+               Duration warning_interval)
+    : position_(topology, node),
+      use_(std::move(use)),
+      set_(set),
+      overdue_(position_.is_root(), warning_interval) {
+  const auto largest = std::ranges::max(topology.ranks_of_node, {}, &std::vector<int>::size).size();
+  if (position_.is_root()) root_ = {IdRing(id_capacity), kEntryBytes + largest * sizeof(Location)};
+}
+
+std::string Leader::problem_in(const Decision& decision) const {
+  std::set<Id> retired;
+  for (const Id id : decision.retired) {
+    if (!known_.contains(id)) return fmt::format("id {} is given up, which no name has", id);
+    retired.insert(id);
+  }
+  for (const Assigned& assigned : decision.assigned) {
+    const auto problem = [&](const std::string& which) {
+      return fmt::format("id {} for {}, which {}", assigned.id, in_quotes(assigned.name), which);
+    };
+    const Id* const known = find_value(ids_, assigned.name);
+    if (known && !retired.contains(*known)) return problem(fmt::format("has id {}", *known));
+    const KnownId* const owner = find_value(known_, assigned.id);
+    if (owner && !retired.contains(assigned.id)) return problem(in_quotes(owner->name) + " has");
+    const ReportedName* const reported = find_value(reports_, assigned.name);
+    if (reported && !reported->merged && !assigned.signature) {
+      return problem("not all ranks of this node have reported");
+    }
+  }
+  for (const Id id : decision.run) {
+    if (!known_.contains(id)) return fmt::format("id {} is to run, which no name has", id);
+  }
+  return {};
+}
+
+void Leader::on_mail(int local_rank, const Mail& mail, Duration now) {
+  const auto local = static_cast<std::size_t>(local_rank);
+  const int rank = position_.local_ranks()[local];
+  switch (mail.kind) {
+    case MailKind::departed:
+      output_.up.departed.push_back(rank);
+      break;
+    case MailKind::joined:
+      note_joined({rank});
+      break;
+    case MailKind::overdue:
+      overdue_.note(mail.name, now);
+      break;
+    case MailKind::expiring:
+      output_.up.expiring.push_back({mail.name, rank, mail.expiry.value_or(Expiry{})});
+      break;
+    case MailKind::report: {
+      ReportedName& entry = reported(mail.name);
+      entry.local[local] = mail.signature;
+      entry.locations[local] = mail.location;
+      if (const Id* const id = find_value(ids_, mail.name)) dispute(*id);
+      advance_name(mail.name);
+      break;
+    }
+  }
+}
+
+void Leader::on_node_ready(Id id, const LastArrival& last, bool resized) {
+  KnownId* const known = find_value(known_, id);
+  if (!known) return;  // given up meanwhile: its ranks report again
+  known->node_ready = true;
+  known->last = later_of(known->last, last);
+  known->resized |= resized;
+  advance_id(id);
+}
+
+void Leader::on_up(int child, const Up& up, Duration now) {
+  note_joined(up.joined);
+  for (const Id id : up.resized) {
+    if (KnownId* const known = find_value(known_, id)) known->resized = true;
+  }
+  for (std::size_t i = 0; i < up.ready.size(); ++i) {
+    const Id id = up.ready[i];
+    KnownId* const known = find_value(known_, id);
+    if (!known) continue;
+    known->ready_below.insert(child);
+    // By this leader's clock, which gets the message now.
+    if (i < up.last.size()) {
+      known->last = later_of(known->last, {up.last[i].rank, now, up.last[i].late});
+    }
+    advance_id(id);
+  }
+  for (const Id id : up.disputed) {
+    if (known_.contains(id)) dispute(id);
+  }
+  for (const Report& report : up.reports) {
+    reported(report.name).below.insert_or_assign(child, report);
+    advance_name(report.name);
+  }
+  for (const Presence& presence : up.presence) {
+    if (presence.is_answer && !root_) {
+      output_.up.presence.push_back(presence);
+    } else {
+      overdue_.note_presence(presence, now);
+    }
+  }
+  append(output_.up.expiring, up.expiring);
+  append(output_.up.departed, up.departed);
+}
+
+void Leader::on_decision(const Decision& decision) {
+  Decision applied = decision;
+  apply(applied);
+  const OverdueNames::Seen seen = remarking();
+  for (const std::string& name : decision.asked) {
+    output_.up.presence.push_back(seen(name));
+    output_.up.presence.back().is_answer = true;
+  }
+  output_.decisions.push_back(std::move(applied));
+}
+
+bool Leader::on_joined_arrivals() {
+  const std::vector<Id> ids = joined_arrivals();
+  for (const Id id : ids) dispute(id);
+  return !ids.empty();
+}
+
+/// Ids that are not disputed, and for which some rank of the node is ready while others of it have
+/// joined.
+std::vector<Id> Leader::joined_arrivals() const {
+  std::vector<Id> ids;
+  if (joined_.of_node(position_).none()) return ids;
+  for (const auto& [id, known] : known_) {
+    if (!known.disputed && use_.ready_ranks(id).any()) ids.push_back(id);
+  }
+  return ids;
+}
+
+/// The name's entry, made where there is none.
+ReportedName& Leader::reported(const std::string& name) {
+  const auto [entry, is_new] = reports_.try_emplace(name);
+  if (is_new) {
+    entry->second.local.resize(position_.local_size());
+    entry->second.locations.assign(position_.local_size(), kNowhere);
+  }
+  return entry->second;
+}
+
+void Leader::note_joined(const std::vector<int>& ranks) {
+  if (ranks.empty()) return;
+  joined_.add(ranks);
+  append(output_.up.joined, ranks);
+  for (const auto& [name, entry] : reports_) advance_name(name);
+  for (const auto& [id, known] : known_) {
+    if (known.anyone_ready()) advance_id(id);
+  }
+}
+
+/// Has the root give the id up.
+void Leader::dispute(Id id) {
+  if (!std::exchange(known_.at(id).disputed, true)) output_.up.disputed.push_back(id);
+}
+
+/// Tells the parent of an id once the whole subtree is ready for it.
+void Leader::advance_id(Id id) {
+  KnownId& known = known_.at(id);
+  if (known.forwarded || known.disputed || !known.complete(joined_, position_)) return;
+  // A disagreement between the ranks that have submitted it and those that have joined.
+  if (!known.all_came(position_) && !allows_joined(known.signature.kind)) return dispute(id);
+  known.forwarded = true;
+  overdue_.settle(known.name);
+  output_.up.ready.push_back(id);
+  output_.up.last.push_back(known.last);
+  output_.up.last.back().late = std::max(known.last.late, Duration(0));
+  if (known.resized) output_.up.resized.push_back(id);
+}
+
+/// Tells the parent of a name once the whole subtree has reported it.
+void Leader::advance_name(const std::string& name) {
+  ReportedName* const entry = find_value(reports_, name);
+  if (!entry || entry->merged || !entry->complete(joined_, position_)) return;
+  entry->merged = merged_report(name, *entry, position_);
+  overdue_.settle(name);
+  const Id* const id = find_value(ids_, name);
+  if (id && root_) dispute(*id);
+  Report& report = output_.up.reports.emplace_back(*entry->merged);
+  std::vector<int>& ranks = report.values.front().ranks;
+  if (ranks.size() == position_.ranks_in_subtree().size()) ranks.clear();
+}
+
+/// Ranks that were ready for the id report by name.
+void Leader::give_up(Id id) {
+  const auto known = known_.extract(id);
+  if (!known.empty()) ids_.erase(known.mapped().name);
+}
+
+void Leader::apply(Decision& decision) {
+  for (const Id id : decision.retired) give_up(id);
+  for (const Failed& failed : decision.failed) {
+    reports_.erase(failed.name);
+    overdue_.settle(failed.name);
+  }
+  for (Assigned& assigned : decision.assigned) adopt(assigned);
+  for (const Id id : decision.run) {
+    KnownId* const known = find_value(known_, id);
+    if (!known) continue;
+    overdue_.settle(known->name);
+    *known = {.name = std::move(known->name),
+              .signature = std::move(known->signature),
+              .disputed = known->disputed};
+  }
+  if (decision.all_joined) joined_.clear();
+}
+
+/// Fills in the node's locations.
+void Leader::adopt(Assigned& assigned) {
+  auto entry = reports_.extract(assigned.name);
+  const bool all_joined = entry.empty();
+  if (all_joined && !assigned.signature) return;
+  overdue_.settle(assigned.name);
+  assigned.locations = all_joined ? std::vector<Location>(position_.local_size(), kNowhere)
+                                  : std::move(entry.mapped().locations);
+  ids_[assigned.name] = assigned.id;
+  known_[assigned.id] = {.name = assigned.name,
+                         .signature = assigned.signature
+                                          ? *assigned.signature
+                                          : entry.mapped().merged.value().values.front().signature};
+}
+
+LeaderOutput Leader::take(Duration now) {
+  if (root_) decide(now);
+  if (const auto due = overdue_.deadline(); due && *due <= now) {
+    std::vector<Presence> overdue = overdue_.take_presence(now, remarking());
+    output_.expired = overdue_.take_expired(now, remarking());
+    if (!root_) {
+      std::ranges::move(overdue, std::back_inserter(output_.up.presence));
+    } else if (!overdue.empty()) {
+      output_.warnings.push_back(overdue_text(set_, overdue, position_.ranks_in_subtree()));
+    }
+  }
+  return std::exchange(output_, {});
+}
+
+/// The root's: what it would tell a parent goes into a decision.
+void Leader::decide(Duration now) {
+  Up up = std::exchange(output_.up, {});
+  for (const Expiring& expiring : up.expiring) overdue_.note_expiring(expiring, now);
+  for (Report& report : up.reports) root_->waiting.push_back(std::move(report.name));
+  append(root_->disputed, up.disputed);
+  root_->departed.insert(up.departed.begin(), up.departed.end());
+  for (std::size_t i = 0; i < up.ready.size(); ++i) {
+    output_.arrivals.emplace_back(up.ready[i], up.last[i]);
+  }
+  Decision next{.run = std::move(up.ready),
+                .resized = std::move(up.resized),
+                .departed = std::move(up.departed)};
+  decide_names(next);
+  std::ranges::sort(next.departed);
+  next.finished = !next.departed.empty() && root_->departed.size() == position_.world_size();
+  next.all_joined = joined_.size() == position_.world_size();
+  if (next.all_joined) next.last_joined = joined_.last();
+  next.asked = overdue_.take_questions(kDecisionBytes / 2);
+  if (next.empty()) return;
+  apply(next);
+  output_.decisions.push_back(std::move(next));
+}
+
+/// Gives up disputed ids, decides the names that wait for that, and gives ids to those on which
+/// ranks agree, if need be others'.
+void Leader::decide_names(Decision& next) {
+  const auto retire = [&](Id id, bool only_idle) {
+    if (!use_.retire(id, only_idle)) return false;
+    next.retired.push_back(id);
+    give_up(id);
+    return true;
+  };
+  std::erase_if(root_->disputed, [&](Id id) {
+    if (!known_.contains(id)) return true;  // given up for another
+    if (!retire(id, false)) return false;
+    root_->id_ring.release(id);
+    return true;
+  });
+  const auto allocate = [&](bool only_idle) {
+    return root_->id_ring.next([&](Id old) {
+      const KnownId* const known = find_value(known_, old);
+      if (!known || known->forwarded) return false;  // it runs in this decision
+      const bool idle = !known->anyone_ready() && !reports_.contains(known->name);
+      return (idle || !only_idle) && retire(old, only_idle);
+    });
+  };
+  std::size_t bytes = 0;
+  bool exhausted = false;
+  std::erase_if(root_->waiting, [&](const std::string& name) {
+    // The old id goes first.
+    if (bytes >= kDecisionBytes || ids_.contains(name)) return false;
+    const ReportedName* const reported = find_value(reports_, name);
+    if (!reported || !reported->merged) return true;
+    const Report& report = *reported->merged;
+    if (report.values.size() > 1) {
+      const Failed& failed = next.failed.emplace_back(Failed{name, mismatch_text(report)});
+      bytes += name.size() + failed.text.size() + kEntryBytes;
+      return true;
+    }
+    // First an id that no rank is ready for; else one whose early ranks will report it again.
+    std::optional<Id> id = exhausted ? std::nullopt : allocate(true);
+    if (!id && !exhausted) id = allocate(false);
+    exhausted = !id;
+    if (exhausted) return false;
+    bytes += name.size() + root_->entry_bytes;
+    Assigned& assigned = next.assigned.emplace_back(Assigned{name, *id, {}});
+    // Ranks that have joined know the name from here alone.
+    if (!joined_.empty()) assigned.signature = report.values.front().signature;
+    return true;
+  });
+}
+
+/// `said`: ranks of this node with remarks, each once; null: without remarks.
+Presence Leader::own_presence_of(const std::string& name, std::set<int>* said) const {
+  LocalRanks local = joined_.of_node(position_);
+  std::set<int> below;
+  if (const ReportedName* const entry = find_value(reports_, name)) {
+    local |= entry->local_ranks();
+    for (const auto& [child, report] : entry->below) below.insert(child);
+  }
+  if (const Id* const id = find_value(ids_, name)) {
+    const KnownId& known = known_.at(*id);
+    local |= known.node_ready ? position_.whole_node() : use_.ready_ranks(*id);
+    below.insert(known.ready_below.begin(), known.ready_below.end());
+  }
+  Presence presence{name, {}, {}};
+  const std::vector<int>& ranks = position_.local_ranks();
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    (local[r] ? presence.ready : presence.missing).push_back(ranks[r]);
+    if (local[r] || !said || !use_.remark) continue;
+    const bool is_new = said->insert(ranks[r]).second;
+    presence.remarks.push_back(is_new ? use_.remark(static_cast<int>(r)) : std::string());
+  }
+  for (const int child : below) {
+    const auto subtree = position_.ranks_in_subtree(child);
+    presence.ready.insert(presence.ready.end(), subtree.begin(), subtree.end());
+  }
+  return presence;
+}
+
+OverdueNames::Seen Leader::remarking() const {
+  return [this, said = std::set<int>()](const std::string& name) mutable {
+    return own_presence_of(name, &said);
+  };
+}
 
 std::string mismatch_text(const Report& report) {
   const auto& values = report.values;
@@ -629,8 +591,9 @@ std::optional<Duration> OverdueNames::deadline() const {
   return first;
 }
 
-std::vector<Presence> OverdueNames::take_presence(const Seen& seen) {
+std::vector<Presence> OverdueNames::take_presence(Duration now, const Seen& seen) {
   std::vector<Presence> overdue;
+  if (report_at_ > now) return overdue;
   for (auto& [name, heard] : names_) {
     if (!std::exchange(heard.is_overdue, false)) continue;
     Presence presence = heard.with(seen(name));
@@ -638,16 +601,8 @@ std::vector<Presence> OverdueNames::take_presence(const Seen& seen) {
     if (!presence.ready.empty()) overdue.push_back(std::move(presence));
   }
   forget_told();
+  if (!overdue.empty()) quiet_until_ = now + warning_interval_;
   return overdue;
-}
-
-std::optional<std::string> OverdueNames::take_warning(Duration now, std::span<const int> ranks,
-                                                      const Seen& seen) {
-  if (report_at_ > now) return std::nullopt;
-  const std::vector<Presence> overdue = take_presence(seen);
-  if (overdue.empty()) return std::nullopt;
-  quiet_until_ = now + warning_interval_;
-  return overdue_text(set_, overdue, ranks);
 }
 
 std::vector<Expired> OverdueNames::take_expired(Duration now, const Seen& seen) {

@@ -48,9 +48,9 @@ class OverdueNames {
   /// Which ranks are ready for a name, and which local ranks are not, by the leader's own records.
   using Seen = std::function<Presence(const std::string& name)>;
 
-  /// `set`: whose names these are. `warning_interval`: between two warnings.
-  OverdueNames(bool at_root, ProcessSet set, Duration warning_interval)
-      : at_root_(at_root), set_(set), warning_interval_(warning_interval) {}
+  /// `warning_interval`: between two warnings.
+  OverdueNames(bool at_root, Duration warning_interval)
+      : at_root_(at_root), warning_interval_(warning_interval) {}
 
   /// A rank has waited too long for this name.
   void note(const std::string& name, Duration now);
@@ -68,11 +68,9 @@ class OverdueNames {
 
   /// When there is something to report, or a name runs out of time.
   std::optional<Duration> deadline() const;
-  /// All that is seen and heard of overdue names, at the deadline: a leader's report. Forgets them.
-  std::vector<Presence> take_presence(const Seen& seen);
-  /// The root's, at the deadline. `ranks`: all, ascending. Forgets the overdue names.
-  std::optional<std::string> take_warning(Duration now, std::span<const int> ranks,
-                                          const Seen& seen);
+  /// All that is seen and heard of overdue names, at the deadline; the root's is a warning. Forgets
+  /// them.
+  std::vector<Presence> take_presence(Duration now, const Seen& seen);
   /// The root's: names that have run out of time by now, and their ranks; forgotten here.
   std::vector<Expired> take_expired(Duration now, const Seen& seen);
   /// The root's: names, of about `bytes` bytes, to ask all ranks about.
@@ -103,7 +101,6 @@ class OverdueNames {
   }
 
   bool at_root_;
-  ProcessSet set_;
   Duration warning_interval_;
   std::map<std::string, Heard> names_;
   Duration report_at_{};            ///< where there are overdue names
@@ -217,65 +214,6 @@ struct ReportedName {
 Report merged_report(const std::string& name, const ReportedName& reported,
                      const TreePosition& position);
 
-/// The names that a leader knows: those that have ids, and those that are reported, having none or
-/// one with another signature, which is given up. Pure. Thread rule: one thread at a time.
-class KnownNames {
- public:
-  /// The name's id where it has one.
-  std::optional<Id> id_of(const std::string& name) const {
-    const Id* const id = find_value(ids_, name);
-    return id ? std::optional(*id) : std::nullopt;
-  }
-  /// Null for an id that no name has.
-  KnownId* find(Id id) { return find_value(known_, id); }
-  const KnownId* find(Id id) const { return find_value(known_, id); }
-  /// Ids for which a node or a child is ready.
-  std::vector<Id> ready_ids() const;
-  /// Ids for which some rank of the node is ready, and which are not disputed.
-  std::vector<Id> ready_here(const IdUse& use) const;
-  void assign(Id id, const std::string& name, Signature signature) {
-    ids_[name] = id;
-    known_[id] = {.name = name, .signature = std::move(signature)};
-  }
-  /// Gives the id up, if a name has it: ranks that were ready for it report by name.
-  void give_up(Id id) {
-    const auto known = known_.extract(id);
-    if (!known.empty()) ids_.erase(known.mapped().name);
-  }
-  /// No rank is ready for the id any more: it has run.
-  void clear_ready(Id id);
-
-  /// Null for a name that no rank has reported, or that is decided.
-  ReportedName* reported(const std::string& name) { return find_value(reports_, name); }
-  const ReportedName* reported(const std::string& name) const { return find_value(reports_, name); }
-  /// A name that is not reported yet.
-  ReportedName& report(const std::string& name, std::size_t local_size) {
-    ReportedName& reported = reports_[name];
-    reported.local.resize(local_size);
-    reported.locations.assign(local_size, kNowhere);
-    return reported;
-  }
-  /// Erases it, too.
-  std::optional<ReportedName> take_reported(const std::string& name) {
-    auto taken = reports_.extract(name);
-    if (taken.empty()) return std::nullopt;
-    return std::move(taken.mapped());
-  }
-  std::vector<std::string> reported_names() const {
-    std::vector<std::string> names;
-    for (const auto& [name, reported] : reports_) names.push_back(name);
-    return names;
-  }
-
-  /// Why this cannot be the next decision, given those before; empty where it can.
-  std::string problem_in(const Decision& decision) const;
-
- private:
-  std::unordered_map<std::string, Id> ids_;
-  std::unordered_map<Id, KnownId> known_;
-  std::map<std::string, ReportedName> reports_;
-};
-
 /// Ids for new names: of free slots, else that of the oldest one, given up. Others than the root
 /// need not agree on it. Pure. Thread rule: one thread at a time.
 class IdRing {
@@ -317,52 +255,6 @@ class IdRing {
 /// A decision names tensors of about this many bytes at most; the rest follows in the next ones.
 inline constexpr std::size_t kDecisionBytes = std::size_t{1} << 20;
 
-/// The decision under construction, and the next ones. Pure. Thread rule: one thread at a time.
-class RootDecisions {
- public:
-  RootDecisions(int id_capacity, std::size_t ranks) : id_ring_(id_capacity), ranks_(ranks) {}
-
-  /// There is nothing to decide, not even for lack of an id.
-  bool empty() const { return next_.empty() && waiting_.empty() && disputed_.empty(); }
-  /// All ranks are ready for the id, `resized` on some of them.
-  void run(Id id, bool resized) {
-    next_.run.push_back(id);
-    if (resized) next_.resized.push_back(id);
-  }
-  /// These ranks have called shutdown.
-  void depart(const std::vector<int>& ranks) {
-    next_.departed.insert(next_.departed.end(), ranks.begin(), ranks.end());
-  }
-  /// The id is to be given up.
-  void dispute(Id id) { disputed_.push_back(id); }
-  /// All ranks have reported a name: it gets an id, or they disagree.
-  void decide(const std::string& name) { waiting_.push_back(name); }
-  /// All ranks have called join, and the last of them was `last`.
-  void all_joined(int last) {
-    next_.all_joined = true;
-    next_.last_joined = last;
-  }
-  /// Leaders are to say which of their ranks lack these names.
-  void ask(std::vector<std::string> names) { next_.asked = std::move(names); }
-
-  /// Gives up disputed ids, decides the names that wait for that, and gives ids to those on which
-  /// ranks agree, if need be others'. `with_signatures`: ranks may know the names from here alone.
-  void decide_names(KnownNames& names, const IdUse& use, bool with_signatures);
-  /// The next decision, if there is anything in it.
-  std::optional<Decision> take();
-
- private:
-  std::optional<Id> allocate_id(KnownNames& names, const IdUse& use);
-  bool give_up_for_another(Id id, bool only_idle, KnownNames& names, const IdUse& use);
-
-  IdRing id_ring_;
-  std::size_t ranks_;
-  std::vector<Id> disputed_;
-  std::vector<std::string> waiting_;  ///< names to be decided, in order
-  std::set<int> departed_;
-  Decision next_;
-};
-
 /// Actions that the leader wants, in this order.
 struct LeaderOutput {
   Up up;                              ///< for the parent; empty() where there is nothing to say
@@ -388,20 +280,20 @@ class Leader {
   void on_node_ready(Id id, const LastArrival& last = {}, bool resized = false);
   void on_up(int child, const Up& up, Duration now);
   /// Why this cannot be the next decision, given those before; empty where it can.
-  std::string problem_in(const Decision& decision) const { return names_.problem_in(decision); }
+  std::string problem_in(const Decision& decision) const;
   /// Precondition: there is no problem in the decision.
   void on_decision(const Decision& decision);
   /// Ranks of this node have joined, and set no ready bits, and others have set some since
   /// on_joined_arrivals(), which disputes these ids; true if there were any.
-  bool has_joined_arrivals() const {
-    return joined_.of_node(position_).any() && !names_.ready_here(use_).empty();
-  }
+  bool has_joined_arrivals() const { return !joined_arrivals().empty(); }
   bool on_joined_arrivals();
 
   /// Returns what is to be done now. More may be left as long as there are decisions.
   LeaderOutput take(Duration now);
   /// Everything that has happened before the last take() is decided.
-  bool is_idle() const { return !root_ || root_->empty(); }
+  bool is_idle() const {
+    return !root_ || (output_.up.empty() && root_->disputed.empty() && root_->waiting.empty());
+  }
   /// When take() wants to be called even if nothing happens.
   std::optional<Duration> deadline() const { return overdue_.deadline(); }
   /// Who has submitted the name, and who has not, as far as this leader knows: of its own node and
@@ -411,28 +303,37 @@ class Leader {
   }
 
  private:
+  struct Root {
+    IdRing id_ring;
+    std::size_t entry_bytes;                ///< of a name in a decision, beside its text
+    std::vector<Id> disputed = {};          ///< to be given up
+    std::vector<std::string> waiting = {};  ///< names to be decided, in order
+    std::set<int> departed = {};
+  };
+  std::vector<Id> joined_arrivals() const;
   ReportedName& reported(const std::string& name);
   void note_joined(const std::vector<int>& ranks);
-  void note_departed(const std::vector<int>& ranks);
-  void note_presence(const Presence& presence, Duration now);
-  void note_expiring(const Expiring& expiring, Duration now);
   void dispute(Id id);
   void advance_id(Id id);
   void advance_name(const std::string& name);
+  void give_up(Id id);
   void apply(Decision& decision);
   void adopt(Assigned& assigned);
-  void decide();
-  void report_overdue(Duration now);
-  void answer(const std::vector<std::string>& names);
-  Presence own_presence_of(const std::string& name) const;
+  void decide(Duration now);
+  void decide_names(Decision& next);
+  Presence own_presence_of(const std::string& name, std::set<int>* said = nullptr) const;
   OverdueNames::Seen remarking() const;
 
   TreePosition position_;
   IdUse use_;
-  KnownNames names_;
+  ProcessSet set_;
+  std::unordered_map<std::string, Id> ids_;
+  std::unordered_map<Id, KnownId> known_;
+  /// Those that have no id, or one with another signature, which is given up.
+  std::map<std::string, ReportedName> reports_;
   JoinedRanks joined_;
   OverdueNames overdue_;
-  std::optional<RootDecisions> root_;  ///< where this leader is the root
+  std::optional<Root> root_;  ///< where this leader is the root, whose parent is itself
   LeaderOutput output_;
 };
 

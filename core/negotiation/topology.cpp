@@ -1,6 +1,7 @@
 #include "core/negotiation/topology.h"
 
 #include <map>
+#include <numeric>
 
 namespace hora::internal {
 
@@ -71,12 +72,9 @@ std::vector<int> tree_children(int node, int nodes) {
 }
 
 std::vector<int> tree_subtree(int node, int nodes) {
-  std::vector<int> members = {node};
-  for (const int child : tree_children(node, nodes)) {
-    const auto below = tree_subtree(child, nodes);
-    members.insert(members.end(), below.begin(), below.end());
-  }
-  std::sort(members.begin(), members.end());
+  const int most = node == 0 ? nodes : node & -node;
+  std::vector<int> members(static_cast<std::size_t>(std::min(most, nodes - node)));
+  std::iota(members.begin(), members.end(), node);
   return members;
 }
 

@@ -168,9 +168,7 @@ MemoryNodes MemoryNodes::of(std::span<const int> of_rank) {
   for (std::size_t r = 0; r < of_rank.size(); ++r) {
     if (of_rank[r] < 0 || of_rank[r] != of_rank[r - r % first]) return {};
     // A memory node's ranks are together: it does not come again.
-    if (r % first == 0 && std::ranges::count(of_rank, of_rank[r]) != static_cast<long>(first)) {
-      return {};
-    }
+    if (std::ranges::count(of_rank, of_rank[r]) != static_cast<long>(first)) return {};
   }
   return {.count = static_cast<int>(of_rank.size() / first), .ranks = static_cast<int>(first)};
 }
@@ -297,10 +295,6 @@ std::optional<Error> ExchangeMap::refusal(std::uint64_t memory) const {
                            memory >> 20));
 }
 
-const std::vector<int>& ExchangeMap::ranks_of(int node) const {
-  return topology_.ranks_of_node[at(node)];
-}
-
 /// Rows that one rank gives to another; of a reduce-scatter every rank gives the same.
 std::int64_t ExchangeMap::rows(int from_rank, int to_rank) const {
   const auto own = extents_.rows[at(from_rank)];
@@ -314,71 +308,53 @@ std::int64_t ExchangeMap::rows(int from_rank, int to_rank) const {
   }
 }
 
+const std::vector<int>& ExchangeMap::ranks(int node, OperationKind all_alike) const {
+  static const std::vector<int> kFirst{0};
+  return extents_.kind == all_alike ? kFirst : topology_.ranks_of_node[at(node)];
+}
+
 ByteLayout ExchangeMap::layout(int from_node, int to_node) const {
-  if (extents_.kind == OperationKind::alltoall) return alltoall_layout(from_node, to_node);
-  if (extents_.kind == OperationKind::reduce_scatter) return scattered_layout(to_node);
-  return gathered_layout(from_node);
-}
-
-ByteLayout ExchangeMap::gathered_layout(int from_node) const {
-  const auto begin = beginnings(size_, [&](int rank) { return bytes(rows(rank, 0)); });
-  ByteLayout result;
-  int source = 0;
-  for (const int rank : ranks_of(from_node)) {
-    append(result, {source++, 0, Transfer::kAll, begin[at(rank)], {}}, bytes(rows(rank, 0)));
-  }
-  return result;
-}
-
-ByteLayout ExchangeMap::alltoall_layout(int from_node, int to_node) const {
-  // Where the part of each source begins in the result of each destination.
-  std::vector<std::vector<std::size_t>> begin_in_result;
-  for (const int to : ranks_of(to_node)) {
-    begin_in_result.push_back(beginnings(size_, [&](int from) { return bytes(rows(from, to)); }));
-  }
-  ByteLayout result;
-  int source = 0;
-  for (const int from : ranks_of(from_node)) {
-    const auto begin_in_input = beginnings(size_, [&](int to) { return bytes(rows(from, to)); });
-    int destination = 0;
-    for (const int to : ranks_of(to_node)) {
-      const std::size_t offset = begin_in_result[at(destination)][at(from)];
-      append(result, {source, begin_in_input[at(to)], destination, offset, {}},
-             bytes(rows(from, to)));
-      ++destination;
-    }
-    ++source;
-  }
-  return result;
-}
-
-ByteLayout ExchangeMap::scattered_layout(int to_node) const {
-  const std::int64_t whole = extents_.rows[0][0];
-  ByteLayout result;
-  int destination = 0;
-  for (const int to : ranks_of(to_node)) {
-    const std::size_t offset = bytes(first_scattered_row(whole, size_, to));
-    append(result, {Transfer::kAll, offset, destination++, 0, {}}, bytes(rows(0, to)));
-  }
-  return result;
-}
-
-std::size_t ExchangeMap::stream_bytes(int from_node, int to_node) const {
-  static const std::vector<int> kAny{0};
+  const auto& sources = ranks(from_node, OperationKind::reduce_scatter);
+  const auto& destinations = ranks(to_node, OperationKind::allgather);
   const bool sums = extents_.kind == OperationKind::reduce_scatter;
   const bool gathers = extents_.kind == OperationKind::allgather;
-  std::size_t total = 0;
-  for (const int from : sums ? kAny : ranks_of(from_node)) {
-    for (const int to : gathers ? kAny : ranks_of(to_node)) total += bytes(rows(from, to));
+  using Beginnings = std::vector<std::size_t>;
+  // Where the part of each source begins in the result of each destination.
+  std::vector<Beginnings> in_result;
+  for (const int to : destinations) {
+    in_result.push_back(sums ? Beginnings{0}
+                             : beginnings(size_, [&](int from) { return bytes(rows(from, to)); }));
   }
-  return total;
+  ByteLayout result;
+  for (int source = 0; source < static_cast<int>(sources.size()); ++source) {
+    const int from = sources[at(source)];
+    const auto in_input =
+        gathers ? Beginnings{0} : beginnings(size_, [&](int to) { return bytes(rows(from, to)); });
+    for (int destination = 0; destination < static_cast<int>(destinations.size()); ++destination) {
+      const int to = destinations[at(destination)];
+      append(result,
+             {.source = sums ? Transfer::kAll : source,
+              .source_offset = in_input[at(to)],
+              .destination = gathers ? Transfer::kAll : destination,
+              .destination_offset = in_result[at(destination)][at(from)],
+              .range = {}},
+             bytes(rows(from, to)));
+    }
+  }
+  return result;
 }
 
 std::size_t ExchangeMap::longest_stream() const {
   std::size_t longest = 0;
   for (int from = 0; from < topology_.nodes(); ++from) {
     for (int to = 0; to < topology_.nodes(); ++to) {
-      if (from != to) longest = std::max(longest, stream_bytes(from, to));
+      std::size_t stream = 0;
+      for (const int giver : ranks(from, OperationKind::reduce_scatter)) {
+        for (const int getter : ranks(to, OperationKind::allgather)) {
+          stream += bytes(rows(giver, getter));
+        }
+      }
+      if (from != to) longest = std::max(longest, stream);
     }
   }
   return longest;

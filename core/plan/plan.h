@@ -235,7 +235,7 @@ struct BoundUnit {
   std::uint64_t number = 0;
   /// Called as this rank's data begins to move, at most once: the last moment at which addresses of
   /// its own memory can be changed. By the thread that makes progress; may be null.
-  std::function<void(BoundUnit&)> on_start;
+  std::function<void(BoundUnit&)> on_start = {};
   Unit unit;
   double scale = 1.0;  ///< applied once to the complete sum
   int root_node = 0;   ///< of broadcasts
@@ -267,24 +267,20 @@ struct BoundUnit {
   bool is_joined_proxy = false;
   /// Other sets may have collectives on the device (LaunchTicketLock). The same on all ranks.
   bool takes_turns = false;
-  BoundExchange exchange;  ///< of exchanges: one tensor, this rank's input
+  BoundExchange exchange = {};  ///< of exchanges: one tensor, this rank's input
 
   /// As a new one, but for the memory that its lists own, which is used again.
   void clear() {
-    if (is_exchange(unit.kind)) exchange = {};
-    number = 0;
-    on_start = nullptr;
-    unit.tensors.clear();
-    unit = {.tensors = std::move(unit.tensors)};
-    scale = 1.0;
-    root_node = root_local = root_index = 0;
-    local_size = 1;
-    memory.clear();
-    places.clear();
-    work.clear();
-    is_lent = is_joined_proxy = takes_turns = false;
-    fetches.clear();
-    publishes.clear();
+    const auto emptied = [](auto& list) -> auto&& {
+      list.clear();
+      return std::move(list);
+    };
+    *this = {.unit = {.tensors = emptied(unit.tensors)},
+             .memory = emptied(memory),
+             .places = emptied(places),
+             .work = emptied(work),
+             .fetches = emptied(fetches),
+             .publishes = emptied(publishes)};
   }
 
   std::byte* tensor(std::size_t position, int local_rank) const {
@@ -388,11 +384,9 @@ class ExchangeMap {
   std::size_t result_bytes(int rank) const;
 
  private:
-  ByteLayout gathered_layout(int from_node) const;
-  ByteLayout alltoall_layout(int from_node, int to_node) const;
-  ByteLayout scattered_layout(int to_node) const;
-  std::size_t stream_bytes(int from_node, int to_node) const;
-  const std::vector<int>& ranks_of(int node) const;
+  /// The ranks of a node; where all of the set give the same (of a reduce-scatter: as the sum), or
+  /// get the same (of an allgather), one that stands for all.
+  const std::vector<int>& ranks(int node, OperationKind all_alike) const;
   std::int64_t rows(int from_rank, int to_rank) const;
   std::size_t bytes(std::int64_t rows) const {
     return static_cast<std::size_t>(rows) * extents_.row_bytes;

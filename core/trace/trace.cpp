@@ -34,10 +34,6 @@ std::string beside_set(std::string_view name, ProcessSet set) {
   return text;
 }
 
-TraceEvent span(std::string_view name, TraceTime begin, TraceTime end) {
-  return {.name = name, .begin = begin, .duration = end - begin};
-}
-
 using Json = nlohmann::ordered_json;
 
 /// errno is 0 before the first call that may fail.
@@ -55,10 +51,8 @@ Recording::Recording(std::size_t events, std::size_t rows) : capacity_(events), 
 }
 
 RowIndex Recording::row(RowGroup group, std::string_view name) {
-  std::string key;
-  key.reserve(name.size() + 1);
-  key.push_back(static_cast<char>(group));
-  key.append(name);
+  std::string key(1, static_cast<char>(group));
+  key += name;
   if (const auto found = rows_.find(key); found != rows_.end()) return found->second;
   if (rows_.size() == most_rows_) return kNoRow;
   const auto index = static_cast<RowIndex>(rows_.size());
@@ -67,9 +61,17 @@ RowIndex Recording::row(RowGroup group, std::string_view name) {
   return index;
 }
 
-void Recording::push(RowIndex row, TraceEvent event) {
+RowIndex Recording::row(const TensorKey& tensor) {
+  return row(RowGroup::tensors, beside_set(tensor.name, tensor.set));
+}
+
+void Recording::push(RowIndex row, std::string_view name, TraceTime begin, TraceTime end,
+                     TraceEvent event) {
   if (row == kNoRow || events_.size() == capacity_) return drop(1);
   event.row = row;
+  event.name = name;
+  event.begin = begin;
+  event.duration = end - begin;
   events_.push_back(event);
 }
 
@@ -83,17 +85,12 @@ void Recording::take(EventBatch& batch) {
 }
 
 void Recording::marked(const TensorKey& tensor, std::string_view mark, TraceTime time) {
-  TraceEvent event = span(mark, time, time);
-  event.is_mark = true;
-  push(row(RowGroup::tensors, beside_set(tensor.name, tensor.set)), event);
+  push(row(tensor), mark, time, time, {.is_mark = true});
 }
 
 void Recording::negotiated(const TensorKey& tensor, TraceTime submitted, TraceTime decided,
                            int last_rank, TraceTime late) {
-  TraceEvent event = span("negotiate", submitted, decided);
-  event.last_rank = last_rank;
-  event.late = late;
-  push(row(RowGroup::tensors, beside_set(tensor.name, tensor.set)), event);
+  push(row(tensor), "negotiate", submitted, decided, {.last_rank = last_rank, .late = late});
 }
 
 void Recording::planned(UnitKey key, const UnitFacts& facts,
@@ -101,8 +98,7 @@ void Recording::planned(UnitKey key, const UnitFacts& facts,
   OpenUnit& unit = units_[key];
   unit.facts = facts;
   for (const TensorFacts& tensor : tensors) {
-    unit.tensors.push_back(
-        {row(RowGroup::tensors, beside_set(tensor.name, key.set)), tensor.bytes, tensor.decided});
+    unit.tensors.push_back({row({tensor.name, key.set}), tensor.bytes, tensor.decided});
   }
 }
 
@@ -111,9 +107,7 @@ void Recording::started(UnitKey key, TraceTime time) {
   if (found == units_.end() || found->second.started) return;
   found->second.started = time;
   for (const OpenTensor& tensor : found->second.tensors) {
-    TraceEvent event = span("queue", tensor.decided, time);
-    event.unit = key;
-    push(tensor.row, event);
+    push(tensor.row, "queue", tensor.decided, time, {.unit = key});
   }
 }
 
@@ -123,11 +117,8 @@ void Recording::completed(UnitKey key, TraceTime time) {
   if (found == units_.end()) return;
   const OpenUnit& unit = found->second;
   for (const OpenTensor& tensor : unit.tensors) {
-    TraceEvent event = span(unit.facts.operation, *unit.started, time);
-    event.unit = key;
-    event.bytes = tensor.bytes;
-    event.facts = unit.facts;
-    push(tensor.row, event);
+    push(tensor.row, unit.facts.operation, *unit.started, time,
+         {.unit = key, .bytes = tensor.bytes, .facts = unit.facts});
   }
   units_.erase(found);
 }
@@ -136,14 +127,13 @@ void Recording::chunk(const ChunkFacts& chunk, ChunkStage stage, TraceTime time)
   if (stage == ChunkStage::local_in && chunk.offset == 0) started(chunk.unit, time);
   const std::pair place{chunk.unit.set, chunk.slot};
   if (const auto former = stages_.find(place); former != stages_.end()) {
-    TraceEvent event = span(name_of(former->second.stage), former->second.begin, time);
-    event.subject = subject(chunk.unit);
-    event.unit = chunk.unit;
-    event.bytes = chunk.bytes;
-    event.offset = chunk.offset;
-    push(
-        row(RowGroup::chunks, beside_set(fmt::format("chunk slot {}", chunk.slot), chunk.unit.set)),
-        event);
+    const std::string slot = fmt::format("chunk slot {}", chunk.slot);
+    push(row(RowGroup::chunks, beside_set(slot, chunk.unit.set)), name_of(former->second.stage),
+         former->second.begin, time,
+         {.subject = subject(chunk.unit),
+          .unit = chunk.unit,
+          .bytes = chunk.bytes,
+          .offset = chunk.offset});
     stages_.erase(former);
   }
   const bool is_work = !name_of(stage).empty();
@@ -152,9 +142,8 @@ void Recording::chunk(const ChunkFacts& chunk, ChunkStage stage, TraceTime time)
 
 void Recording::waited(std::string_view thread, const TensorKey& tensor, TraceTime begin,
                        TraceTime end) {
-  TraceEvent event = span("wait", begin, end);
-  event.subject = row(RowGroup::tensors, beside_set(tensor.name, tensor.set));
-  push(row(RowGroup::threads, thread), event);
+  const RowIndex subject = row(tensor);
+  push(row(RowGroup::threads, thread), "wait", begin, end, {.subject = subject});
 }
 
 RowIndex Recording::subject(UnitKey unit) const {
@@ -164,11 +153,8 @@ RowIndex Recording::subject(UnitKey unit) const {
 }
 
 void Recording::device(const DevicePhase& phase, RowIndex subject, TraceTime begin, TraceTime end) {
-  TraceEvent event = span(phase.name, begin, end);
-  event.subject = subject;
-  event.unit = phase.unit;
-  event.bytes = phase.bytes;
-  push(row(RowGroup::device, phase.row), event);
+  push(row(RowGroup::device, phase.row), phase.name, begin, end,
+       {.subject = subject, .unit = phase.unit, .bytes = phase.bytes});
 }
 
 std::string timeline_file(std::string_view path, int rank) {
@@ -390,11 +376,7 @@ void Trace::close() noexcept {
   try {
     stop();
   } catch (const std::exception& error) {
-    try {
-      log().warn("{}", error.what());
-    } catch (...) {
-      // Logging has failed as well: the timeline is lost, nothing else.
-    }
+    log().warn("{}", error.what());
   }
 }
 
@@ -410,8 +392,7 @@ void Trace::detach(TraceSource& source) noexcept {
 
 void Trace::run_writer() {
   EventBatch batch;
-  while (true) {
-    bool stopping = false;
+  for (bool stopping = false; !stopping;) {
     {
       const LockGuard lock(mutex_);
       wake_.wait_for(mutex_, options_.write_interval, [this]() HORA_REQUIRES(mutex_) {
@@ -419,25 +400,19 @@ void Trace::run_writer() {
       });
       stopping = stopping_;
     }
-    if (stopping) break;
-    collect();
-    write(batch);
-  }
-  finish_sources();
-  write(batch);
-  {
-    const LockGuard lock(mutex_);
-    recording_.reset();
+    if (stopping) {
+      finish_sources();
+    } else {
+      collect();
+    }
+    {
+      const LockGuard lock(mutex_);
+      recording_->take(batch);
+      if (stopping) recording_.reset();
+    }
+    file_->write(batch, trace_now());
   }
   file_->end(trace_now());
-}
-
-void Trace::write(EventBatch& batch) {
-  {
-    const LockGuard lock(mutex_);
-    recording_->take(batch);
-  }
-  file_->write(batch, trace_now());
 }
 
 bool Trace::collect() {

@@ -175,8 +175,9 @@ class Recording {
   };
   /// The row of this name, made where it is new; kNoRow where there are too many.
   RowIndex row(RowGroup group, std::string_view name);
-  /// On that row; without one it is dropped.
-  void push(RowIndex row, TraceEvent event);
+  RowIndex row(const TensorKey& tensor);
+  /// A span, of which `event` says the rest; without a row it is dropped.
+  void push(RowIndex row, std::string_view name, TraceTime begin, TraceTime end, TraceEvent event);
 
   std::size_t capacity_;
   std::size_t most_rows_;
@@ -250,7 +251,6 @@ class Trace {
  private:
   class File;
   void run_writer();
-  void write(EventBatch& batch);
   bool collect();
   void finish_sources();
 

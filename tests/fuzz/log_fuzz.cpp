@@ -40,7 +40,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   try {
     for (int i = 0; i < kMostReads; ++i) {
-      const auto batch = control_block[1].next_batch();
+      const auto batch = test::next_batch(control_block[1]);
       if (!batch) break;
       HORA_REQUIRE(batch->payload.size() <= shape.control_bytes);
       if (batch->kind == LogBatch::Kind::control) {

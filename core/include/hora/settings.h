@@ -175,7 +175,7 @@ struct Settings {
 /// One row of the settings table.
 struct SettingDescription {
   std::string_view variable;       ///< "HORA_FUSION_THRESHOLD"
-  std::string_view allowed;        ///< "bytes, with an optional suffix K, M, G, KiB, MiB or GiB"
+  std::string allowed;             ///< "bytes, with an optional suffix K, M, G, KiB, MiB or GiB"
   std::string_view documentation;  ///< one sentence
   std::string default_value;       ///< as one would write it: "64MiB"
   std::span<const std::string_view> choices = {};  ///< empty: a number or a text

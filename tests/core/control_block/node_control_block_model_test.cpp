@@ -92,7 +92,7 @@ using Batches = std::vector<std::vector<Id>>;
 Batches read_ids(NodeControlBlock& control_block, std::size_t count) {
   Batches batches;
   for (std::size_t ids = 0; ids < count;) {
-    if (auto batch = control_block.next_batch()) {
+    if (auto batch = test::next_batch(control_block)) {
       ids += batch->ids.size();
       batches.push_back(std::move(batch->ids));
     } else {
@@ -215,8 +215,7 @@ using Arrival = ReadyWords::Arrival;
 
 /// A word for each of up to three ranks; the last arriver alone writes `ran`.
 struct Words {
-  Atomic<std::uint64_t> first;
-  std::array<Atomic<std::uint64_t>, 2> others;
+  std::array<Atomic<std::uint64_t>, 3> words;
   Plain<int> ran;
 
   static Words* fresh() {
@@ -224,7 +223,7 @@ struct Words {
     return reinterpret_cast<Words*>(Memory::fresh());
   }
   ReadyWords of(std::uint32_t generation, int local_size) {
-    return {{first, others.data()}, generation, local_size, 1};
+    return {words.data(), generation, local_size, 1};
   }
 };
 

@@ -72,7 +72,7 @@ class Racer {
   }
   void read() {
     lead();
-    while (const auto batch = own_.next_batch()) {
+    while (const auto batch = test::next_batch(own_)) {
       if (batch->kind == LogBatch::Kind::control) {
         EXPECT_EQ(batch->payload, payload(payloads_++));
         seen_.push_back(kIds);
@@ -201,15 +201,14 @@ TEST(SharedNote, IsReadWholeWhileItIsWritten) {
 
 TEST(FirstCause, OfManyThatTellAtOnceOneIsFirstAndWhole) {
   for (int round = 0; round < 200; ++round) {
-    const auto memory = std::make_unique<FirstCauseMemory>();
+    const auto cause = std::make_unique<FirstCause>();
     std::atomic<int> first{0};
     const auto text_of = [](int rank) {
       return std::string(100 + static_cast<std::size_t>(rank), static_cast<char>('a' + rank));
     };
     test::on_threads(4, [&](int rank) {
-      FirstCause own(*memory);
-      if (own.publish(Error(ErrorCode::transport, text_of(rank), rank))) first.fetch_add(1);
-      const Error seen = own.get().value();
+      if (cause->publish(Error(ErrorCode::transport, text_of(rank), rank))) first.fetch_add(1);
+      const Error seen = cause->get().value();
       EXPECT_EQ(seen.what(), text_of(seen.rank()));
     });
     EXPECT_EQ(first.load(), 1);

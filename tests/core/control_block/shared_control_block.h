@@ -39,6 +39,12 @@ class SharedControlBlock {
   std::deque<NodeControlBlock> views_;
 };
 
+/// The next batch, if there is one.
+inline std::optional<LogBatch> next_batch(NodeControlBlock& control_block) {
+  LogBatch batch;
+  return control_block.next_batch(batch) ? std::optional(std::move(batch)) : std::nullopt;
+}
+
 /// Runs `body(number)` on so many threads.
 inline void on_threads(int count, const std::function<void(int)>& body) {
   std::vector<std::jthread> threads;

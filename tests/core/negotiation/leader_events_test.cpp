@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "core/negotiation/leader.h"
 #include "tests/support/golden.h"
 
@@ -133,15 +135,16 @@ TEST(LeaderReadiness, AnIdThatWaitsForARankThatHasJoinedIsGivenUp) {
   EXPECT_EQ(leader.take_up().disputed, std::vector<Id>{5});
 }
 
-// A decision must fit into the node's log, however much there is to decide.
+// A decision must fit into the node's log, however much there is to decide for however many ranks.
 TEST(LeaderReadiness, LongDecisionsAreCut) {
-  constexpr int kNames = 4000;
+  constexpr int kNames = 1500, kRanks = 64;
+  std::vector<int> ranks(kRanks);
+  std::iota(ranks.begin(), ranks.end(), 0);
   const auto name_of = [](int n) { return std::string(1000, 'n') + std::to_string(n); };
   for (const bool agreed : {true, false}) {
-    LeaderUnderTest root(Topology{{{0, 1}}}, 0, kWorld, {}, kNames);
+    LeaderUnderTest root(Topology{{ranks}}, 0, kWorld, {}, kNames);
     for (int n = 0; n < kNames; ++n) {
-      root.on_mail(0, report(name_of(n)), 0s);
-      root.on_mail(1, report(name_of(n), agreed ? 8 : 7), 0s);
+      for (const int r : ranks) root.on_mail(r, report(name_of(n), agreed || r < 9 ? 8 : 7), 0s);
     }
     int told = 0;
     for (auto output = root.take(0s); !output.decisions.empty(); output = root.take(0s)) {
@@ -164,7 +167,7 @@ TEST(LeaderReadiness, TellsUpWhoCameLastAndTheRootSaysOfAll) {
   leader.on_decision({.assigned = {{"g", own, {}}}});
   leader.take(0s);
   leader.on_node_ready(own, {2, 7ms, 3ms});
-  EXPECT_EQ(leader.take_up(), (Up{.ready = {own}, .last = {{2, {}, 3ms}}}));
+  EXPECT_EQ(leader.take_up(), (Up{.ready = {own}, .last = {{2, 7ms, 3ms}}}));
 
   LeaderUnderTest root(two_nodes_of_two, 0);
   const Id id = root.assign("g", 2, {1});

@@ -140,7 +140,7 @@ struct Rank {
   void read_one() {
     flush_outbox();
     complete();
-    const auto batch = control_block.next_batch();
+    const auto batch = test::next_batch(control_block);
     if (!batch) return;
     Decision decision;
     decision.run = batch->ids;
