@@ -18,6 +18,10 @@ const char* name_of(Kind kind);
 constexpr bool is_reduction(Kind kind) {
   return kind == Kind::allreduce || kind == Kind::reduce_scatter;
 }
+/// Its result may go to memory of the caller's.
+constexpr bool is_exchange(Kind kind) {
+  return kind >= Kind::allgather;
+}
 
 /// In what one rank differs from the others.
 enum class Oddness { type, shape, reduction };
