@@ -71,12 +71,6 @@ inline std::int64_t count_of(const Shape& shape) {
   return TensorView{nullptr, DataType::uint8, shape, {}}.elements();
 }
 
-/// One to three dimensions of 17.
-inline const std::vector<Shape>& shapes_of_17() {
-  static const std::vector<Shape> shapes = {{17}, {17, 17}, {17, 17, 17}};
-  return shapes;
-}
-
 /// Integers of the whole range, 0 or 1 for bool; of floats, magnitudes from 0.5 to 2 with either
 /// sign, where products neither overflow nor vanish.
 template <class T>

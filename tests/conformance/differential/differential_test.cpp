@@ -133,12 +133,15 @@ class Runner {
                         (o.values + own_rank) % 3 == 0, on_device);
     const ProcessSet set = sets_[o.set];
     const TensorView tensor = open.tensor->view();
-    // Some ranks of an operation, and the others the next time.
-    if (is_exchange(o.kind) &&
-        (o.values + static_cast<std::uint64_t>(world_.rank() + o.phase / 2)) % 2 == 0) {
+    if (is_exchange(o.kind)) {
+      // Into no rank's output, all in Buffers, some ranks', all of which some are in Buffers.
+      const std::uint64_t way = (o.values + static_cast<std::uint64_t>(o.phase / 2)) % 4;
+      const bool is_odd = own_rank % 2 == 1;
       Contents output = expected_of(program_, o, world_.rank());
       std::ranges::fill(output.bytes, std::byte{0xCD});
-      open.output.emplace(me_, output, o.type, (o.values + own_rank) % 3 == 1, on_device);
+      if (way % 2 == 1 || (way == 2 && is_odd)) {
+        open.output.emplace(me_, output, o.type, way == 1 || (way == 3 && is_odd), on_device);
+      }
     }
     switch (o.kind) {
       case Kind::allreduce: {
