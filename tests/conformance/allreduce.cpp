@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "tests/conformance/conformance.h"
@@ -87,31 +88,41 @@ TEST_F(Allreduce, InPlaceInABuffer) {
   });
 }
 
-TEST_F(Allreduce, ReductionsAndLengthsThatDifferAreTheSameErrorOnEveryRank) {
-  std::vector<float> floats(12, 1.0F);
-  const auto reduce = [&](const std::string& name, AllreduceOptions options, std::int64_t count) {
-    options.name = name;
-    allreduce(world(), placed(floats.data(), count), options);
+TEST_F(Allreduce, ReductionsAndLengthsThatDifferAreTheSameErrorOnEveryRankAsOfReduceScatter) {
+  using Floats = std::vector<float>;
+  using Reduce = std::function<Floats(const std::string&, const Reduction&, std::int64_t)>;
+  const auto all = [&](const std::string& name, const Reduction& how, std::int64_t count) {
+    Floats ones(12, 1.0F);
+    allreduce(world(), placed(ones.data(), count),
+              {.name = name, .op = how.op, .prescale = how.prescale, .postscale = how.postscale});
+    return ones;
   };
-  const auto expect = [&](std::vector<std::string> words, const AllreduceOptions& usual,
-                          const AllreduceOptions& of_odd, std::int64_t count_of_odd = 12) {
-    expect_disagreement({std::move(words),
-                         [&](const std::string& name, bool odd) {
-                           reduce(name, odd ? of_odd : usual, odd ? count_of_odd : 12);
-                         }},
-                        [&](const std::string& name) {
-                          floats.assign(12, 1.0F);
-                          reduce(name, {.op = ReduceOp::sum}, 12);
-                          EXPECT_EQ(floats, std::vector<float>(12, static_cast<float>(size())));
-                        });
+  const auto part = [&](const std::string& name, const Reduction& how, std::int64_t count) {
+    Floats ones(12, 1.0F);
+    return elements_of<float>(reduce_scatter(
+        world(), placed(ones.data(), count),
+        {.name = name, .op = how.op, .prescale = how.prescale, .postscale = how.postscale}));
   };
-  const AllreduceOptions sum{.op = ReduceOp::sum};
+  const Reduction sum{ReduceOp::sum};
+  const auto expect = [&](const std::vector<std::string>& words, const Reduction& usual,
+                          const Reduction& of_odd, std::int64_t count_of_odd = 12) {
+    for (const Reduce& reduce : {Reduce(all), Reduce(part)}) {
+      expect_disagreement({words,
+                           [&](const std::string& name, bool odd) {
+                             (void)reduce(name, odd ? of_odd : usual, odd ? count_of_odd : 12);
+                           }},
+                          [&](const std::string& name) {
+                            const Floats got = reduce(name, sum, 12);
+                            EXPECT_EQ(got, Floats(got.size(), static_cast<float>(size())));
+                          });
+    }
+  };
   expect({"shape", "[12]", "[11]"}, sum, sum, 11);
-  expect({"reduction", "sum", "max"}, sum, {.op = ReduceOp::max});
-  expect({"prescale", "prescale 0.5"}, sum, {.op = ReduceOp::sum, .prescale = 0.5});
-  expect({"postscale", "postscale 0.1", "postscale 0.10000000000000002"},
-         {.op = ReduceOp::sum, .postscale = 0.1},
-         {.op = ReduceOp::sum, .postscale = std::nextafter(0.1, 1.0)});
+  expect({"reduction", "sum", "max"}, sum, {ReduceOp::max});
+  expect({"reduction", "sum", "average"}, sum, {ReduceOp::average});
+  expect({"prescale", "prescale 0.5"}, sum, {ReduceOp::sum, 0.5, 1.0});
+  expect({"postscale", "postscale 0.1", "postscale 0.10000000000000002"}, {ReduceOp::sum, 1.0, 0.1},
+         {ReduceOp::sum, 1.0, std::nextafter(0.1, 1.0)});
 }
 
 TEST_F(Allreduce, WhatCanNeverBeRightIsRefusedAtOnce) {

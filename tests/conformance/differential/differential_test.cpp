@@ -14,7 +14,7 @@
 #include <utility>
 #include <variant>
 
-#include "tests/conformance/differential/model.h"
+#include "tests/conformance/differential/program.h"
 #include "tests/conformance/member.h"
 #include "tests/support/random_draws.h"
 #include "tests/support/reference/elements.h"
