@@ -5,7 +5,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -100,6 +99,7 @@ LaunchedJob::LaunchedJob(JobOptions options)
     : mark_(mark()), shared_before_(shared_objects(folder_.file("shared"))) {
   const std::string temporary = folder_.file("tmp");
   fs::create_directory(temporary);
+  fs::create_symlink(FAULTS_FOLDER "/ssh.sh", folder_.file("ssh"));
   ChildOptions child;
   if (!options.host_name.empty()) {
     child.arguments = {"unshare",        "--uts", "sh", "-c", "hostname $0 && exec \"$@\"",
@@ -110,7 +110,8 @@ LaunchedJob::LaunchedJob(JobOptions options)
   child.environment = std::move(options.environment);
   for (const std::string& variable :
        {std::string(kMarkVariable) + "=" + mark_, "TMPDIR=" + temporary,
-        "HORARUN_SSH=" + write_remote_shell(options.hidden), "FAULTS_TIME=" + fault_file(),
+        "HORARUN_SSH=" + folder_.file("ssh"), "FAULTS_HIDDEN=" + options.hidden,
+        "FAULTS_TIME=" + fault_file(),
         // Emulated hosts and other tests share this machine's cores.
         std::string("OMPI_MCA_mpi_yield_when_idle=1"),
         // Without /sys hwloc says so in every process.
@@ -146,36 +147,6 @@ LaunchedJob::~LaunchedJob() {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   if (!status_) ::waitpid(launcher_, nullptr, 0);
-}
-
-/// In ssh's place: drops the options, and runs the command in a session and with a host name of its
-/// own, for Open MPI takes equal names for one host. The host "unreachable" is not there.
-std::string LaunchedJob::write_remote_shell(const std::string& hidden) const {
-  const std::string path = folder_.file("ssh");
-  std::ofstream(path) << "#!/bin/bash\nhidden=" << hidden << R"(
-while [[ $1 == -* ]]; do
-  [[ $1 != -o && $1 != -p && $1 != -i ]] || shift
-  shift
-done
-host=$1
-shift
-[[ $1 != -- ]] || shift
-if [[ $host == unreachable ]]; then
-  echo "ssh: connect to host unreachable port 22: No route to host" >&2
-  exit 255
-fi
-export FAULTS_HOST=$host
-if [[ -n $hidden ]]; then
-  exec setsid --wait unshare --uts --mount /bin/sh -c \
-    "hostname emulated-${host##*.} && mount -t tmpfs none $hidden && $*"
-fi
-if unshare --uts true 2> /dev/null; then
-  exec setsid --wait unshare --uts /bin/sh -c "hostname emulated-${host##*.} && $*"
-fi
-exec setsid --wait /bin/sh -c "$*"
-)";
-  ::chmod(path.c_str(), 0700);
-  return path;
 }
 
 bool LaunchedJob::read_once(Seconds limit) {

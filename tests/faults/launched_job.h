@@ -89,7 +89,6 @@ class LaunchedJob {
 
  private:
   bool read_once(Seconds limit);
-  std::string write_remote_shell(const std::string& hidden) const;
   std::string fault_file() const { return folder_.file("fault"); }
   std::string leftovers_now() const;
 
