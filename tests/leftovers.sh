@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Lists what tests may leave behind, one a line; nothing when all is well.
-# Usage: leftovers.sh BUILD TEMPORARY
+# Usage: leftovers.sh [BUILD TEMPORARY]
 #   BUILD      a build folder: a process that runs a program from it is left over
 #   TEMPORARY  the TMPDIR that the tests had to themselves: whatever is in it is left over, and so is
 #              every process that inherited it (mpirun, its daemons, what holds an emulated host);
@@ -10,9 +10,11 @@
 # it or (a folder of horarun's) has it in its environment or its arguments. And System V's segments
 # that no process has attached, and its semaphores.
 set -euo pipefail
-build=$(realpath "$1") temporary=$2
 
+build='' temporary=''
+(($# == 0)) || { build=$(realpath "$1") temporary=$2; }
 for process in /proc/[0-9]*; do
+  [[ -n $build ]] || break
   number=${process#/proc/}
   [[ $number != "$$" ]] || continue
   program=$(readlink "$process/exe" 2> /dev/null || true)
@@ -26,12 +28,13 @@ if [[ -d $temporary ]]; then
   find "$temporary" -mindepth 1 -maxdepth 1 -not -name 'ompi.*' -printf 'temporary file %p\n'
 fi
 
+uses=(/proc/[0-9]*/{maps,environ,cmdline})
 for file in /dev/shm/{*hora*,vader_segment.*,sm_segment.*,osc_*,mpich_shar_tmp*,sem.*}; do
   [[ -e $file ]] || continue
   kind='shared memory'
   [[ $file != /dev/shm/sem.* ]] || kind=semaphore
   # A process of another user's job may still use it.
-  if ! cat /proc/[0-9]*/{maps,environ,cmdline} 2> /dev/null | grep -qaF "$file"; then
+  if ! grep -qsaF --file=- "${uses[@]}" <<< "$file"; then
     echo "$kind $file"
   fi
 done

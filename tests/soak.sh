@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Random faults in random jobs under horarun, and a table of what it did about them.
+# Random faults in random jobs under horarun, on one node, on virtual ones and on two hosts.
 # Usage: tests/soak.sh --faults N [--seed S] [--build FOLDER]
-#   --faults  number of jobs, each with one fault
+#   --faults  number of jobs of each layout, each with one fault
 #   --seed    repeats a run's random choices; a random one is printed
 #   --build   a build folder (build/release), in which the program is brought up to date
 # Exit code: 0 only where no job hung, every culprit was named right, and nothing was left behind.
@@ -29,7 +29,7 @@ done
 [[ $seed =~ ^[0-9]+$ ]] || stop "--seed needs a number"
 [[ -e $build/CMakeCache.txt ]] || stop "there is no build in ${build@Q}: cmake --preset release"
 
-cmake --build "$build" --target fault_soak > "$build/soak.build.log" ||
+cmake --build "$build" --target faults_test > "$build/soak.build.log" ||
   { cat "$build/soak.build.log"; exit 1; }
 
 temporary=$(mktemp -d /tmp/hora-soak.XXXXXX)
@@ -38,7 +38,8 @@ before=$(bash tests/leftovers.sh "$build" "$temporary")
 echo "seed $seed"
 status=0
 TMPDIR=$temporary OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1 \
-  "$build/tests/faults/fault_soak" "$faults" "$seed" || status=$?
+  TEST_FAULTS=$faults TEST_SEED=$seed \
+  "$build/tests/faults/faults_test" --gtest_filter='*OfADrawnFaultIsNamed*' || status=$?
 left=$(bash tests/leftovers.sh "$build" "$temporary" | grep -vxF -e "$before" -e '' || true)
 if [[ -n $left ]]; then
   echo "Left behind:"

@@ -14,17 +14,6 @@ TEST_F(Allgather, AScalarIsARow) {
   }
 }
 
-TEST_F(Allgather, OutOfABuffer) {
-  const Buffer buffer(context(), 4913 * sizeof(double), where());
-  const TensorView inside{buffer.data(), DataType::float64, {17, 17, 17}, where()};
-  here().write(inside, std::vector(4913, 1.5 * rank()));
-  const Result result = allgather(world(), inside, {.name = "inside"});
-  const auto elements = elements_of<double>(result);
-  for (std::size_t i = 0; i < elements.size(); ++i) {
-    ASSERT_EQ(elements[i], 1.5 * static_cast<double>(i / 4913));
-  }
-}
-
 // A rank that shares its node finds this where it submits, one alone when all sizes are known.
 TEST_F(Allgather, MoreThanThereIsMemoryFailsAlone) {
   if (on_device()) GTEST_SKIP() << "a fake device has no less memory than is asked for";

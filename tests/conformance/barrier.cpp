@@ -28,12 +28,8 @@ class Barrier : public Conformance {
   }
 };
 
-TEST_F(Barrier, NoRankLeavesTheWorldsBeforeTheLastOneComes) {
-  for (int round = 0; round < 3; ++round) expect_waits(kWorld);
-}
-
-TEST_F(Barrier, OfASetWaitsInside) {
-  expect_waits(add_even_and_odd());
+TEST_F(Barrier, NoRankLeavesBeforeTheLastOneOfTheSetComes) {
+  for (const ProcessSet set : {kWorld, add_even_and_odd()}) expect_waits(set);
   barrier(world());
 }
 

@@ -83,14 +83,9 @@ ProcessSet Conformance::add_even_and_odd() {
 }
 
 void Conformance::expect_same_text(const std::string& text) {
-  std::vector<std::uint8_t> bytes(text.begin(), text.end());
-  const Result all = allgather(world(), view(std::as_const(bytes)), {.name = "same text"});
-  std::string_view left(reinterpret_cast<const char*>(all.data()),
-                        static_cast<std::size_t>(all.shape().front()));
-  for (int r = 0; r < size(); ++r) {
-    const auto length = static_cast<std::size_t>(all.rows()[static_cast<std::size_t>(r)]);
-    EXPECT_EQ(left.substr(0, length), text) << "on rank " << r;
-    left.remove_prefix(length);
+  for (const std::string& theirs :
+       allgather_object(world(), std::string_view(text), {.name = "same text"})) {
+    EXPECT_EQ(theirs, text);
   }
 }
 

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "tests/conformance/member.h"
-#include "tests/conformance/tensors.h"
 #include "tests/support/expect_error.h"
 
 namespace hora::internal::test {

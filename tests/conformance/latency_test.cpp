@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <functional>
 
 #include "tests/conformance/conformance.h"
 
@@ -14,51 +15,29 @@ constexpr int kMismatches = 200;
 /// Promised, of 99 in 100.
 constexpr std::chrono::milliseconds kLimit{100};
 
-std::int64_t time_now() {
+std::int64_t nanoseconds_now() {
   return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count();
 }
 
-class Latency : public Conformance {
- protected:
-  struct Moments {
-    std::vector<std::int64_t> submitted;
-    std::vector<std::int64_t> thrown;
-  };
-
-  /// Half of them under names that are in the cache.
-  Moments cause_mismatches() {
-    Moments moments;
-    std::vector<float> values(17, 1.0F);
-    for (int i = 0; i < kMismatches; ++i) {
-      const std::string name = "x" + std::to_string(i / 2);
-      if (i % 2 == 1) allreduce(world(), view(values.data(), 17), {.name = name});
-      const Context& now = world();
-      moments.submitted.push_back(time_now());
-      expect_error(ErrorCode::mismatch, [&] {
-        allreduce(now, view(values.data(), rank() == i % size() ? 16 : 17), {.name = name});
-      });
-      moments.thrown.push_back(time_now());
-    }
-    return moments;
-  }
-
-  /// All mismatches on all ranks: from the last rank's submission to the exception, ascending.
-  std::vector<std::int64_t> latencies(Moments moments) {
-    allreduce(context(), view(moments.submitted.data(), kMismatches),
-              {.name = "last", .op = ReduceOp::max});
-    for (int i = 0; i < kMismatches; ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      moments.thrown[at] -= moments.submitted[at];
-    }
-    auto all = elements_of<std::int64_t>(
-        allgather(context(), view(moments.thrown.data(), kMismatches), {.name = "all"}));
-    std::sort(all.begin(), all.end());
-    return all;
-  }
-};
+using Latency = Conformance;
 
 TEST_F(Latency, FromTheLastSubmissionToTheException) {
-  const auto sorted = latencies(cause_mismatches());
+  std::vector<std::int64_t> submitted, elapsed;
+  std::vector<float> values(17, 1.0F);
+  for (int i = 0; i < kMismatches; ++i) {
+    const std::string name = "x" + std::to_string(i / 2);  // half of them are in the cache
+    if (i % 2 == 1) allreduce(world(), view(values.data(), 17), {.name = name});
+    const Context& now = world();
+    submitted.push_back(nanoseconds_now());
+    expect_error(ErrorCode::mismatch, [&] {
+      allreduce(now, view(values.data(), rank() == i % size() ? 16 : 17), {.name = name});
+    });
+    elapsed.push_back(nanoseconds_now());
+  }
+  allreduce(context(), view(submitted), {.name = "last", .op = ReduceOp::max});
+  std::ranges::transform(elapsed, submitted, elapsed.begin(), std::minus());
+  auto sorted = elements_of<std::int64_t>(allgather(context(), view(elapsed), {.name = "all"}));
+  std::ranges::sort(sorted);
   const auto percentile = [&](std::size_t percent) {
     return std::chrono::nanoseconds(sorted[(sorted.size() - 1) * percent / 100]);
   };

@@ -71,40 +71,6 @@ TEST_F(ProcessSets, OneNameMayWaitCrosswiseOnTwo) {
   }
 }
 
-TEST_F(ProcessSets, EverySubsetRunsEveryCollective) {
-  for (const ProcessSet set : add_all_subsets()) {
-    if (!in(set)) continue;
-    for (int round = 0; round < 2; ++round) {  // new name, known name
-      for (const Family& family : families()) family.run(this_member(), family.name, set);
-    }
-  }
-  barrier(world());
-}
-
-/// All in flight at once, submitted and waited for in orders of each rank's own.
-TEST_F(ProcessSets, OverlappingOnesAreInUseAtOnce) {
-  auto sets = add_all_subsets();
-  sets.push_back(kWorld);
-  std::erase_if(sets, [&](ProcessSet set) { return !in(set); });
-  for (int round = 0; round < 3; ++round) {
-    std::vector<std::vector<std::int32_t>> values(sets.size(), std::vector<std::int32_t>(100, 1));
-    std::vector<Placed> tensors;
-    std::vector<Handle> handles;
-    std::shuffle(sets.begin(), sets.end(), own_random());
-    for (const ProcessSet set : sets) {
-      tensors.push_back(placed(values[tensors.size()]));
-      handles.push_back(
-          allreduce_async(world(), tensors.back(), {.op = ReduceOp::sum, .process_set = set}));
-    }
-    for (std::size_t i = sets.size(); i-- > 0;) {
-      handles[i].wait();
-      tensors[i].take_back();
-      EXPECT_EQ(values[i], std::vector<std::int32_t>(100, size_of(context(), sets[i])));
-    }
-  }
-  barrier(world());
-}
-
 TEST_F(ProcessSets, EachThreadMayUseOneOfItsOwn) {
   auto sets = add_all_subsets();
   sets.push_back(kWorld);
@@ -119,32 +85,6 @@ TEST_F(ProcessSets, EachThreadMayUseOneOfItsOwn) {
   }
   threads.clear();
   barrier(world());
-}
-
-TEST_F(ProcessSets, AMismatchInOneLeavesTheOthersAlone) {
-  const ProcessSet set = add_even_and_odd();
-  const auto members = ranks_of(context(), set);
-  for (int round = 0; round < 3; ++round) {
-    std::vector<float> values(20, 1.0F), of_world(20, 1.0F);
-    Placed tensor = placed(of_world);
-    Handle fine = allreduce_async(world(), tensor, {.name = "x", .op = ReduceOp::sum});
-    const bool odd = rank() == members.back();
-    const auto submit = [&] {
-      allreduce(world(), placed(values.data(), odd ? 19 : 20),
-                {.name = "x", .op = ReduceOp::sum, .process_set = set});
-    };
-    if (members.size() > 1) {
-      expect_error(ErrorCode::mismatch,
-                   testing::HasSubstr("rank " + std::to_string(members.back())), submit);
-    } else {
-      submit();
-    }
-    fine.wait();
-    tensor.take_back();
-    EXPECT_EQ(of_world, std::vector<float>(20, static_cast<float>(size())));
-    for (const Family& family : families()) family.run(this_member(), "x", set);
-    barrier(world());
-  }
 }
 
 TEST_F(ProcessSets, ListsThatCanNeverBeRightAreRefusedAtOnce) {

@@ -51,28 +51,6 @@ TEST_F(ReduceScatter, HasTheBitsOfAllreduce) {
   expect.template operator()<float>({ReduceOp::sum}, 1200);
 }
 
-TEST_F(ReduceScatter, ReductionsThatDifferAreTheSameErrorOnEveryRank) {
-  std::vector<float> floats(24, 1.0F);
-  const Placed tensor = placed(floats.data(), Shape{12, 2});
-  const auto reduce = [&](const std::string& name, ReduceScatterOptions options) {
-    options.name = name;
-    return elements_of<float>(reduce_scatter(world(), tensor, options));
-  };
-  const ReduceScatterOptions sum{.op = ReduceOp::sum};
-  const auto expect = [&](std::vector<std::string> words, const ReduceScatterOptions& of_odd) {
-    expect_disagreement(
-        {std::move(words),
-         [&](const std::string& name, bool odd) { (void)reduce(name, odd ? of_odd : sum); }},
-        [&](const std::string& name) {
-          const auto got = reduce(name, sum);
-          EXPECT_EQ(got, std::vector<float>(got.size(), static_cast<float>(size())));
-        });
-  };
-  expect({"reduction", "sum", "average"}, {.op = ReduceOp::average});
-  expect({"prescale", "prescale 2"}, {.op = ReduceOp::sum, .prescale = 2.0});
-  expect({"postscale", "postscale 0.25"}, {.op = ReduceOp::sum, .postscale = 0.25});
-}
-
 TEST_F(ReduceScatter, ScalarsAdasumAndOtherNonsenseAreRefusedAtOnce) {
   std::vector<float> floats(17, 1.0F);
   std::vector<std::int32_t> ints(17, 1);

@@ -1,75 +1,171 @@
-// Promises 1, 6 and 11: a rank that dies or leaves ends the job, which says who it was; ranks that
-// shut hora down as they should.
-#include <map>
+// Promises 1, 3, 4, 6 and 11: whose end ends a job, of its ranks and of the processes that it
+// consists of, is named, and everything ends; ranks that shut hora down as they should.
+#include <algorithm>
+#include <cstdio>
 #include <sstream>
-#include <tuple>
 
 #include "tests/faults/fault_test.h"
+#include "tests/support/random_draws.h"
+#include "tests/support/seed.h"
 
 namespace hora::launch::test {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(Layouts, OnLayouts, testing::Values(virtual_nodes(), two_hosts()),
+using Kind = JobProcess::Kind;
+using testing::AnyOf;
+using testing::HasSubstr;
+
+/// fault_rank's, and of signals from outside.
+const std::vector<std::string> kPhases{"negotiation", "init", "data", "shutdown", "run", "start"};
+
+struct Fault {
+  std::string name;  ///< of one that a rank carries out: fault_rank's
+  int status;
+  std::vector<std::string> texts;  ///< of the last line; RANK: the rank and its host, HOST: that
+  Kind process = Kind::other;      ///< that gets `signal` from outside
+  int signal = SIGKILL;
+
+  bool is_own() const { return process == Kind::other; }
+  bool is_hang() const { return name == "stop" || name == "spin" || name == "skip"; }
+};
+
+const std::vector<Fault> kFaults{
+    {"kill", 137, {"RANK", "was killed by signal 9 (SIGKILL)"}},
+    {"exit0", 1, {"RANK"}},
+    {"exit3", 3, {"RANK", "exit status 3"}},
+    {"throw", 134, {"RANK", "the application's own error"}},
+    {"abort", 7, {"RANK", "exit status 7"}},
+    {"caught", 12, {"RANK", "exit status 12", "own error"}},
+    {"segv", 139, {"RANK", "was killed by signal 11 (SIGSEGV)"}},
+    {"kill all", 137, {"rank ", "was killed by signal 9 (SIGKILL)"}},
+    {"a rank", 137, {"RANK", " s after its start", "by signal 9 (SIGKILL)"}, Kind::rank},
+    {"a rank", 143, {"RANK", "by signal 15 (SIGTERM)"}, Kind::rank, SIGTERM},
+    {"mpirun", 137, {"mpirun was killed by signal 9 (SIGKILL)"}, Kind::mpirun},
+    {"mpirun", 143, {"mpirun was ended by SIGTERM"}, Kind::mpirun, SIGTERM},
+    {"a guard", 137, {"RANK", "guard"}, Kind::guard},
+    {"an agent", 69, {"host HOST", "agent has ended"}, Kind::agent},
+    {"a daemon", 137, {"HOST", "daemon"}, Kind::daemon},
+    {"horarun", 130, {}, Kind::launcher, SIGINT},
+    {"horarun", 143, {}, Kind::launcher, SIGTERM},
+    {"horarun", 137, {}, Kind::launcher},
+    {"stop", 1, {"RANK"}},
+    {"spin", 1, {"RANK"}},
+    {"skip", 1, {"RANK"}}};
+
+class Cause : public OnLayouts {
+ protected:
+  bool can_be(const Fault& fault, const std::string& phase, int rank) const {
+    if (fault.is_own() == (phase == "start" || phase == "run")) return false;
+    if (fault.process == Kind::daemon) return host_of(rank) == "127.0.0.2" && phase == "run";
+    if (fault.process == Kind::rank || fault.process == Kind::guard) return phase == "run";
+    if (fault.name == "caught") return rank == 2;
+    if (fault.name == "abort") return phase != "init";  // MPI does not allow that
+    if (fault.name == "skip") return phase == "negotiation";
+    // A rank that runs may take as long as it likes while others are in shutdown().
+    return fault.name != "spin" || phase != "shutdown";
+  }
+
+  void expect_named(const Fault& fault, const std::string& phase, int rank, Seconds delay = {}) {
+    const std::string number = std::to_string(rank);
+    SCOPED_TRACE(fault.name + " in " + phase + " of rank " + number);
+    std::vector<std::string> arguments = GetParam().arguments;
+    if (fault.is_hang()) {
+      arguments.insert(arguments.end(),
+                       {"--stall-warning", "1s", "--timeout", "3s", "--init-timeout", "3s"});
+    }
+    std::vector<std::string> program{"none", "-", "-", "0"}, texts = fault.texts;
+    if (fault.is_own()) program = {fault.name, phase, number};
+    if (fault.name == "kill all") program = {"kill", phase, "all"};
+    LaunchedJob& job = launch(arguments, program);
+    EXPECT_TRUE(phase != "run" || job.wait_for(": ready", 4)) << transcript(job);
+    job.read_for(delay);
+    const auto begin = std::chrono::steady_clock::now();
+    if (!fault.is_own()) {
+      const pid_t process = send(fault, rank);
+      if (process == 0 && phase == "start") return interrupt();
+      EXPECT_GT(process, 0) << transcript(job);
+      if (fault.process == Kind::rank || fault.process == Kind::guard) {
+        texts.push_back("pid " + std::to_string(process));
+      }
+    } else if (fault.name == "exit0") {
+      texts.emplace_back(phase == "init" ? "before it called hora::init" : "shutdown");
+    }
+    for (std::string& text : texts) {
+      if (text == "RANK") text = "rank " + number + " (host HOST";
+      if (const auto at = text.find("HOST"); at != text.npos) text.replace(at, 4, host_of(rank));
+    }
+    if (texts.empty()) {
+      EXPECT_EQ(job.wait(Seconds(5)), fault.status) << transcript(job);
+      EXPECT_TRUE(job.wait_for_no_process(Seconds(10))) << transcript(job);
+    } else if (fault.is_hang() || phase == "start") {
+      EXPECT_NE(job.wait().value_or(0), 0) << transcript(job);
+      const std::string name = fault.process == Kind::mpirun ? "mpirun was " : "agent";
+      EXPECT_THAT(job.error(),
+                  AnyOf(HasSubstr(fault.is_own() ? texts[0] : name), HasSubstr("ranks " + number)));
+    } else if (!fault.is_own()) {
+      expect_cause(fault.status, texts, Seconds(10));
+    } else {
+      // That it does not come to hora::init is known when the others have waited in it for 5 s.
+      const bool is_awaited = fault.name == "exit0" && phase == "init";
+      expect_cause_soon(fault.status, texts, limit() + Seconds(is_awaited ? 5 : 0));
+      EXPECT_THAT(job.error(), testing::Not(HasSubstr("Process received signal")))
+          << "MPI's stack of an abort whose reason is known";
+    }
+    const Seconds since = std::chrono::steady_clock::now() - begin;
+    seconds_.push_back(job.since_fault().value_or(since).count());
+  }
+
+  std::vector<double> seconds_;  ///< from each fault to the job's end
+
+ private:
+  std::string host_of(int rank) const {
+    if (GetParam().name != two_hosts().name) return "localhost";
+    return rank < 2 ? "127.0.0.1" : "127.0.0.2";
+  }
+  /// Gives the number of the process that gets the signal; 0 where it is not there.
+  pid_t send(const Fault& fault, int rank) const {
+    const bool is_of_rank = fault.process == Kind::rank || fault.process == Kind::guard;
+    const std::string host = host_of(fault.process == Kind::mpirun ? 0 : rank);
+    pid_t process = job_->launcher();
+    if (fault.process != Kind::launcher) {
+      process = job_->find(fault.process, is_of_rank ? rank : -1, host == "127.0.0.2" ? host : "");
+    }
+    if (process > 0) ::kill(process, fault.signal);
+    return process;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Cause, testing::Values(one_node(), virtual_nodes(), two_hosts()),
                          name_of);
 
-TEST_P(OnLayouts, AKilledRankIsNamedAndEverythingEnds) {
-  for (const auto& [number, signal, status, how] :
-       {std::tuple(3, SIGKILL, 137, "was killed by signal 9 (SIGKILL)"),
-        std::tuple(0, SIGSEGV, 139, "was killed by signal 11 (SIGSEGV)")}) {
-    LaunchedJob& job = running_on(GetParam());
-    const pid_t rank = job.rank(number);
-    ::kill(rank, signal);
-    const std::string name =
-        number == 3 ? rank_text(3, GetParam().host_of_last, rank) : "rank 0 (host ";
-    expect_cause(status, {name, how, " s after its start"}, limit());
-  }
-}
-
-TEST_P(OnLayouts, ARankThatEndsItselfIsNamedWithItsStatus) {
-  struct Case {
-    std::string fault, phase, rank;
-    int status;
-    std::vector<std::string> texts;
-  };
-  const std::vector<Case> cases{
-      {"throw", "data", "2", 134, {"rank 2 (host ", "the application's own error"}},
-      {"caught", "negotiation", "2", 12, {"rank 2 (host ", "exit status 12", "own error"}},
-      {"exit3", "negotiation", "1", 3, {"rank 1 (host ", "exit status 3"}},
-      {"exit0", "negotiation", "2", 1, {"rank 2 (host ", "shutdown"}},
-      {"abort", "data", "2", 7, {"rank 2 (host ", "exit status 7"}},
-      {"kill", "data", "all", 137, {"rank ", "was killed by signal 9 (SIGKILL)"}}};
-  for (const Case& each : cases) {
-    SCOPED_TRACE(each.fault);
-    launch_on(GetParam(), {each.fault, each.phase, each.rank});
-    expect_cause_soon(each.status, each.texts, limit());
-    EXPECT_THAT(job_->error(), testing::Not(testing::HasSubstr("Process received signal")))
-        << "MPI's stack of an abort whose reason is known";
-  }
-}
-
-/// One node: every phase.
-TEST_F(FaultTest, ARankThatEndsItselfInAnyPhaseIsNamed) {
-  for (const auto& [fault, status] : std::map<std::string, int>{
-           {"kill", 137}, {"exit0", 1}, {"exit3", 3}, {"throw", 134}, {"abort", 7}}) {
-    for (const std::string phase : {"init", "negotiation", "data", "shutdown"}) {
-      if (fault == "abort" && phase == "init") continue;  // MPI does not allow that
-      SCOPED_TRACE(fault + " in " + phase);
-      launch({"-np", "2"}, {fault, phase, "1"});
-      // That it does not come to hora::init is known when the others have waited in it for 5 s.
-      const bool is_awaited = fault == "exit0" && phase == "init";
-      expect_cause_soon(status, {"rank 1 (host "},
-                        Seconds(one_node().limit + (is_awaited ? 5 : 0)));
+/// On one node what any program may do, on two hosts a killed rank, in each phase.
+TEST_P(Cause, OfAJobsEndIsNamed) {
+  const std::string layout = GetParam().name;
+  for (std::size_t i = 0; i < kFaults.size(); ++i) {
+    for (const std::string& phase : kPhases) {
+      const bool in_all = layout == one_node().name ? i < 5 : layout == two_hosts().name && i == 0;
+      const bool is_usual = phase == "run" || phase == (i % 2 == 0 ? "negotiation" : "data");
+      if (!can_be(kFaults[i], phase, 2) || kFaults[i].is_hang() || phase == "start") continue;
+      if (in_all || is_usual) expect_named(kFaults[i], phase, 2);
     }
   }
 }
 
-TEST_F(TwoHosts, ARankThatIsKilledInAnyPhaseIsNamed) {
-  for (const std::string phase : {"init", "negotiation", "data", "shutdown"}) {
-    SCOPED_TRACE(phase);
-    launch_on(two_hosts(), {"kill", phase, "3"});
-    expect_cause_soon(137, {"rank 3 (host 127.0.0.2, pid ", "by signal 9 (SIGKILL)"},
-                      Seconds(two_hosts().limit));
+/// TEST_FAULTS says how many.
+TEST_P(Cause, OfADrawnFaultIsNamed) {
+  auto random = internal::test::generator();
+  const auto below = [&](std::size_t limit) { return random() % limit; };
+  const auto count = internal::test::number_in("TEST_FAULTS").value_or(2);
+  while (seconds_.size() < count) {
+    const Fault& fault = kFaults[below(kFaults.size())];
+    const std::string& phase = kPhases[below(kPhases.size())];
+    const int rank = static_cast<int>(below(4));
+    if (!can_be(fault, phase, rank)) continue;
+    expect_named(fault, phase, rank, Seconds(static_cast<double>(below(400)) / 1000));
   }
+  std::ranges::sort(seconds_);
+  std::printf("%zu faults: median %.1f s, worst %.1f s\n", seconds_.size(),
+              seconds_[seconds_.size() / 2], seconds_.back());
 }
 
 TEST_F(FaultTest, ARankMayLeaveAfterShutdownWithAnyStatusAndThatIsTheJobs) {
@@ -78,14 +174,14 @@ TEST_F(FaultTest, ARankMayLeaveAfterShutdownWithAnyStatusAndThatIsTheJobs) {
 }
 
 TEST_F(FaultTest, AJobWithoutFaultSaysNothing) {
-  for (const char* ranks : {"1", "2"}) {
-    LaunchedJob& job = launch({"-np", ranks}, {"none", "-", "-"});
+  for (const auto& [ranks, program] : {std::pair("1", "none"), {"2", "none"}, {"2", "late"}}) {
+    LaunchedJob& job = launch({"-np", ranks}, {program, "-", "1", "50"});
     EXPECT_EQ(job.wait(), 0) << transcript(job);
     EXPECT_EQ(job.complaints(), "");
   }
 }
 
-TEST_P(OnLayouts, WhoWaitsForARankThatHasShutDownGetsAnErrorWithinASecond) {
+TEST_P(Cause, WhoWaitsForARankThatHasShutDownGetsAnErrorWithinASecond) {
   LaunchedJob& job = launch_on(GetParam(), {"finish", "-", "3", "0"});
   EXPECT_TRUE(job.wait_for("rank 3 has called shutdown()", 1)) << transcript(job);
   EXPECT_LT(job.since_fault().value_or(kHang), Seconds(1)) << transcript(job);

@@ -55,6 +55,16 @@ class FaultTest : public testing::Test {
     job_ = std::make_unique<LaunchedJob>(std::move(options));
     return *job_;
   }
+  /// Nodes of two ranks by mpirun alone, which leaves the segments of ranks that it kills.
+  LaunchedJob& start_mpirun(std::vector<std::string> arguments, const std::string& variable) {
+    const std::string folder = segments_.path().string();
+    return start({.arguments = std::move(arguments),
+                  .environment = {variable, "HORA_RANKS_PER_NODE=2", "PRTE_ALLOW_RUN_AS_ROOT=1",
+                                  "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                                  "OMPI_MCA_btl_vader_backing_directory=" + folder,
+                                  "OMPI_MCA_btl_sm_backing_directory=" + folder},
+                  .launcher = HORA_MPIRUN});
+  }
   LaunchedJob& launch_on(const Layout& layout, const std::vector<std::string>& program,
                          std::vector<std::string> environment = {}) {
     return launch(layout.arguments, program, std::move(environment));
@@ -116,6 +126,9 @@ class FaultTest : public testing::Test {
   }
 
   std::unique_ptr<LaunchedJob> job_;
+
+ private:
+  internal::test::TemporaryFolder segments_;
 };
 
 inline constexpr char kNoHosts[] = "two hosts with names of their own need root";

@@ -86,14 +86,18 @@ TEST_P(Hang, WhoDoesNotCallInitIsNamedAndTheJobEnds) {
   EXPECT_THAT(job.error_lines(late).back(), HasSubstr("longer than HORA_INIT_TIMEOUT allows, 3 s"));
 }
 
-TEST_P(StoppedRank, InPlaceOfShutdownIsNamedAndTheJobEnds) {
-  LaunchedJob& job = hang("stop", "shutdown", {"--timeout", "3s"});
-  EXPECT_EQ(job.wait(Seconds(25)), 1) << transcript(job);
-  const auto lines = job.error_lines("horarun: rank " + number() + " (host ");
-  ASSERT_EQ(lines.size(), 2U) << transcript(job);
-  EXPECT_THAT(lines[0], HasSubstr("is stopped (SIGSTOP or SIGTSTP); the others wait"));
-  EXPECT_THAT(lines[1], HasSubstr("other ranks wait in shutdown(): "));
-  EXPECT_THAT(lines[1], HasSubstr("longer than HORA_TIMEOUT allows, 3 s"));
+TEST_P(StoppedRank, InInitAndInPlaceOfShutdownIsNamedAndTheJobEnds) {
+  for (const auto& [phase, limit, last] :
+       {std::tuple("init", "--init-timeout", "has not called hora::init"),
+        std::tuple("shutdown", "--timeout", "other ranks wait in shutdown(): ")}) {
+    LaunchedJob& job = hang("stop", phase, {limit, "3s"});
+    EXPECT_EQ(job.wait(Seconds(30)), 1) << transcript(job);
+    const auto lines = job.error_lines("horarun: rank " + number() + " (host ");
+    ASSERT_EQ(lines.size(), 2U) << transcript(job);
+    EXPECT_THAT(lines[0], HasSubstr("is stopped (SIGSTOP or SIGTSTP); the others wait"));
+    EXPECT_THAT(lines[1], HasSubstr(last));
+    EXPECT_THAT(lines[1], HasSubstr("TIMEOUT allows, 3 s"));
+  }
 }
 
 TEST_P(Hang, ARankThatRunsOnWhileOthersAreInShutdownIsNamedAndLeftAlone) {
@@ -108,17 +112,9 @@ TEST_P(Hang, ARankThatRunsOnWhileOthersAreInShutdownIsNamedAndLeftAlone) {
 }
 
 TEST_F(FaultTest, UnderMpirunARankThatIsStoppedInPlaceOfShutdownIsNamedAndTheJobEnds) {
-  const internal::test::TemporaryFolder segments;  // mpirun leaves those of ranks that it kills
   std::vector<std::string> arguments = split_words(HORA_MPIRUN_FLAGS).value();
   arguments.insert(arguments.end(), {"-n", "3", FAULT_RANK, "stop", "shutdown", "1"});
-  const std::string folder = segments.path().string();
-  LaunchedJob& job =
-      start({.arguments = arguments,
-             .environment = {"HORA_TIMEOUT=3s", "HORA_RANKS_PER_NODE=2", "PRTE_ALLOW_RUN_AS_ROOT=1",
-                             "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-                             "OMPI_MCA_btl_vader_backing_directory=" + folder,
-                             "OMPI_MCA_btl_sm_backing_directory=" + folder},
-             .launcher = HORA_MPIRUN});
+  LaunchedJob& job = start_mpirun(arguments, "HORA_TIMEOUT=3s");
   const auto status = job.wait(Seconds(30));
   ASSERT_TRUE(status) << transcript(job);
   EXPECT_NE(*status, 0);
@@ -134,17 +130,6 @@ TEST_P(Hang, AWarningComesFirst) {
   EXPECT_TRUE(job.wait_for("has not been submitted by ranks " + number(), 1, Seconds(20)))
       << transcript(job);
   interrupt(Seconds(10));
-}
-
-TEST_F(TwoHosts, ARankThatIsStoppedInInitIsNamedAndTheJobEnds) {
-  std::vector<std::string> arguments = two_hosts().arguments;
-  arguments.insert(arguments.end(), {"--init-timeout", "3s"});
-  LaunchedJob& job = launch(arguments, {"stop", "init", "3"});
-  EXPECT_EQ(job.wait(Seconds(30)), 1) << transcript(job);
-  const auto lines = job.error_lines("horarun: rank 3 (host 127.0.0.2");
-  ASSERT_EQ(lines.size(), 2U) << transcript(job);
-  EXPECT_THAT(lines[0], HasSubstr("is stopped (SIGSTOP or SIGTSTP)"));
-  EXPECT_THAT(lines[1], HasSubstr("has not called hora::init"));
 }
 
 /// With the limits that a user has who sets none: takes more than a minute.

@@ -5,7 +5,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,7 +17,6 @@
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
-#include <string_view>
 #include <system_error>
 #include <thread>
 
@@ -35,45 +33,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr char kMarkVariable[] = "FAULTS_JOB";
 constexpr char kHostVariable[] = "FAULTS_HOST";
-
-/// Folders of this machine's processes in /proc.
-std::vector<fs::path> process_folders() {
-  std::vector<fs::path> result;
-  std::error_code error;
-  for (fs::directory_iterator entry("/proc", error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename();
-    if (name.find_first_not_of("0123456789") == name.npos) result.push_back(entry->path());
-  }
-  return result;
-}
-
-constexpr char kSharedFolder[] = "/dev/shm/";
-constexpr char kSegment[] = "System V segment ";
-
-/// Whether a file in /dev/shm is Open MPI's, MPICH's, or hora's own.
-bool is_memory_of_jobs(const std::string& name) {
-  constexpr std::array<std::string_view, 5> kBeginnings{"horarun-", "vader_segment", "sm_segment",
-                                                        "osc_", "mpich_shar_tmp"};
-  return name.find("hora") != std::string::npos ||
-         std::ranges::any_of(kBeginnings, [&](auto start) { return name.starts_with(start); });
-}
-
-/// The numbers of /proc/sysvipc/shm or sem; of segments those alone to which a process is attached,
-/// where that is asked for.
-std::vector<std::string> system_v(const std::string& kind, bool attached_only = false) {
-  std::vector<std::string> result;
-  std::ifstream file("/proc/sysvipc/" + kind);
-  std::string line, key, number, permissions, size, creator, last;
-  std::getline(file, line);  // the columns' titles
-  while (std::getline(file, line)) {
-    std::istringstream words(line);
-    int attached = 0;
-    words >> key >> number >> permissions >> size >> creator >> last >> attached;
-    if (!attached_only || attached > 0) result.push_back(number);
-  }
-  return result;
-}
 
 /// The texts of a process's file, each of which ends with a zero byte.
 std::vector<std::string> texts_of(const fs::path& file) {
@@ -111,6 +70,17 @@ JobProcess::Kind kind_of(const std::vector<std::string>& arguments) {
   return Kind::other;
 }
 
+/// What jobs share through this host's kernel, and could leave there: memory and semaphores, of
+/// POSIX in /dev/shm and of System V, that no process uses. Lines of leftovers.sh, by way of
+/// `list`.
+std::set<std::string> shared_objects(const std::string& list) {
+  if (std::system(("bash " LEFTOVERS_SCRIPT " > " + list).c_str()) != 0) {
+    throw std::runtime_error("leftovers.sh has failed");
+  }
+  const auto lines = lines_of(internal::test::read_file(list));
+  return {lines.begin(), lines.end()};
+}
+
 /// Where this process may: /dev/shm and System V's objects are its own, so that none is of a job
 /// that is not.
 [[maybe_unused]] const bool kHasOwnObjects =
@@ -125,9 +95,11 @@ std::string mark() {
 
 }  // namespace
 
-LaunchedJob::LaunchedJob(JobOptions options) : mark_(mark()), shared_before_(shared_objects()) {
+LaunchedJob::LaunchedJob(JobOptions options)
+    : mark_(mark()), shared_before_(shared_objects(folder_.file("shared"))) {
   const std::string temporary = folder_.file("tmp");
   fs::create_directory(temporary);
+  fs::create_symlink(FAULTS_FOLDER "/ssh.sh", folder_.file("ssh"));
   ChildOptions child;
   if (!options.host_name.empty()) {
     child.arguments = {"unshare",        "--uts", "sh", "-c", "hostname $0 && exec \"$@\"",
@@ -138,7 +110,8 @@ LaunchedJob::LaunchedJob(JobOptions options) : mark_(mark()), shared_before_(sha
   child.environment = std::move(options.environment);
   for (const std::string& variable :
        {std::string(kMarkVariable) + "=" + mark_, "TMPDIR=" + temporary,
-        "HORARUN_SSH=" + write_remote_shell(options.hidden), "FAULTS_TIME=" + fault_file(),
+        "HORARUN_SSH=" + folder_.file("ssh"), "FAULTS_HIDDEN=" + options.hidden,
+        "FAULTS_TIME=" + fault_file(),
         // Emulated hosts and other tests share this machine's cores.
         std::string("OMPI_MCA_mpi_yield_when_idle=1"),
         // Without /sys hwloc says so in every process.
@@ -174,36 +147,6 @@ LaunchedJob::~LaunchedJob() {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   if (!status_) ::waitpid(launcher_, nullptr, 0);
-}
-
-/// In ssh's place: drops the options, and runs the command in a session and with a host name of its
-/// own, for Open MPI takes equal names for one host. The host "unreachable" is not there.
-std::string LaunchedJob::write_remote_shell(const std::string& hidden) const {
-  const std::string path = folder_.file("ssh");
-  std::ofstream(path) << "#!/bin/bash\nhidden=" << hidden << R"(
-while [[ $1 == -* ]]; do
-  [[ $1 != -o && $1 != -p && $1 != -i ]] || shift
-  shift
-done
-host=$1
-shift
-[[ $1 != -- ]] || shift
-if [[ $host == unreachable ]]; then
-  echo "ssh: connect to host unreachable port 22: No route to host" >&2
-  exit 255
-fi
-export FAULTS_HOST=$host
-if [[ -n $hidden ]]; then
-  exec setsid --wait unshare --uts --mount /bin/sh -c \
-    "hostname emulated-${host##*.} && mount -t tmpfs none $hidden && $*"
-fi
-if unshare --uts true 2> /dev/null; then
-  exec setsid --wait unshare --uts /bin/sh -c "hostname emulated-${host##*.} && $*"
-fi
-exec setsid --wait /bin/sh -c "$*"
-)";
-  ::chmod(path.c_str(), 0700);
-  return path;
 }
 
 bool LaunchedJob::read_once(Seconds limit) {
@@ -298,8 +241,13 @@ std::vector<std::string> LaunchedJob::error_lines(const std::string& text) const
 
 std::vector<JobProcess> LaunchedJob::processes() const {
   std::vector<JobProcess> result;
-  for (const fs::path& path : process_folders()) {
-    const auto stat = internal::process_stat(std::stoll(path.filename()));
+  std::error_code error;
+  for (fs::directory_iterator entry("/proc", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const fs::path& path = entry->path();
+    const std::string number = path.filename();
+    if (number.find_first_not_of("0123456789") != number.npos) continue;
+    const auto stat = internal::process_stat(std::stoll(number));
     if (!stat || stat->state == internal::ProcessState::gone) continue;
     const auto environment = texts_of(path / "environ");
     if (variable(environment, kMarkVariable) != mark_) continue;
@@ -344,47 +292,20 @@ std::string LaunchedJob::leftovers_now() const {
   for (const auto& entry : fs::directory_iterator(folder_.path() / "tmp", error)) {
     left += "temporary file " + entry.path().string() + "\n";
   }
-  for (const std::string& object : shared_objects()) {
-    if (!shared_before_.contains(object) && !is_used(object)) left += object + "\n";
+  for (const std::string& object : shared_objects(folder_.file("shared"))) {
+    if (!shared_before_.contains(object)) left += object + "\n";
   }
   return left;
 }
 
 std::string LaunchedJob::leftovers() const {
-  std::string left;
-  for (int attempt = 0; attempt < 30; ++attempt) {
-    left = leftovers_now();
-    if (left.empty()) break;
+  const auto end = Clock::now() + std::chrono::seconds(3);
+  std::string left = leftovers_now();
+  while (!left.empty() && Clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    left = leftovers_now();
   }
   return left;
-}
-
-std::set<std::string> shared_objects() {
-  std::set<std::string> objects;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(kSharedFolder, error)) {
-    const std::string name = entry.path().filename();
-    if (name.starts_with("sem.")) objects.insert("semaphore " + entry.path().string());
-    if (is_memory_of_jobs(name)) objects.insert("shared memory " + entry.path().string());
-  }
-  for (const std::string& number : system_v("shm")) objects.insert(kSegment + number);
-  for (const std::string& number : system_v("sem")) objects.insert("System V semaphores " + number);
-  return objects;
-}
-
-bool is_used(const std::string& object) {
-  if (object.starts_with(kSegment)) {
-    return std::ranges::count(system_v("shm", true), object.substr(sizeof kSegment - 1)) > 0;
-  }
-  const auto path = object.find(kSharedFolder);
-  if (path == object.npos) return false;
-  const std::string name = object.substr(path + std::string_view(kSharedFolder).size());
-  return std::ranges::any_of(process_folders(), [&](const fs::path& process) {
-    return std::ranges::any_of(std::array{"environ", "maps", "cmdline"}, [&](const char* file) {
-      return internal::test::read_file(process / file).find(name) != std::string::npos;
-    });
-  });
 }
 
 bool hosts_can_have_names() {

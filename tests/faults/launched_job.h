@@ -89,7 +89,6 @@ class LaunchedJob {
 
  private:
   bool read_once(Seconds limit);
-  std::string write_remote_shell(const std::string& hidden) const;
   std::string fault_file() const { return folder_.file("fault"); }
   std::string leftovers_now() const;
 
@@ -102,16 +101,6 @@ class LaunchedJob {
   UniqueFd output_end_, error_end_;
   std::string output_, error_;
 };
-
-/// Lists what jobs share through this host's kernel, and could leave there (memory and semaphores,
-/// of POSIX in /dev/shm and of System V), that hora, horarun, an MPI or a program of a job may have
-/// made: "shared memory /dev/shm/vader_segment.a.1", "semaphore /dev/shm/sem.x", "System V segment
-/// 3", "System V semaphores 0".
-std::set<std::string> shared_objects();
-
-/// Whether a process (of another job, say) still uses it. Of System V's semaphores nobody can tell:
-/// never.
-bool is_used(const std::string& object);
 
 /// Whether emulated hosts can have names of their own, which takes root: Open MPI needs them where
 /// a host has more than one rank.

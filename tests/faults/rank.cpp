@@ -32,6 +32,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -144,39 +145,35 @@ bool must_leave(const hora::Context& world) {
   return told > 0;
 }
 
-std::size_t entries_of(const char* folder) {
-  const std::filesystem::directory_iterator all(folder);
-  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+std::int64_t entries_of(const char* folder) {
+  return std::distance(std::filesystem::directory_iterator(folder), {});
 }
 
-/// Resident memory of this process alone, in KiB.
-std::int64_t own_memory() {
-  std::ifstream file("/proc/self/status");
-  for (std::string name; file >> name;) {
-    std::int64_t kib = 0;
-    if (name == "RssAnon:" && file >> kib) return kib;
+/// Of this process; its own resident memory in KiB.
+std::map<std::string, std::int64_t> amounts() {
+  std::ifstream status("/proc/self/status");
+  std::string name;
+  while (status >> name && name != "RssAnon:") {
   }
-  std::abort();
+  std::int64_t kib = 0;
+  if (!(status >> kib)) std::abort();
+  return {{"descriptors", entries_of("/proc/self/fd")},
+          {"threads", entries_of("/proc/self/task")},
+          {"memory", kib}};
 }
 
 void start_again_and_again() {
-  std::size_t descriptors = 0, threads = 0;
-  std::int64_t memory = 0;
+  std::map<std::string, std::int64_t> before;
   for (int round = 1; round <= 100; ++round) {
     hora::Context world = hora::init();
     std::vector<float> values(1000, 1.0F);
     hora::allreduce(world, hora::view(values.data(), 1000), {.name = "values"});
     world.shutdown();
-    if (round != 20) continue;
-    descriptors = entries_of("/proc/self/fd");
-    threads = entries_of("/proc/self/task");
-    memory = own_memory();
+    if (round == 20) before = amounts();
   }
-  say("descriptors " + std::to_string(descriptors) + " then " +
-      std::to_string(entries_of("/proc/self/fd")));
-  say("threads " + std::to_string(threads) + " then " +
-      std::to_string(entries_of("/proc/self/task")));
-  say("memory " + std::to_string(memory) + " then " + std::to_string(own_memory()));
+  for (const auto& [what, amount] : amounts()) {
+    say(what + " " + std::to_string(before[what]) + " then " + std::to_string(amount));
+  }
 }
 
 void run(const Fault& fault, std::int64_t steps) {

@@ -11,7 +11,6 @@ namespace hora::launch::test {
 namespace {
 
 using testing::HasSubstr;
-using Kind = JobProcess::Kind;
 
 const std::string kToken = "the token of these tests";
 
@@ -88,35 +87,34 @@ TEST_F(Meeting, AStopWhileANodeWaitsLeavesNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
-TEST_F(Meeting, ADeadRankEndsAllNodesWithItsStatus) {
-  auto [first, other] = running();
-  const pid_t rank = other.rank(3);
-  ::kill(rank, SIGKILL);
-  EXPECT_EQ(first.wait(Seconds(10)), 137) << transcript(first);
-  EXPECT_EQ(other.wait(Seconds(10)), 137) << transcript(other);
-  EXPECT_THAT(first.error(), HasSubstr("rank 3 (host node1, pid " + std::to_string(rank)));
-  EXPECT_THAT(other.error(), HasSubstr("the job has ended with exit status 137; node 0 (node0)"));
-}
-
-TEST_F(Meeting, ALostNodeIsNamed) {
-  auto [first, other] = running();
-  ::kill(other.launcher(), SIGKILL);
-  EXPECT_EQ(first.wait(Seconds(10)), 69) << transcript(first);
-  EXPECT_THAT(first.error(), HasSubstr("host node1: its agent has ended"));
-  EXPECT_THAT(first.error(), HasSubstr("its ranks: 2, 3"));
-  EXPECT_TRUE(other.wait_for_no_process(Seconds(5))) << transcript(other);
-  other.wait();
-}
-
-TEST_F(Meeting, ALostNode0EndsTheOthers) {
-  auto [first, other] = running();
-  ::kill(first.launcher(), SIGKILL);
-  EXPECT_EQ(other.wait(Seconds(10)), 69) << transcript(other);
-  EXPECT_THAT(other.error(),
-              HasSubstr("the ranks of this node were ended: node 0 (node0) is gone"));
-  EXPECT_THAT(other.error(), testing::Not(HasSubstr("says why")));
-  EXPECT_TRUE(first.wait_for_no_process(Seconds(5))) << transcript(first);
-  first.wait();
+TEST_F(Meeting, TheLossOfARankOrANodeEndsAllNodesAndIsNamed) {
+  struct Case {
+    int lost;  ///< node; -1: rank 3
+    std::vector<std::string> of_first, of_other;
+    int status;
+  };
+  const std::vector<Case> cases{
+      {-1,
+       {"rank 3 (host node1, pid "},
+       {"the job has ended with exit status 137; node 0 (node0)"},
+       137},
+      {1, {"host node1: its agent has ended", "its ranks: 2, 3"}, {}, 69},
+      {0, {}, {"the ranks of this node were ended: node 0 (node0) is gone"}, 69}};
+  for (const Case& each : cases) {
+    auto [first, other] = running();
+    LaunchedJob* const nodes[] = {&first, &other};
+    ::kill(each.lost < 0 ? other.rank(3) : nodes[each.lost]->launcher(), SIGKILL);
+    for (const int node : {0, 1}) {
+      LaunchedJob& job = *nodes[node];
+      const bool is_lost = node == each.lost;
+      EXPECT_EQ(job.wait(Seconds(10)), is_lost ? 137 : each.status) << transcript(job);
+      EXPECT_TRUE(job.wait_for_no_process(Seconds(5))) << transcript(job);
+      for (const std::string& text : node == 0 ? each.of_first : each.of_other) {
+        EXPECT_THAT(job.error(), HasSubstr(text));
+      }
+    }
+    EXPECT_TRUE(each.lost != 0 || other.error().find("says why") == std::string::npos);
+  }
 }
 
 TEST_F(Meeting, AWrongTokenIsRefused) {

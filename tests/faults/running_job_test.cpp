@@ -1,5 +1,4 @@
-// Promises 3, 4, 6 and 14: signals to horarun or to any one rank, and the sudden end of each
-// process that a job consists of.
+// Promises 4, 6 and 14: signals to horarun, to an agent, or to any one rank.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -34,32 +33,6 @@ TEST_P(RunningJob, SignalsToHorarunEndItInTime) {
   ::kill(killed.launcher(), SIGKILL);
   EXPECT_TRUE(killed.wait_for_no_process(Seconds(5))) << transcript(killed);
   EXPECT_EQ(killed.wait(Seconds(1)), 137);
-}
-
-/// The processes that a job consists of besides its ranks.
-TEST_P(RunningJob, WhoseSuddenEndItWasIsNamed) {
-  struct Case {
-    Kind kind;
-    int rank, signal, status;
-    std::vector<std::string> texts;
-  };
-  const std::vector<Case> cases{
-      {Kind::mpirun, -1, SIGKILL, 137, {"mpirun was killed by signal 9 (SIGKILL)"}},
-      {Kind::mpirun, -1, SIGTERM, 143, {"mpirun was ended by SIGTERM"}},
-      {Kind::guard, 3, SIGKILL, 137, {"rank 3 (host ", "guard"}},
-      {Kind::agent, -1, SIGKILL, 69, {"host " + GetParam().host_of_last, "agent has ended"}},
-      {Kind::daemon, -1, SIGKILL, 137, {"127.0.0.2", "daemon"}}};
-  for (const Case& each : cases) {
-    if (each.kind == Kind::daemon && last_host().empty()) continue;
-    SCOPED_TRACE(each.texts.front());
-    LaunchedJob& job = running();
-    const bool is_first_host = each.kind == Kind::mpirun;
-    const pid_t process = job.process(each.kind, each.rank, is_first_host ? "" : last_host());
-    ::kill(process, each.signal);
-    std::vector<std::string> texts = each.texts;
-    if (each.kind == Kind::guard) texts.push_back(std::to_string(process));
-    expect_cause(each.status, texts, Seconds(10));
-  }
 }
 
 TEST_P(RunningJob, AStoppedRankIsNamedAndGoesOn) {
@@ -114,14 +87,6 @@ TEST_P(RunningJob, UserSignalsToAnAgentReachTheRanksOfItsHost) {
     EXPECT_TRUE(job.wait_for(std::string("rank 3: got ") + name, 1, Seconds(0))) << transcript(job);
   }
   interrupt();
-}
-
-TEST_P(RunningJob, ARankThatATerminationKillsIsNamed) {
-  LaunchedJob& job = running();
-  const pid_t rank = job.rank(2);
-  ::kill(rank, SIGTERM);
-  expect_cause(143, {rank_text(2, GetParam().host_of_last, rank), "by signal 15 (SIGTERM)"},
-               limit());
 }
 
 /// A program whose ranks agree in each step on whether one of them was told to end.

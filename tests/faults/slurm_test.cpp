@@ -17,47 +17,15 @@ namespace hora::launch::test {
 namespace {
 
 using testing::ElementsAreArray;
-using testing::HasSubstr;
-using testing::Not;
-
-/// In srun's place: writes its arguments down, one a line, and runs the command on a host of the
-/// node's name, with the variables of a step. Without --export=ALL the command has no environment.
-constexpr char kSrun[] = R"(#!/bin/bash
-folder=$(dirname "$0")
-arguments=("$@")
-node='' environment=(env -i)
-while [[ ${1-} == --* ]]; do
-  case $1 in
-    --nodelist=*) node=${1#*=} ;;
-    --export=ALL) environment=() ;;
-    --nodes=1 | --ntasks=1 | --overlap | --cpu-bind=none | --mpi=none | --unbuffered) ;;
-    --kill-on-bad-exit=0 | --input=0 | --quiet) ;;
-    *)
-      echo "srun: unrecognized option '$1'" >&2
-      exit 1
-      ;;
-  esac
-  shift
-done
-printf '%s\n' "${arguments[@]}" > "$folder/srun.$node"
-if [[ $node == drained ]]; then
-  echo "srun: error: Unable to create step for job 7: Requested nodes are not available" >&2
-  exit 1
-fi
-export FAULTS_HOST=$node SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_NTASKS=1
-export SLURM_STEP_NUM_TASKS=1 SLURM_STEP_TASKS_PER_NODE=1 SLURM_STEP_NODELIST=$node
-exec setsid --wait "${environment[@]}" \
-  unshare --uts /bin/sh -c 'hostname "$0" && exec "$@"' "$node" "$@"
-)";
 
 class Allocation : public FaultTest {
  protected:
   void SetUp() override {
     if (!hosts_can_have_names()) GTEST_SKIP() << kNoHosts;
-    std::ofstream(srun_.file("srun")) << kSrun;
+    std::filesystem::create_symlink(FAULTS_FOLDER "/srun.sh", srun_.file("srun"));
     // It is given lists without brackets.
     std::ofstream(srun_.file("scontrol")) << "#!/bin/sh\necho \"$3\" | tr , '\\n'\n";
-    for (const char* const name : {"srun", "scontrol"}) ::chmod(srun_.file(name).c_str(), 0700);
+    ::chmod(srun_.file("scontrol").c_str(), 0700);
   }
 
   /// From a batch script, which Slurm runs on node1. PATH leads to srun and the program.
@@ -90,13 +58,29 @@ class AllocatedCores : public Allocation {
   const internal::test::EnvironmentVariable threads_{"OMP_NUM_THREADS"};
 };
 
-TEST_F(Allocation, GivesHostsRanksAndPath) {
-  LaunchedJob& job = submit({"--prefix-output", "fault_rank", "none", "-", "-", "1"});
-  ASSERT_EQ(job.wait(), 0) << transcript(job);
-  EXPECT_THAT(lines_of(job.output()),
-              testing::UnorderedElementsAre("node1:0: rank 0: ready", "node1:1: rank 1: ready",
-                                            "node2:2: rank 2: ready", "node2:3: rank 3: ready"))
-      << transcript(job);
+TEST_F(Allocation, GivesHostsRanksAndPathUnlessTasksOrHostsAreAskedFor) {
+  struct Case {
+    std::vector<std::string> hosts, variables, lines;
+  };
+  const std::vector<Case> cases{
+      {{},
+       {},
+       {"node1:0: rank 0: ready", "node1:1: rank 1: ready", "node2:2: rank 2: ready",
+        "node2:3: rank 3: ready"}},
+      {{},
+       {"SLURM_NTASKS=2", "SLURM_TASKS_PER_NODE=1(x2)", "SLURM_CPUS_PER_TASK=2"},
+       {"node1:0: rank 0: ready", "node2:1: rank 1: ready"}},
+      {{"-H", "node2:1"}, {}, {"node2:0: rank 0: ready"}}};
+  for (const Case& each : cases) {
+    std::vector<std::string> arguments = each.hosts;
+    arguments.insert(arguments.end(), {"--prefix-output", "fault_rank", "none", "-", "-", "1"});
+    LaunchedJob& job = submit(arguments, each.variables);
+    ASSERT_EQ(job.wait(), 0) << transcript(job);
+    EXPECT_THAT(lines_of(job.output()), testing::UnorderedElementsAreArray(each.lines))
+        << transcript(job);
+    EXPECT_THAT(srun_arguments("node2"), testing::Not(testing::IsEmpty()));
+    std::filesystem::remove(srun_.file("srun.node2"));
+  }
 }
 
 TEST_F(Allocation, StartsAgentsOfOtherNodesBySrun) {
@@ -107,16 +91,6 @@ TEST_F(Allocation, StartsAgentsOfOtherNodesBySrun) {
   expected.insert(expected.end(), {std::filesystem::canonical(HORARUN).string(), "--agent"});
   EXPECT_THAT(srun_arguments("node2"), ElementsAreArray(expected));
   EXPECT_THAT(srun_arguments("node1"), testing::IsEmpty()) << "it is the launcher's own host";
-}
-
-TEST_F(Allocation, TasksThatWereAskedForAreTheRanks) {
-  LaunchedJob& job =
-      submit({"--prefix-output", "fault_rank", "none", "-", "-", "1"},
-             {"SLURM_NTASKS=2", "SLURM_TASKS_PER_NODE=1(x2)", "SLURM_CPUS_PER_TASK=2"});
-  ASSERT_EQ(job.wait(), 0) << transcript(job);
-  EXPECT_THAT(lines_of(job.output()),
-              testing::UnorderedElementsAre("node1:0: rank 0: ready", "node2:1: rank 1: ready"))
-      << transcript(job);
 }
 
 /// Where Slurm has no plugin for it, the affinity mask holds cores that were not granted.
@@ -138,14 +112,6 @@ TEST_F(Allocation, ADeadRankIsNamedWithItsNode) {
   const pid_t rank = job.rank(3);
   ::kill(rank, SIGKILL);
   expect_cause(137, {rank_text(3, "node2", rank), "was killed by signal 9 (SIGKILL)"}, Seconds(10));
-}
-
-TEST_F(Allocation, HostsThatAreNamedAreReachedBySrunToo) {
-  LaunchedJob& job =
-      submit({"-H", "node2:1", "--prefix-output", "fault_rank", "none", "-", "-", "1"});
-  ASSERT_EQ(job.wait(), 0) << transcript(job);
-  EXPECT_THAT(lines_of(job.output()), testing::ElementsAre("node2:0: rank 0: ready"));
-  EXPECT_THAT(srun_arguments("node2"), Not(testing::IsEmpty()));
 }
 
 TEST_F(Allocation, ANodeThatSrunCannotReachIsNamedWithItsWords) {

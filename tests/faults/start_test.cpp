@@ -5,9 +5,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <sstream>
 
 #include "tests/faults/fault_test.h"
+#include "tests/support/golden.h"
 
 namespace hora::launch::test {
 namespace {
@@ -17,30 +19,57 @@ using testing::HasSubstr;
 /// From horarun's start to the end of its checks of two hosts.
 constexpr Seconds kChecks{2};
 
-class Start : public FaultTest {};
+class Start : public FaultTest {
+ protected:
+  /// A program of this text.
+  std::string program(const std::string& name, const std::string& text) const {
+    const std::string path = folder_.file(name);
+    std::ofstream(path) << text;
+    ::chmod(path.c_str(), 0700);
+    return path;
+  }
+  internal::test::TemporaryFolder folder_;
+};
 
-TEST_F(Start, AMissingProgramIsNamedWithTheHost) {
-  start({.arguments = {"-H", "127.0.0.1:1,127.0.0.2:1", "./no_such_program"}});
-  ASSERT_EQ(job_->wait(kChecks), 69) << transcript(*job_);
-  EXPECT_THAT(job_->error(), HasSubstr("host 127.0.0.2: the program \""));
+/// Lines of start.txt: seconds that the start may take, variables, and horarun's arguments.
+TEST_F(Start, ThatCannotWorkSaysWhyAndWhatToDo) {
+  program("other",
+          "\x7F"
+          "ELF of another machine");
+  program("silent", "#!/bin/sh\nexec sleep 60\n");
+  const std::string folder = folder_.path();
+  const std::string horarun = std::filesystem::canonical(HORARUN);
+  const auto replaced = [](std::string text, const std::string& what, const std::string& by) {
+    return std::regex_replace(text, std::regex(what), by);
+  };
+  const auto outcome_of = [&](const std::string& line) {
+    std::istringstream words(replaced(line, "FOLDER", folder));
+    double limit = 0;
+    words >> limit;
+    JobOptions options;
+    for (std::string word; words >> word;) {
+      const bool is_variable = options.arguments.empty() && word.find('=') != word.npos;
+      (is_variable ? options.environment : options.arguments).push_back(word);
+    }
+    const auto status = start(options).wait(Seconds(limit));
+    std::string text = "exit status " + (status ? std::to_string(*status) : "none") + "\n" +
+                       job_->output() + job_->complaints();
+    text = replaced(replaced(text, folder, "FOLDER"), job_->folder(), "JOB");
+    return replaced(replaced(text, horarun, "HORARUN"), "interfaces are [^;]*",
+                    "interfaces are ...");
+  };
+  EXPECT_EQ(internal::test::expect_golden_outcomes("faults/start.txt", outcome_of), 8);
 }
 
 TEST_F(Start, AProgramThatOnlyTheFirstHostHasIsNamedWithTheOther) {
   if (!hosts_can_hide_folders()) GTEST_SKIP() << "needs root, and no plain chroot";
-  internal::test::TemporaryFolder folder;
-  const std::string program = folder.file("train");
-  std::filesystem::create_symlink(FAULT_RANK, program);
-  start({.arguments = {"-H", "127.0.0.1:1,127.0.0.2:1", program, "none", "-", "-"},
-         .hidden = folder.path()});
-  expect_cause(69, {"host 127.0.0.2: the program \"" + program + "\" cannot be run: No such file"},
+  const std::string train = folder_.file("train");
+  std::filesystem::create_symlink(FAULT_RANK, train);
+  start({.arguments = {"-H", "127.0.0.1:1,127.0.0.2:1", train, "none", "-", "-"},
+         .hidden = folder_.path()});
+  expect_cause(69, {"host 127.0.0.2: the program \"" + train + "\" cannot be run: No such file"},
                kChecks);
   EXPECT_THAT(job_->error(), testing::Not(HasSubstr("host 127.0.0.1"))) << transcript(*job_);
-}
-
-TEST_F(Start, AnInterfaceThatAHostLacksIsNamedWithinTwoSeconds) {
-  start({.arguments = {"-H", "127.0.0.1:1,127.0.0.2:1", "--network-interfaces", "none7", FAULT_RANK,
-                       "none", "-", "-"}});
-  expect_cause(69, {"--network-interfaces none7: host 127.0.0.1 has no such interface"}, kChecks);
 }
 
 /// Where the process listens, as /proc/net has it, but for loopback ("0100007F:", of IPv6 "...1:").
@@ -78,56 +107,18 @@ TEST_F(Start, RanksOfOneHostDoNotListenToNetworks) {
   job_->wait();
 }
 
-TEST_F(Start, AProgramOfTheWrongTypeIsNamed) {
-  internal::test::TemporaryFolder folder;
-  const std::string path = folder.file("other");
-  std::ofstream(path) << "\x7f"
-                      << "ELF of another machine";
-  ::chmod(path.c_str(), 0700);
-  start({.arguments = {"-np", "1", path}});
-  expect_cause(127, {"could not be started: " + path + ": Exec format error"}, Seconds(10));
-}
-
-TEST_F(Start, AnUnreachableHostIsNamedWithSshsWordsWhatWasTriedAndWhatToDo) {
-  launch({"-H", "127.0.0.1:1,unreachable:1"}, {"none", "-", "-"});
-  const std::string horarun = std::filesystem::canonical(HORARUN);
-  expect_cause(
-      69,
-      {"host unreachable: no agent could be started there (", "exit status 255", "No route to host",
-       "; its ranks: 1; tried: ",
-       "/ssh -o BatchMode=yes -o ConnectTimeout=30 unreachable -- " + horarun + " --agent;",
-       "ssh must log in there without a question", "--ssh-port"},
-      kChecks);
-}
-
-TEST_F(Start, AMachineWithoutSshIsSaidAtOnce) {
-  launch({"-H", "127.0.0.1:1,unreachable:1"}, {"none", "-", "-"}, {"HORARUN_SSH=/nonexistent"});
-  expect_cause(69,
-               {"host unreachable: no agent could be started there (/nonexistent: No such file",
-                "install /nonexistent on this host"},
-               kChecks);
-}
-
 TEST_F(Start, AHostWithoutHorarunIsNamedWithWhatWasTriedAndWhatToDo) {
   if (!hosts_can_hide_folders()) GTEST_SKIP() << "needs root, and no plain chroot";
-  internal::test::TemporaryFolder folder;
-  const std::string horarun = std::filesystem::canonical(folder.path()) / "horarun";
+  const std::string horarun = std::filesystem::canonical(folder_.path()) / "horarun";
   std::filesystem::copy_file(HORARUN, horarun);
   start({.arguments = {"-H", "127.0.0.1:1,127.0.0.2:1", FAULT_RANK, "none", "-", "-"},
-         .hidden = folder.path(),
+         .hidden = folder_.path(),
          .launcher = horarun});
   expect_cause(69,
                {"host 127.0.0.2: no agent could be started there (", "exit status 127", "not found",
                 "tried: ", "127.0.0.2 -- " + horarun + " --agent; horarun must be there",
                 "install hora on that host"},
                kChecks);
-}
-
-TEST_F(Start, WhatTheEnvironmentLacksIsNamed) {
-  launch({"-np", "2"}, {"none", "-", "-"}, {"TMPDIR=/proc/none"});
-  expect_cause(69, {"no folder can be made in /proc/none: ", "; set TMPDIR to one that"}, kChecks);
-  launch({"-np", "2"}, {"none", "-", "-"}, {"PATH="});
-  expect_cause(69, {"host localhost: PATH is not set"}, kChecks);
 }
 
 TEST_F(Start, AFullTemporaryFolderIsNamed) {
@@ -148,20 +139,6 @@ TEST_F(Start, RootIsRefusedUnlessAFlagAllowsIt) {
   launch({"-np", "2", "--allow-run-as-root"}, {"none", "-", "-", "1"}, variable);
   EXPECT_EQ(job_->wait(), 0) << transcript(*job_);
   EXPECT_TRUE(job_->wait_for(": ready", 2, Seconds(0))) << transcript(*job_);
-}
-
-TEST_F(Start, WhatLacksWordsEndsAtTheTimeLimit) {
-  // "sleep" as ssh: it never answers.
-  internal::test::TemporaryFolder folder;
-  const std::string path = folder.file("ssh");
-  std::ofstream(path) << "#!/bin/sh\nexec sleep 60\n";
-  ::chmod(path.c_str(), 0700);
-  launch({"-H", "127.0.0.1:1,127.0.0.2:1", "--start-timeout", "2"}, {"none", "-", "-"},
-         {"HORARUN_SSH=" + path});
-  expect_cause(69,
-               {"no answer within 2 s from 127.0.0.2; tried: " + path + " ", " --agent; ",
-                "--start-timeout"},
-               Seconds(15));
 }
 
 }  // namespace

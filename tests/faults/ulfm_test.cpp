@@ -19,18 +19,12 @@ class Ulfm : public FaultTest, public testing::WithParamInterface<int> {
   /// Two nodes of two ranks.
   LaunchedJob& running() {
     LaunchedJob& job =
-        start({.arguments = {"--with-ft", "ulfm", "--bind-to", "none", "--map-by", ":OVERSUBSCRIBE",
-                             "-np", std::to_string(kRanks), FAULT_RANK, "none", "-", "-", "0"},
-               .environment = {"HORA_RANKS_PER_NODE=2", "HORA_LOG_LEVEL=info",
-                               "PRTE_ALLOW_RUN_AS_ROOT=1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-                               "OMPI_MCA_btl_sm_backing_directory=" + segments_.path().string()},
-               .launcher = HORA_MPIRUN});
+        start_mpirun({"--with-ft", "ulfm", "--bind-to", "none", "--map-by", ":OVERSUBSCRIBE", "-np",
+                      std::to_string(kRanks), FAULT_RANK, "none", "-", "-", "0"},
+                     "HORA_LOG_LEVEL=info");
     EXPECT_TRUE(job.wait_for(": ready", kRanks)) << transcript(job);
     return job;
   }
-
-  /// mpirun leaves those of a killed rank.
-  internal::test::TemporaryFolder segments_;
 };
 std::string name_of_victim(const testing::TestParamInfo<int>& info) {
   return "victim_" + std::to_string(info.param);

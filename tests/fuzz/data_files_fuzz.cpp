@@ -1,5 +1,4 @@
 // Any bytes as the files of a data set: refused with a reason, or what they hold.
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -7,24 +6,11 @@
 
 #include "examples/vision/data/record_sets.h"
 #include "tests/fuzz/require.h"
+#include "tests/support/temporary_folder.h"
 
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Gone with the program.
-struct Folder {
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "hora-fuzz.XXXXXX").string();
-    HORA_REQUIRE(mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-  fs::path path;
-};
 
 void write(const fs::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
@@ -43,14 +29,15 @@ void expect_reason(Read&& read) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace vision;
-  static const Folder folder;
+  static const hora::internal::test::TemporaryFolder folder;
   if (size == 0) return 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   if (data[0] % 2 == 0) {
     const RecordFile file{"records.bin", 3};
-    write(folder.path / file.name, bytes);
+    write(folder.path() / file.name, bytes);
     expect_reason([&] {
-      const PlanarRecords records = read_records(folder.path, std::span(&file, 1), cifar10_layout);
+      const PlanarRecords records =
+          read_records(folder.path(), std::span(&file, 1), cifar10_layout);
       for (const std::uint8_t label : records.labels) {
         HORA_REQUIRE(label < cifar10_layout.classes);
       }
@@ -58,8 +45,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     });
   } else {
     // The file that says what a folder holds.
-    write(folder.path / class_names_file, bytes);
-    expect_reason([&] { open_cifar(folder.path); });
+    write(folder.path() / class_names_file, bytes);
+    expect_reason([&] { open_cifar(folder.path()); });
   }
   return 0;
 }

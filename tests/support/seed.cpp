@@ -13,10 +13,7 @@
 namespace hora::internal::test {
 namespace {
 
-std::optional<std::uint64_t>& stored_seed() {
-  static std::optional<std::uint64_t> value;
-  return value;
-}
+std::optional<std::uint64_t> stored_seed;
 
 // FNV-1a, 64 bits: std::hash may differ from one standard library to the next.
 std::uint64_t hash(std::string_view text, std::uint64_t state) {
@@ -46,12 +43,12 @@ std::uint64_t choose_seed() {
 }
 
 void set_seed(std::uint64_t value) {
-  stored_seed() = value;
+  stored_seed = value;
 }
 
 std::uint64_t seed() {
-  if (!stored_seed().has_value()) throw std::logic_error("main() has not called set_seed()");
-  return *stored_seed();
+  if (!stored_seed) throw std::logic_error("main() has not called set_seed()");
+  return *stored_seed;
 }
 
 std::mt19937_64 generator(std::uint64_t salt) {

@@ -1,8 +1,6 @@
 /// A folder for one test.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
@@ -14,7 +12,7 @@ namespace hora::internal::test {
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string name = testing::TempDir() + "/hora-XXXXXX";
+    std::string name = (std::filesystem::temp_directory_path() / "hora-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr) {
       throw std::runtime_error("Cannot make a folder like " + name);
     }

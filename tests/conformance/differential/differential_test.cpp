@@ -9,11 +9,12 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <variant>
 
-#include "tests/conformance/differential/model.h"
+#include "tests/conformance/differential/program.h"
 #include "tests/conformance/member.h"
 #include "tests/support/random_draws.h"
 #include "tests/support/reference/elements.h"
@@ -62,7 +63,9 @@ class Runner {
 
   int rank() const { return world_.rank(); }
   std::string run() {
+    std::ptrdiff_t finished = 0;
     for (const Step& step : schedule(program_, world_.rank())) {
+      finished += step.action == Step::Action::start ? 0 : 1;
       if (program_.operations[step.operation].is_disputed()) {
         expect_mismatch(step);
       } else {
@@ -70,6 +73,12 @@ class Runner {
       }
     }
     compare_texts();
+    const auto is_own = [&](const Operation& o) {
+      return place_in(program_.sets[o.set], world_.rank()) >= 0;
+    };
+    if (finished != std::ranges::count_if(program_.operations, is_own)) {
+      wrong_ += "not every operation was run\n";
+    }
     if (program_.removes_sets) {
       for (std::size_t i = 1; i < sets_.size(); ++i) remove_process_set(world_, sets_[i]);
     }
@@ -79,8 +88,9 @@ class Runner {
 
  private:
   struct Open {
-    std::unique_ptr<Tensor> tensor;
-    std::variant<Handle, ResultHandle> handle;  ///< after the tensor: it ends first
+    std::optional<Tensor> tensor;
+    std::optional<Tensor> output;               ///< of an exchange into it
+    std::variant<Handle, ResultHandle> handle;  ///< after the tensors: it ends first
     std::optional<Result> result;               ///< of one that blocked
   };
 
@@ -118,11 +128,21 @@ class Runner {
     const Operation o = program_.operations[index].submitted_by(world_.rank());
     Open& open = open_[index];
     const bool on_device = me_.device && o.values % 2 == 0;  // on all ranks alike
-    open.tensor = std::make_unique<Tensor>(
-        me_, input_of(program_, o, world_.rank()), o.type,
-        (o.values + static_cast<std::uint64_t>(world_.rank())) % 3 == 0, on_device);
+    const auto own_rank = static_cast<std::uint64_t>(world_.rank());
+    open.tensor.emplace(me_, input_of(program_, o, world_.rank()), o.type,
+                        (o.values + own_rank) % 3 == 0, on_device);
     const ProcessSet set = sets_[o.set];
     const TensorView tensor = open.tensor->view();
+    if (is_exchange(o.kind)) {
+      // Into no rank's output, all in Buffers, some ranks', all of which some are in Buffers.
+      const std::uint64_t way = (o.values + static_cast<std::uint64_t>(o.phase / 2)) % 4;
+      const bool is_odd = own_rank % 2 == 1;
+      Contents output = expected_of(program_, o, world_.rank());
+      std::ranges::fill(output.bytes, std::byte{0xCD});
+      if (way % 2 == 1 || (way == 2 && is_odd)) {
+        open.output.emplace(me_, output, o.type, way == 1 || (way == 3 && is_odd), on_device);
+      }
+    }
     switch (o.kind) {
       case Kind::allreduce: {
         const AllreduceOptions options{o.name, o.op, set, o.prescale, o.postscale};
@@ -141,31 +161,41 @@ class Runner {
         open.handle = barrier_async(world_, {o.name, set});
         return;
       case Kind::allgather:
-        return start_exchange(open, o.blocking, allgather, allgather_async, tensor,
-                              AllgatherOptions{o.name, set});
+        return start_exchange(open, o, AllgatherOptions{o.name, set}, allgather, allgather_async,
+                              allgather_into, allgather_into_async);
       case Kind::alltoall:
-        return start_exchange(open, o.blocking, alltoall, alltoall_async, tensor,
-                              AlltoallOptions{o.name, splits(o), set});
+        return start_exchange(open, o, AlltoallOptions{o.name, splits(o), set}, alltoall,
+                              alltoall_async, alltoall_into, alltoall_into_async);
       case Kind::reduce_scatter:
-        return start_exchange(open, o.blocking, reduce_scatter, reduce_scatter_async, tensor,
-                              ReduceScatterOptions{o.name, o.op, set, o.prescale, o.postscale});
+        return start_exchange(
+            open, o, ReduceScatterOptions{o.name, o.op, set, o.prescale, o.postscale},
+            reduce_scatter, reduce_scatter_async, reduce_scatter_into, reduce_scatter_into_async);
     }
   }
 
+  /// None where all are equal.
   std::vector<std::int64_t> splits(const Operation& operation) const {
-    const int place = place_in(program_.sets[operation.set], world_.rank());
-    return operation.rows[static_cast<std::size_t>(place)];
+    const auto& rows = operation.rows;
+    const auto place =
+        static_cast<std::size_t>(place_in(program_.sets[operation.set], world_.rank()));
+    const bool are_equal = std::ranges::all_of(rows, [&](const auto& own) {
+      return std::ranges::count(own, rows[0][0]) == std::ssize(own);
+    });
+    return are_equal ? std::vector<std::int64_t>() : rows[place];
   }
 
-  template <class Options>
-  void start_exchange(Open& open, bool blocking,
-                      Result (*wait_for)(const Context&, const ConstTensorView&, const Options&),
-                      ResultHandle (*begin)(const Context&, const ConstTensorView&, const Options&),
-                      const TensorView& tensor, const Options& options) {
-    if (blocking) {
-      open.result = wait_for(world_, tensor, options);
+  template <class Options, class Run, class RunInto, class Begin, class BeginInto>
+  void start_exchange(Open& open, const Operation& o, const Options& options, Run* wait_for,
+                      Begin* begin, RunInto* wait_for_into, BeginInto* begin_into) {
+    const auto submit = [&](auto* plain, auto* into) {
+      const TensorView& input = open.tensor->view();
+      return open.output ? into(world_, input, open.output->view(), options)
+                         : plain(world_, input, options);
+    };
+    if (o.blocking) {
+      open.result = submit(wait_for, wait_for_into);
     } else {
-      open.handle = begin(world_, tensor, options);
+      open.handle = submit(begin, begin_into);
     }
   }
 
@@ -186,6 +216,11 @@ class Runner {
     if (result.type() != operation.type) note(index, "has another type");
     if (result.shape() != expected.shape) note(index, "has another shape");
     if (result.rows() != expected.rows) note(index, "has other rows");
+    if (open.output && !expected.bytes.empty() &&
+        (result.data() != open.output->view().data ||
+         result.view().stream != open.output->view().stream)) {
+      note(index, "is not in its output");
+    }
     if (me_.bytes_of(result.view()) != expected.bytes) note(index, "differs");
     if (me_.bytes_of(open.tensor->view()) != input_of(program_, operation, world_.rank()).bytes) {
       note(index, "has overwritten its input");
@@ -249,6 +284,21 @@ TEST(Differential, ProgramsDoWhatTheModelSays) {
     const std::string wrong = run_program(program);
     EXPECT_EQ(wrong, "") << "Repeat with " << again;
   }
+}
+
+TEST(Differential, ProgramsDisputeEverythingAndRanksGoInOrdersOfTheirOwn) {
+  std::set<std::pair<Kind, Oddness>> disputes;
+  bool have_orders = false;
+  auto seeds = generator();
+  for (int i = 0; i < 200; ++i) {
+    const Program program = draw_program(seeds(), 4);
+    have_orders |= schedule(program, 0) != schedule(program, 1);
+    for (const Operation& o : program.operations) {
+      if (o.is_disputed()) disputes.emplace(o.kind, o.oddness);
+    }
+  }
+  EXPECT_EQ(disputes.size(), 12U);  // 2 of all but the barrier, and reductions that differ
+  EXPECT_TRUE(have_orders);
 }
 
 TEST(Differential, EveryOperationOfEveryTypeAndShapeDoesWhatTheModelSays) {

@@ -1,11 +1,10 @@
-#include "tests/conformance/differential/model.h"
-
 #include <numeric>
 #include <random>
 #include <type_traits>
 #include <utility>
 
-#include "tests/conformance/tensors.h"
+#include "tests/conformance/differential/program.h"
+#include "tests/conformance/member.h"
 #include "tests/support/reference/elements.h"
 #include "tests/support/reference/reduction.h"
 #include "tests/support/reference/reference.h"

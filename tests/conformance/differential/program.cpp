@@ -257,6 +257,8 @@ Program every_operation(DataType type, int ranks) {
         gather([](auto, auto) { return 17; });
         gather([](auto from, auto) { return 1 + 5 * from; });
         gather([&](auto from, auto) { return from == last ? 17 : 0; });
+        // As long as if all brought what the first one does.
+        gather([](auto from, auto) { return 6 + (from == 1 ? -2 : 0) + (from == 2 ? 2 : 0); });
         gather([](auto, auto) { return 0; });
         const auto exchange = [&](auto&& of) {
           add(Kind::alltoall, ReduceOp::sum, row, rows(size, of));
@@ -265,7 +267,7 @@ Program every_operation(DataType type, int ranks) {
         exchange([&](auto, auto to) { return to == last ? 17 : 0; });
         exchange([](auto from, auto) { return from == 0 ? 17 : 0; });
         exchange([](auto from, auto to) { return from == to ? 17 : 0; });
-        exchange([](auto, auto) { return 0; });
+        for (const int even : {0, 17}) exchange([=](auto, auto) { return even; });
       }
     }
   }

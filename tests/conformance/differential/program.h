@@ -18,6 +18,10 @@ const char* name_of(Kind kind);
 constexpr bool is_reduction(Kind kind) {
   return kind == Kind::allreduce || kind == Kind::reduce_scatter;
 }
+/// Its result may go to memory of the caller's.
+constexpr bool is_exchange(Kind kind) {
+  return kind >= Kind::allgather;
+}
 
 /// In what one rank differs from the others.
 enum class Oddness { type, shape, reduction };
@@ -86,5 +90,22 @@ std::vector<Step> schedule(const Program& program, int rank);
 
 /// Index of the rank in the set; -1 where it is no member.
 int place_in(const std::vector<int>& set, int rank);
+
+// model.cpp: expected results, computed serially by each operation's definition.
+
+/// A tensor: what a rank brings, or what it has in the end.
+struct Contents {
+  Shape shape;
+  std::vector<std::byte> bytes;
+  std::vector<std::int64_t> rows;  ///< as Result::rows(); empty of allreduce and broadcast
+  bool operator==(const Contents&) const = default;
+};
+
+/// Small whole numbers: sums, products, averages and what scales make of them are exact in every
+/// floating-point type; integers wrap.
+Contents input_of(const Program& program, const Operation& operation, int rank);
+
+/// A member's contents when the operation is complete.
+Contents expected_of(const Program& program, const Operation& operation, int rank);
 
 }  // namespace hora::internal::test

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <atomic>
-#include <bit>
 #include <cstdint>
+#include <optional>
 #include <type_traits>
+#include <utility>
 
 #include "tests/support/model/explorer.h"
 
@@ -21,35 +22,20 @@ class Atomic {
   Atomic& operator=(const Atomic&) = delete;
 
   T load(std::memory_order order = std::memory_order_seq_cst) const {
-    model::yield_before(this, model::Kind::load);
     return static_cast<T>(model::load(this, first(), order));
   }
   void store(T value, std::memory_order order = std::memory_order_seq_cst) {
-    model::yield_before(this, model::Kind::store);
     model::store(this, first(), bits(value), order);
   }
   T fetch_add(T value, std::memory_order order = std::memory_order_seq_cst) {
     return update(order, [&](T old) { return static_cast<T>(old + value); });
   }
-  T fetch_sub(T value, std::memory_order order = std::memory_order_seq_cst) {
-    return update(order, [&](T old) { return static_cast<T>(old - value); });
-  }
-  T fetch_or(T value, std::memory_order order = std::memory_order_seq_cst) {
-    return update(order, [&](T old) { return static_cast<T>(old | value); });
-  }
-  T fetch_and(T value, std::memory_order order = std::memory_order_seq_cst) {
-    return update(order, [&](T old) { return static_cast<T>(old & value); });
-  }
   bool compare_exchange_strong(T& expected, T value,
                                std::memory_order order = std::memory_order_seq_cst) {
-    model::yield_before(this, model::Kind::update);
-    const T old = static_cast<T>(model::load_update(this, first(), order));
-    if (old != expected) {
-      expected = old;
-      return false;
-    }
-    model::store_update(this, bits(value), order);
-    return true;
+    const T wanted = std::exchange(expected, update(order, [&](T old) {
+                                     return old == expected ? std::optional(value) : std::nullopt;
+                                   }));
+    return expected == wanted;
   }
   bool compare_exchange_weak(T& expected, T value,
                              std::memory_order order = std::memory_order_seq_cst) {
@@ -64,10 +50,11 @@ class Atomic {
   }
   template <class Change>
   T update(std::memory_order order, Change&& change) {
-    model::yield_before(this, model::Kind::update);
-    const T old = static_cast<T>(model::load_update(this, first(), order));
-    model::store_update(this, bits(change(old)), order);
-    return old;
+    return static_cast<T>(
+        model::update(this, first(), order, [&](std::uint64_t old) -> std::optional<std::uint64_t> {
+          const std::optional<T> value = change(static_cast<T>(old));
+          return value ? std::optional(bits(*value)) : std::nullopt;
+        }));
   }
 
   T first_ = 0;  ///< what it holds until the first store; the explorer has the rest

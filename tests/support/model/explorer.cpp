@@ -12,13 +12,6 @@
 
 #include "tests/support/model/memory.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/common_interface_defs.h>
-#endif
-#if defined(__SANITIZE_THREAD__)
-#include <sanitizer/tsan_interface.h>
-#endif
-
 namespace hora::internal::model {
 namespace {
 
@@ -29,98 +22,33 @@ constexpr std::size_t kStackBytes = std::size_t{256} << 10;
 /// its fiber is destroyed; no exception leaves it.
 class Fiber {
  public:
-  explicit Fiber(std::function<void()> body);
-  ~Fiber();
+  explicit Fiber(std::function<void()> body)
+      : body_(std::move(body)), stack_(new std::byte[kStackBytes]) {
+    ::getcontext(&own_);
+    own_.uc_stack.ss_sp = stack_.get();
+    own_.uc_stack.ss_size = kStackBytes;
+    own_.uc_link = &resumer_;  // to which it returns from its body
+    ::makecontext(
+        &own_, [] { running_->body_(); }, 0);
+  }
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
   /// Runs the body until it yields or returns. Not from within a fiber.
-  void resume();
+  void resume() {
+    running_ = this;
+    ::swapcontext(&resumer_, &own_);
+  }
   /// Suspends the running fiber, and returns to the one that resumed it.
-  static void yield();
+  static void yield() { ::swapcontext(&running_->own_, &running_->resumer_); }
 
  private:
-  static void enter();
-  void switch_in();
-  void switch_out(bool for_ever);
-
+  static inline Fiber* running_ = nullptr;
   std::function<void()> body_;
   std::unique_ptr<std::byte[]> stack_;
   ucontext_t own_{};
   ucontext_t resumer_{};
-  // For sanitizers, which follow stacks.
-  void* own_fake_stack_ = nullptr;
-  void* resumer_fake_stack_ = nullptr;
-  const void* resumer_stack_ = nullptr;
-  std::size_t resumer_stack_bytes_ = 0;
-  void* own_thread_ = nullptr;
-  void* resumer_thread_ = nullptr;
 };
-
-Fiber* running = nullptr;
-
-Fiber::Fiber(std::function<void()> body)
-    : body_(std::move(body)), stack_(new std::byte[kStackBytes]) {
-  ::getcontext(&own_);
-  own_.uc_stack.ss_sp = stack_.get();
-  own_.uc_stack.ss_size = kStackBytes;
-  own_.uc_link = nullptr;
-  ::makecontext(&own_, &Fiber::enter, 0);
-#if defined(__SANITIZE_THREAD__)
-  own_thread_ = __tsan_create_fiber(0);
-#endif
-}
-
-Fiber::~Fiber() {
-#if defined(__SANITIZE_THREAD__)
-  __tsan_destroy_fiber(own_thread_);
-#endif
-}
-
-void Fiber::resume() {
-  running = this;
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&resumer_fake_stack_, stack_.get(), kStackBytes);
-#endif
-#if defined(__SANITIZE_THREAD__)
-  resumer_thread_ = __tsan_get_current_fiber();
-  __tsan_switch_to_fiber(own_thread_, 0);
-#endif
-  ::swapcontext(&resumer_, &own_);
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(resumer_fake_stack_, nullptr, nullptr);
-#endif
-  running = nullptr;
-}
-
-void Fiber::yield() {
-  running->switch_out(/*for_ever=*/false);
-}
-
-void Fiber::enter() {
-  Fiber& self = *running;
-  self.switch_in();
-  self.body_();
-  self.switch_out(/*for_ever=*/true);
-}
-
-void Fiber::switch_in() {
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(own_fake_stack_, &resumer_stack_, &resumer_stack_bytes_);
-#endif
-}
-
-void Fiber::switch_out([[maybe_unused]] bool for_ever) {
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(for_ever ? nullptr : &own_fake_stack_, resumer_stack_,
-                                 resumer_stack_bytes_);
-#endif
-#if defined(__SANITIZE_THREAD__)
-  __tsan_switch_to_fiber(resumer_thread_, 0);
-#endif
-  ::swapcontext(&own_, &resumer_);
-  switch_in();
-}
 
 /// Steps of one execution: what takes more does not end.
 constexpr int kMostSteps = 3000;
@@ -215,13 +143,8 @@ class Execution {
   }
 
   // Called by threads.
-  void yield_before(const void* address, Kind kind) {
-    if (alone_) return;
-    stand_before({.reads = {{memory_.word_of(address), 0}}, .writes = kind != Kind::load});
-  }
-
   std::uint64_t load(const void* address, std::uint64_t initial, std::memory_order order) {
-    const std::size_t word = memory_.word_of(address, initial);
+    const std::size_t word = stand_before_access(address, initial, /*writes=*/false);
     if (alone_) return memory_.newest_value(word);
     const std::size_t place =
         memory_.load(running_, word, order, [&](std::size_t options) { return choose(options); });
@@ -229,16 +152,20 @@ class Execution {
     return memory_.value(word, place);
   }
 
-  std::uint64_t load_update(const void* address, std::uint64_t initial, std::memory_order order) {
-    const std::size_t word = memory_.word_of(address, initial);
-    memory_.load_update(running_, word, order);
-    running().reads[word] = memory_.newest_place(word);
-    return memory_.newest_value(word);
+  void store(const void* address, std::uint64_t initial, std::uint64_t value,
+             std::memory_order order) {
+    const std::size_t word = stand_before_access(address, initial, /*writes=*/true);
+    memory_.store(running_, word, value, order, /*update=*/false);
   }
 
-  void store(const void* address, std::uint64_t initial, std::uint64_t value,
-             std::memory_order order, bool update) {
-    memory_.store(running_, memory_.word_of(address, initial), value, order, update);
+  std::uint64_t update(const void* address, std::uint64_t initial, std::memory_order order,
+                       const Change& change) {
+    const std::size_t word = stand_before_access(address, initial, /*writes=*/true);
+    memory_.load_update(running_, word, order);
+    running().reads[word] = memory_.newest_place(word);
+    const std::uint64_t old = memory_.newest_value(word);
+    if (const auto value = change(old)) memory_.store(running_, word, *value, order, true);
+    return old;
   }
 
   void read_plain(const void* address) {
@@ -252,8 +179,7 @@ class Execution {
 
   /// As the kernel: whether the word holds it is asked, and the sleep begun, at once.
   void block_on(const void* address, std::uint64_t initial, std::uint64_t expected) {
-    const std::size_t word = memory_.word_of(address, initial);
-    stand_before({.reads = {{word, 0}}, .writes = true});
+    const std::size_t word = stand_before_access(address, initial, /*writes=*/true);
     if (memory_.newest_value(word) != expected) return;
     running().asleep_on = word;
     leave();
@@ -313,6 +239,12 @@ class Execution {
   void stand_before(const Step& step) {
     running().next = step;
     leave();
+  }
+  /// Other threads may run here. Gives the word.
+  std::size_t stand_before_access(const void* address, std::uint64_t initial, bool writes) {
+    const std::size_t word = memory_.word_of(address, initial);
+    if (!alone_) stand_before({.reads = {{word, 0}}, .writes = writes});
+    return word;
   }
   void abandon() {
     abandoning_ = true;
@@ -425,20 +357,15 @@ void fail(const std::string& why) {
 void spin() {
   current->spin();
 }
-void yield_before(const void* word, Kind kind) {
-  current->yield_before(word, kind);
-}
 std::uint64_t load(const void* word, std::uint64_t initial, std::memory_order order) {
   return current->load(word, initial, order);
 }
 void store(const void* word, std::uint64_t initial, std::uint64_t value, std::memory_order order) {
-  current->store(word, initial, value, order, /*update=*/false);
+  current->store(word, initial, value, order);
 }
-std::uint64_t load_update(const void* word, std::uint64_t initial, std::memory_order order) {
-  return current->load_update(word, initial, order);
-}
-void store_update(const void* word, std::uint64_t value, std::memory_order order) {
-  current->store(word, 0, value, order, /*update=*/true);
+std::uint64_t update(const void* word, std::uint64_t initial, std::memory_order order,
+                     const Change& change) {
+  return current->update(word, initial, order, change);
 }
 void read_plain(const void* data) {
   current->read_plain(data);

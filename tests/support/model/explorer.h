@@ -58,14 +58,14 @@ void spin();
 
 // For atomics (atomic.h) and the futex.
 
-enum class Kind : std::uint8_t { load, store, update };
-/// Before an access: other threads may run here.
-void yield_before(const void* word, Kind kind);
+// Before each access to a word other threads may run.
 std::uint64_t load(const void* word, std::uint64_t initial, std::memory_order order);
 void store(const void* word, std::uint64_t initial, std::uint64_t value, std::memory_order order);
-/// The value that a read-modify-write finds; store_update() follows where it changes it.
-std::uint64_t load_update(const void* word, std::uint64_t initial, std::memory_order order);
-void store_update(const void* word, std::uint64_t value, std::memory_order order);
+/// A read-modify-write: gives the value that it finds, and stores what `change` makes of it, if
+/// anything.
+using Change = std::function<std::optional<std::uint64_t>(std::uint64_t)>;
+std::uint64_t update(const void* word, std::uint64_t initial, std::memory_order order,
+                     const Change& change);
 void read_plain(const void* data);
 void write_plain(const void* data);
 /// Blocks while the word holds `expected` and no thread wakes it.

@@ -87,7 +87,15 @@ constexpr double epsilon_of() {
 
 /// Calls `body.template operator()<T>()` for each.
 template <class Body>
-void for_each_integer(Body&& body) {
+void for_each_float(Body&& body) {
+  body.template operator()<Float16>();
+  body.template operator()<Bfloat16>();
+  body.template operator()<float>();
+  body.template operator()<double>();
+}
+template <class Body>
+void for_each_type(Body&& body) {
+  for_each_float(body);
   body.template operator()<std::int32_t>();
   body.template operator()<std::int64_t>();
   body.template operator()<std::uint8_t>();
@@ -97,18 +105,6 @@ void for_each_integer(Body&& body) {
   body.template operator()<std::uint32_t>();
   body.template operator()<std::uint64_t>();
   body.template operator()<bool>();
-}
-template <class Body>
-void for_each_float(Body&& body) {
-  body.template operator()<Float16>();
-  body.template operator()<Bfloat16>();
-  body.template operator()<float>();
-  body.template operator()<double>();
-}
-template <class Body>
-void for_each_type(Body&& body) {
-  for_each_integer(body);
-  for_each_float(body);
 }
 /// Calls it for that type alone.
 template <class Body>

@@ -2,10 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "tests/support/reference/elements.h"
-#include "tests/support/seed.h"
 
 namespace hora::internal::test {
 namespace {
@@ -28,23 +25,6 @@ TEST(Reference, AdasumOfOneAndOfParallelAndOrthogonalVectors) {
   EXPECT_EQ(adasum_of({{1, 0}, {0, 2}}), (Numbers{1, 2}));
   EXPECT_EQ(adasum_of({{1, 0, 0}, {0, 2, 0}, {0, 0, 3}}), (Numbers{1, 2, 3}));
   EXPECT_EQ(adasum_of({{0, 0}, {0, 2}}), (Numbers{0, 2}));
-}
-
-TEST(Reference, ValuesAreOfTheirRange) {
-  auto random = generator();
-  for (const DataType type : kAllTypes) {
-    for (const double number : to_numbers(type, random_values(type, 800, random))) {
-      if (is_floating_point(type) || type == boolean) {
-        EXPECT_LE(std::abs(number), 1);
-      }
-    }
-    if (type == boolean) continue;
-    for (const double number : to_numbers(type, whole_numbers(type, 100, random, 5))) {
-      EXPECT_EQ(number, std::floor(number));
-      EXPECT_GE(number, 0);
-      EXPECT_LT(number, 5);
-    }
-  }
 }
 
 }  // namespace
