@@ -4,11 +4,11 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -21,42 +21,19 @@ constexpr bool kFreedMemoryStays = true;
 constexpr bool kFreedMemoryStays = false;
 #endif
 
-std::multiset<std::string> descriptors() {
-  std::multiset<std::string> open;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;  // the folder's own
-    open.insert(std::filesystem::read_symlink(entry.path(), gone).string());
+std::int64_t entries_of(const char* folder) {
+  return std::distance(std::filesystem::directory_iterator(folder), {});
+}
+
+/// Descriptors, threads, mappings; KiB, without pages of files: code is mapped as it is first run.
+std::array<std::int64_t, 4> held() {
+  std::ifstream maps("/proc/self/maps"), status("/proc/self/status");
+  const auto mappings = std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
+  std::int64_t memory = 0, kib = 0;
+  for (std::string name; status >> name;) {
+    if ((name == "RssAnon:" || name == "RssShmem:") && status >> kib) memory += kib;
   }
-  return open;
-}
-
-/// A line of /proc/self/status: a count, or KiB.
-std::int64_t status_of(const std::string& key) {
-  std::ifstream file("/proc/self/status");
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with(key + ":")) continue;
-    return std::stoll(line.substr(key.size() + 1));
-  }
-  ADD_FAILURE() << "no " << key;
-  return 0;
-}
-
-std::size_t mappings() {
-  std::ifstream file("/proc/self/maps");
-  return static_cast<std::size_t>(
-      std::count(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>(), '\n'));
-}
-
-struct Held {
-  std::multiset<std::string> descriptors;
-  std::int64_t threads = 0;
-  std::int64_t memory = 0;  ///< KiB, without pages of files: code is mapped as it is first run
-  std::size_t mappings = 0;
-};
-
-Held held() {
-  return {descriptors(), status_of("Threads"), status_of("RssAnon") + status_of("RssShmem"),
-          mappings()};
+  return {entries_of("/proc/self/fd"), entries_of("/proc/self/task"), mappings, memory};
 }
 
 /// Uses all that init() makes: the engine's thread, windows, a process set, communicators.
@@ -78,17 +55,17 @@ void use_hora(int round) {
 
 TEST(ManyInits, NothingGrows) {
   constexpr int kBefore = 20, kRounds = 100;  // before: pools of MPI and of the allocator fill
-  Held before;
+  std::array<std::int64_t, 4> before{};
   for (int round = 0; round < kBefore + kRounds; ++round) {
     if (round == kBefore) before = held();
     use_hora(round);
   }
-  const Held after = held();
-  EXPECT_EQ(after.descriptors, before.descriptors);
-  EXPECT_EQ(after.threads, before.threads);
+  const auto [descriptors, threads, mappings, memory] = held();
+  EXPECT_EQ(descriptors, before[0]);
+  EXPECT_EQ(threads, before[1]);
   if (kFreedMemoryStays) return;
-  EXPECT_LE(after.mappings, before.mappings + 2);
-  EXPECT_LE(after.memory, before.memory + 128) << "KiB";
+  EXPECT_LE(mappings, before[2] + 2);
+  EXPECT_LE(memory, before[3] + 128) << "KiB";
 }
 
 }  // namespace

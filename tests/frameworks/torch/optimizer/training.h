@@ -54,8 +54,9 @@ inline std::unique_ptr<torch::optim::Optimizer> make_adam(std::vector<torch::Ten
 
 struct Training {
   explicit Training(const Context& world, const DistributedOptimizerOptions& options = {},
-                    const MakeOptimizer& make = make_sgd, torch::ScalarType type = torch::kFloat)
-      : network(small_network(seed(), type)),
+                    const MakeOptimizer& make = make_sgd, torch::ScalarType type = torch::kFloat,
+                    std::uint64_t seed_of_weights = seed())
+      : network(small_network(seed_of_weights, type)),
         wrapped(make(network->parameters())),
         optimizer(world, *wrapped, network->named_parameters(), options) {}
 
