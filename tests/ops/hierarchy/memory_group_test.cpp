@@ -279,7 +279,8 @@ TEST_P(MemoryNodeSumOf, HasTheBitsOfOnePassOverAllRanks) {
 
 TEST_P(MemoryNodeSumOf, ARankTouchesOfOtherMemoryNodesWhatItsLikeHasThere) {
   constexpr std::int64_t kCount = 400000;
-  auto* const beyond = reinterpret_cast<std::byte*>(4096);  // whoever touches it ends the process
+  // Whoever touches it ends the process.
+  auto* const beyond = reinterpret_cast<std::byte*>(4096);  // NOLINT(performance-no-int-to-ptr)
   SummedTensors tensors = tensors_with_sums(DataType::float32, {kCount}, ReduceOp::sum);
   std::vector<BoundUnit> seen;
   for (int rank = 0; rank < ranks(); ++rank) {
