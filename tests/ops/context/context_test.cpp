@@ -1,6 +1,7 @@
-// A rank's context: what it says of the job and of the build, process sets that it begins with, and
-// what is refused after shutdown(); hora on some of the application's ranks; the flight record of a
-// rank, as its guard reads it; timelines of a real job; the bits of sums; and that nothing grows.
+// A rank's context: what it says of the job and of the build, process sets that it begins with,
+// memory of the node, and what is refused after shutdown(); hora on some of the application's
+// ranks; the flight record of a rank, as its guard reads it; timelines of a real job; the bits of
+// sums; and that nothing grows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/hora.h>
@@ -26,6 +27,7 @@
 #include <tuple>
 #include <vector>
 
+#include "core/api/internals.h"
 #include "core/flight/flight_recorder.h"
 #include "tests/support/environment_variable.h"
 #include "tests/support/expect_error.h"
@@ -166,6 +168,23 @@ TEST(InitialSets, ThatDoNotExistOrDifferAreTheSameErrorEverywhere) {
   Sets sets = {{0, 1}};
   if (mpi_rank() == size - 1) sets.push_back({0});  // the others would wait for ever
   expect_refused(sets, ErrorCode::mismatch, "rank " + std::to_string(size - 1) + " has [0 1] [0]");
+}
+
+TEST(PeerMemory, AddressesAreThoseOfTheRanksOfANode) {
+  const Context world = init();
+  const Buffer buffer(world, 4096);
+  *buffer.data() = static_cast<std::byte>(world.rank());
+  ProcessSet own = kWorld;
+  for (int node = 0; node < world.cross_size(); ++node) {
+    const ProcessSet set = add_process_set(world, world.ranks_of_node(node));
+    if (node == world.cross_rank()) own = set;
+  }
+  EXPECT_EQ(share_memory(world, kWorld), world.cross_size() == 1);
+  const auto addresses = peer_addresses(world, own, "places", buffer.data(), buffer.size());
+  std::vector<int> seen;
+  for (const std::byte* const address : addresses) seen.push_back(static_cast<int>(*address));
+  EXPECT_EQ(seen, ranks_of(world, own));
+  barrier(world);
 }
 
 class AfterShutdown : public testing::TestWithParam<bool> {};
