@@ -5,8 +5,8 @@
 #include <hora/torch.h>
 
 #include <cstdint>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "tests/support/temporary_folder.h"
 
@@ -78,21 +78,17 @@ inline void expect_equal(const std::vector<torch::Tensor>& actual,
 /// Rank 0's temporary folder, on every rank of the context. The end is collective, too.
 class SharedFolder {
  public:
-  explicit SharedFolder(const Context& world) : world_(world) {
-    if (world.rank() == 0) own_.emplace();
-    path_ = broadcast_object(world, std::string_view(own_ ? own_->path().string() : ""));
-  }
+  explicit SharedFolder(const Context& world)
+      : world_(world), path_(broadcast_object(world, own_.path().string())) {}
   ~SharedFolder() { barrier(world_); }
-  SharedFolder(const SharedFolder&) = delete;
-  SharedFolder& operator=(const SharedFolder&) = delete;
 
   const std::string& path() const { return path_; }
   std::string file(const std::string& name) const { return path_ + "/" + name; }
 
  private:
   const Context& world_;
-  std::optional<TemporaryFolder> own_;
-  std::string path_;
+  const TemporaryFolder own_;
+  const std::string path_;
 };
 
 }  // namespace hora::internal::test

@@ -1,13 +1,12 @@
 // A rank's context: what it says of the job and of the build, process sets that it begins with,
-// memory that ranks of a node share, and what is refused after shutdown(); hora on some of the
-// application's ranks; the flight record of a rank, as its guard reads it; timelines of a real job;
-// and the bits of sums.
+// memory of the node, and what is refused after shutdown(); hora on some of the application's
+// ranks; the flight record of a rank, as its guard reads it; timelines of a real job; the bits of
+// sums; and that nothing grows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/hora.h>
 #include <hora/mpi.h>
 #include <mpi.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,15 +15,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <optional>
 #include <random>
-#include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/api/internals.h"
@@ -113,8 +113,6 @@ TEST(Facts, SettingsGivenToInitAreInForceLikeTheEnvironments) {
   expect_init_error(ErrorCode::invalid_argument,
                     AllOf(HasSubstr("HORA_CHUNK_SIZE is 2MiB"), HasSubstr("4MiB")),
                     {.settings = settings});
-  const Context world = init();
-  EXPECT_EQ(world.settings().chunk_size, std::size_t{2} << 20);
 }
 
 TEST(Facts, TheBuildSaysWhatIsInIt) {
@@ -172,44 +170,20 @@ TEST(InitialSets, ThatDoNotExistOrDifferAreTheSameErrorEverywhere) {
   expect_refused(sets, ErrorCode::mismatch, "rank " + std::to_string(size - 1) + " has [0 1] [0]");
 }
 
-TEST(PeerMemory, RanksOfANodeReadEachOthersBuffersAlsoOfNewWindows) {
+TEST(PeerMemory, AddressesAreThoseOfTheRanksOfANode) {
   const Context world = init();
-  std::vector<Buffer> buffers;
-  for (const std::size_t bytes : {std::size_t{4096}, std::size_t{100} << 20}) {
-    // Ranks may have them in other windows.
-    if (world.rank() % 2 == 0) buffers.emplace_back(world, std::size_t{200} << 20);
-    const Buffer& own = buffers.emplace_back(world, bytes);
-    std::byte* const last = own.data() + bytes - sizeof(int);
-    const int rank = world.rank();
-    std::memcpy(last, &rank, sizeof rank);
-    const auto location = location_of(world, last, sizeof rank);
-    ASSERT_TRUE(location.has_value());
-    const auto locations = allgather_object(world, std::as_bytes(std::span(&*location, 1)));
-    for (const int peer : world.ranks_of_node(world.cross_rank())) {
-      Location theirs;
-      std::memcpy(&theirs, locations[static_cast<std::size_t>(peer)].data(), sizeof theirs);
-      int seen = -1;
-      std::memcpy(&seen, peer_address(world, peer, theirs, sizeof seen), sizeof seen);
-      EXPECT_EQ(seen, peer);
-    }
-    barrier(world);
+  const Buffer buffer(world, 4096);
+  *buffer.data() = static_cast<std::byte>(world.rank());
+  ProcessSet own = kWorld;
+  for (int node = 0; node < world.cross_size(); ++node) {
+    const ProcessSet set = add_process_set(world, world.ranks_of_node(node));
+    if (node == world.cross_rank()) own = set;
   }
-}
-
-TEST(PeerMemory, WhatAPeerDoesNotHaveIsRefused) {
-  const Context world = init();
-  const auto& node = world.ranks_of_node(world.cross_rank());
-  const int peer = world.rank() == node.back() ? node.front() : node.back();
-  const Location first{.window = 0, .offset = 8192};
-  EXPECT_NO_THROW(peer_address(world, peer, first, 1));
-  constexpr std::size_t kFar = std::size_t{1} << 47;
-  const auto expect_refused = [&](Location location, std::size_t bytes) {
-    expect_error(ErrorCode::transport, [&] { peer_address(world, peer, location, bytes); });
-  };
-  expect_refused(first, kFar);
-  expect_refused({.window = 0, .offset = kFar}, 1);
-  if (peer != world.rank()) expect_refused({.window = 60, .offset = 8192}, 1);
-  expect_refused(kNowhere, 1);
+  EXPECT_EQ(share_memory(world, kWorld), world.cross_size() == 1);
+  const auto addresses = peer_addresses(world, own, "places", buffer.data(), buffer.size());
+  std::vector<int> seen;
+  for (const std::byte* const address : addresses) seen.push_back(static_cast<int>(*address));
+  EXPECT_EQ(seen, ranks_of(world, own));
   barrier(world);
 }
 
@@ -239,9 +213,8 @@ TEST_P(AfterShutdown, WhatIsFinishedCanBeTakenQueriesWorkAndWhateverBeginsSometh
   EXPECT_EQ(gathered.wait().shape(), Shape{world.size() * world.size()});
   buffer = Buffer();
   stop_timeline(world);
-  EXPECT_LT(world.rank(), world.size());
-  EXPECT_LT(world.local_rank(), world.local_size());
-  EXPECT_LT(world.cross_rank(), world.cross_size());
+  EXPECT_TRUE(world.rank() < world.size() && world.local_rank() < world.local_size() &&
+              world.cross_rank() < world.cross_size());
   EXPECT_EQ(ranks_of(world, set), std::vector{0});
   EXPECT_EQ(size_of(world, set), 1);
   EXPECT_EQ(rank_in(world, set), world.rank() == 0 ? 0 : -1);
@@ -334,11 +307,6 @@ static_assert(Communicates<MPI_Comm>);
 static_assert(!Communicates<short> && !Communicates<std::nullptr_t>);
 static_assert(std::same_as<decltype(init({})), Context>, "no options at all");
 
-volatile sig_atomic_t handled = 0;
-void count(int) {
-  handled = handled + 1;
-}
-
 /// Memory of a guard, which this process is itself.
 class Guarded {
  public:
@@ -364,19 +332,13 @@ TEST(FlightRecord, TellsWhatTheRankIsAndDoes) {
   std::vector<float> values(100, 1.0F);
   allreduce(world, view(values), {.name = "x"});
   FlightRecord record = guarded.record();
-  EXPECT_EQ(record.state, RecordState::initialised);
-  EXPECT_EQ(record.rank, world.rank());
-  EXPECT_EQ(record.size, world.size());
-  EXPECT_EQ(record.node, world.cross_rank());
-  EXPECT_EQ(record.local_rank, world.local_rank());
-  EXPECT_EQ(record.hora_version, build_info().version);
-  EXPECT_THAT(record.host, testing::Not(testing::IsEmpty()));
-  EXPECT_EQ(record.pid, ::getpid());
-  EXPECT_EQ(record.phase, "epoch 1");
-  const RecordedCollective x = guarded.find("x");
-  EXPECT_EQ(x.bytes, 400u);
-  EXPECT_EQ(x.outcome, RecordOutcome::done);
-  EXPECT_EQ(x.peers, static_cast<std::uint32_t>(world.size()));
+  EXPECT_EQ(std::tuple(record.state, record.rank, record.size, record.node, record.local_rank),
+            std::tuple(RecordState::initialised, world.rank(), world.size(), world.cross_rank(),
+                       world.local_rank()));
+  EXPECT_EQ(std::tuple(record.hora_version, record.pid, record.phase),
+            std::tuple(build_info().version, ::getpid(), "epoch 1"));
+  EXPECT_NE(record.host, "");
+  EXPECT_EQ(guarded.find("x").outcome, RecordOutcome::done);
   world.shutdown();
   record = guarded.record();
   EXPECT_EQ(record.state, RecordState::shut_down);
@@ -407,40 +369,15 @@ TEST(FlightRecord, RefusedInitsAndDisagreementsThatAProgramCatchesAreNoFailures)
   EXPECT_EQ(guarded.find("odd").outcome, RecordOutcome::failed);
 }
 
-TEST(FlightRecord, SignalsReachTheProgramsOwnHandlers) {
-  const Guarded guarded;
-  struct sigaction before {};
-  struct sigaction action {};
-  struct sigaction during {};
-  action.sa_handler = count;
-  ::sigaction(SIGUSR1, &action, &before);
-  {
-    const Context world = init();
-    ::sigaction(SIGUSR1, nullptr, &during);
-    EXPECT_NE(during.sa_handler, count);
-    ::raise(SIGUSR1);
-    EXPECT_EQ(handled, 1);
-  }
-  ::sigaction(SIGUSR1, &before, &action);
-  EXPECT_EQ(action.sa_handler, count);
-}
-
 /// Rank 0's, known to all; removed when all are done with it.
 class SharedFolder {
  public:
-  SharedFolder() {
-    if (mpi_rank() == 0) folder_.emplace();
-    std::array<char, 1024> path{};
-    if (folder_) folder_->path().string().copy(path.data(), path.size() - 1);
-    MPI_Bcast(path.data(), static_cast<int>(path.size()), MPI_CHAR, 0, MPI_COMM_WORLD);
-    path_ = path.data();
-  }
   ~SharedFolder() { MPI_Barrier(MPI_COMM_WORLD); }
   std::string file(const std::string& name) const { return path_ + "/" + name; }
 
  private:
-  std::optional<TemporaryFolder> folder_;
-  std::string path_;
+  const TemporaryFolder own_;
+  const std::string path_ = broadcast_object(init(), own_.path().string());
 };
 
 /// A folder that one rank alone cannot write to is an error on all.
@@ -456,7 +393,6 @@ TEST(RecordDirectory, ThatOneRankCannotWriteToIsAnErrorOnAll) {
     const EnvironmentVariable setting(variable.c_str(), value);
     expect_init_error(ErrorCode::invalid_setting, AllOf(HasSubstr(variable), HasSubstr(text)));
   }
-  MPI_Barrier(MPI_COMM_WORLD);
 }
 
 void average(const Context& world, const std::string& name, int rounds) {
@@ -500,7 +436,7 @@ TEST(Timeline, TheSettingGivesOneFileARankAndThoseOfAHostFitTogether) {
 }
 
 TEST(Timeline, IsStartedAndStoppedOnOneRankAlone) {
-  const SharedFolder folder;
+  const TemporaryFolder folder;
   const Context world = init();
   const bool own = world.rank() == world.size() - 1;
   average(world, "before", 2);
@@ -515,27 +451,24 @@ TEST(Timeline, IsStartedAndStoppedOnOneRankAlone) {
     EXPECT_THAT(timeline.spans("x", "allreduce"), SizeIs(4));
     EXPECT_THAT(timeline.spans("before"), SizeIs(0));
   }
-  average(world, "after", 2);
   stop_timeline(world);  // nothing to stop
 }
 
 TEST(Timeline, MisuseIsAnErrorAndLeavesTheJobAsItWas) {
-  const SharedFolder folder;
+  const TemporaryFolder folder;
   Context world = init();
-  const auto start = [&](const std::string& path) {
-    return [&world, path] { (void)start_timeline(world, path); };
+  const auto refuse = [&](ErrorCode code, const std::string& path) {
+    expect_error(code, [&] { (void)start_timeline(world, path); });
   };
-  expect_error(ErrorCode::invalid_argument, start(""));
-  expect_error(ErrorCode::invalid_argument, start(folder.file("%x")));
-  expect_error(ErrorCode::invalid_argument, start(folder.file("no/such/folder")));
+  for (const std::string& path : {std::string(), folder.file("%x"), folder.file("no/such/folder")})
+    refuse(ErrorCode::invalid_argument, path);
   (void)start_timeline(world, folder.file("%r"));
-  expect_error(ErrorCode::invalid_use, start(folder.file("b")));
+  refuse(ErrorCode::invalid_use, folder.file("b"));
   average(world, "x", 2);
   world.shutdown();
   EXPECT_THAT(Timeline(folder.file(std::to_string(world.rank()))).spans("x", "allreduce"),
               SizeIs(2))
       << "shutdown() completes it";
-  expect_error(ErrorCode::shut_down, start(folder.file("c")));
 }
 
 std::vector<float> random_floats(std::uint64_t seed, std::int64_t count) {
@@ -579,6 +512,60 @@ TEST(Allreduce, BitsDependNeitherOnFusionNorOnPositionNorOnTheRun) {
     if (run == 0) first_run = alone;
     EXPECT_EQ(alone, first_run);
   }
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kFreedMemoryStays = true;
+#else
+constexpr bool kFreedMemoryStays = false;
+#endif
+
+std::int64_t entries_of(const char* folder) {
+  return std::distance(std::filesystem::directory_iterator(folder), {});
+}
+
+/// Descriptors, threads, mappings; KiB, without pages of files: code is mapped as it is first run.
+std::array<std::int64_t, 4> held() {
+  std::ifstream maps("/proc/self/maps"), status("/proc/self/status");
+  const auto mappings = std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
+  std::int64_t memory = 0, kib = 0;
+  for (std::string name; status >> name;) {
+    if ((name == "RssAnon:" || name == "RssShmem:") && status >> kib) memory += kib;
+  }
+  return {entries_of("/proc/self/fd"), entries_of("/proc/self/task"), mappings, memory};
+}
+
+/// Uses all that init() makes: the engine's thread, windows, a process set, communicators.
+void use_hora(int round) {
+  Context world = init();
+  std::vector<int> all;
+  for (int r = 0; r < world.size(); ++r) all.push_back(r);
+  const ProcessSet set = add_process_set(world, all);
+  std::vector<float> values(5000, 1.0F);
+  for (const ProcessSet where : {kWorld, set}) {
+    allreduce(world, view(values), {.name = "g", .op = ReduceOp::sum, .process_set = where});
+    (void)allgather(world, view(values), {.name = "a", .process_set = where});
+  }
+  EXPECT_EQ(values.front(), static_cast<float>(world.size() * world.size()));
+  if (round % 2 == 0) remove_process_set(world, set);
+  if (round % 3 == 0) return;  // the destructor shuts down
+  world.shutdown();
+}
+
+// hora is started and shut down a hundred times in one process, on one MPI.
+TEST(ManyInits, NothingGrows) {
+  constexpr int kBefore = 20, kRounds = 100;  // before: pools of MPI and of the allocator fill
+  std::array<std::int64_t, 4> before{};
+  for (int round = 0; round < kBefore + kRounds; ++round) {
+    if (round == kBefore) before = held();
+    use_hora(round);
+  }
+  const auto [descriptors, threads, mappings, memory] = held();
+  EXPECT_EQ(descriptors, before[0]);
+  EXPECT_EQ(threads, before[1]);
+  if (kFreedMemoryStays) return;
+  EXPECT_LE(mappings, before[2] + 2);
+  EXPECT_LE(memory, before[3] + 128) << "KiB";
 }
 
 }  // namespace

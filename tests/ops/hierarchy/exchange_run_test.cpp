@@ -42,7 +42,7 @@ std::size_t at(int number) {
 struct ExchangeOperation {
   OperationKind kind = OperationKind::allgather;
   DataType type = DataType::float32;
-  double prescale = 1.0;  ///< a power of two: exact, before the sum or after
+  double prescale = 1.0;
   double scale = 1.0;
   std::size_t row_bytes = 0;
   std::vector<std::vector<std::int64_t>> rows;  ///< by rank; see BoundExchange
@@ -51,32 +51,16 @@ struct ExchangeOperation {
   std::vector<bool> pushes, expects;
 };
 
-std::int64_t sum_of(const std::vector<std::int64_t>& rows) {
-  return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
-}
-
-/// Sum of the nodes' sums, as the hierarchy rounds it.
-Bytes sum_over_nodes(const ExchangeOperation& operation, const Topology& topology) {
-  std::vector<Bytes> of_node;
-  for (const auto& ranks : topology.ranks_of_node) {
-    std::vector<Bytes> inputs;
-    for (const int rank : ranks) inputs.push_back(operation.inputs[at(rank)]);
-    const double scale = topology.nodes() == 1 ? operation.scale : 1.0;
-    of_node.push_back(
-        reduced(operation.type, ReduceOp::sum, inputs, {.post = operation.prescale * scale}));
-  }
-  return topology.nodes() == 1
-             ? of_node[0]
-             : reduced(operation.type, ReduceOp::sum, of_node, {.post = operation.scale});
-}
-
-/// By the operation's definition. Sums: over each node, rounded, then over the nodes.
-Exchanged expected_of(const ExchangeOperation& of, const Topology& topology, int rank) {
+/// By the operation's definition. Sums are exact in every order.
+Exchanged expected_of(const ExchangeOperation& of, int rank) {
+  const auto sum = [&] {
+    return reduced(of.type, ReduceOp::sum, of.inputs, {.pre = of.prescale, .post = of.scale});
+  };
   switch (of.kind) {
     case OperationKind::allreduce:
-      return {sum_over_nodes(of, topology), {}};
+      return {sum(), {}};
     case OperationKind::reduce_scatter:
-      return scattered(sum_over_nodes(of, topology), of.rows[0][0], of.row_bytes, topology.size(),
+      return scattered(sum(), of.rows[0][0], of.row_bytes, static_cast<int>(of.inputs.size()),
                        rank);
     case OperationKind::alltoall:
       return alltoall_of(of.inputs, of.rows, of.row_bytes, rank);
@@ -105,8 +89,9 @@ ExchangeOperation random_exchange(OperationKind kind, int ranks, std::int64_t mo
   for (int rank = 0; rank < ranks; ++rank) {
     auto& own = result.rows.emplace_back(extents_of_rank(kind, ranks), whole);
     if (differ) std::generate(own.begin(), own.end(), some_rows);
-    const std::size_t bytes = static_cast<std::size_t>(sum_of(own)) * result.row_bytes;
-    result.inputs.push_back(random_values(result.type, bytes, random));
+    const auto rows = std::accumulate(own.begin(), own.end(), std::int64_t{0});
+    const auto count = rows * static_cast<std::int64_t>(result.row_bytes / size_of(result.type));
+    result.inputs.push_back(whole_numbers(result.type, count, random));
     result.pushes.push_back(random() % 2 == 0);
     result.expects.push_back(random() % 3 != 0);
   }
@@ -373,7 +358,7 @@ TEST(ExchangeRun, GivesWhatItsDefinitionSaysAmongAllreducesInAnyOrder) {
         for (std::size_t i = 0; i < operations.size(); ++i) {
           for (int rank = 0; rank < topology.size(); ++rank) {
             const Exchanged& outcome = outcomes[i][at(rank)];
-            const Exchanged expected = expected_of(operations[i], topology, rank);
+            const Exchanged expected = expected_of(operations[i], rank);
             ASSERT_EQ(outcome.rows, expected.rows);
             ASSERT_TRUE(outcome.bytes == expected.bytes)
                 << "operation " << i << ", " << name_of(operations[i].kind) << " of "

@@ -2,18 +2,18 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <array>
 #include <cstddef>
 #include <cstring>
 #include <memory>
-#include <ostream>
 #include <random>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "core/plan/plan.h"
-#include "tests/support/reference/elements.h"
+#include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal {
@@ -23,24 +23,33 @@ using Bytes = std::vector<std::byte>;
 
 constexpr std::uint64_t kSumNumber = 5;
 
-/// Tensors of one type on all ranks of a node, the same values in each run.
+/// One unit of tensors of so many elements.
+Unit unit_of_tensors(OperationKind kind, DataType type, const std::vector<std::int64_t>& elements) {
+  std::vector<Signature> signatures(elements.size());
+  std::vector<const Signature*> pointers;
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    signatures[i].kind = kind;
+    signatures[i].type = type;
+    signatures[i].shape = {elements[i]};
+    pointers.push_back(&signatures[i]);
+  }
+  Unit unit;
+  plan_unit(pointers, 0, {.fusion_bytes = std::size_t{1} << 30}, unit);
+  if (unit.tensors.size() != elements.size()) throw std::logic_error("several units");
+  return unit;
+}
+
+/// Tensors of one type on all ranks of a node.
 class SummedTensors {
  public:
   SummedTensors(DataType type, const std::vector<std::int64_t>& elements, int ranks,
-                std::uint64_t seed)
-      : ranks_(ranks) {
-    std::mt19937_64 random(seed);
-    std::vector<Signature> signatures;
-    for (const std::int64_t count : elements) {
-      Signature& signature = signatures.emplace_back();
-      signature.type = type;
-      signature.shape = {count};
-      for (int r = 0; r < ranks; ++r) fill(type, memory_.emplace_back(signature.bytes()), random());
+                std::mt19937_64& random)
+      : ranks_(ranks), unit_(unit_of_tensors(OperationKind::allreduce, type, elements)) {
+    for (const UnitTensor& tensor : unit_.tensors) {
+      for (int r = 0; r < ranks; ++r) {
+        memory_.push_back(test::random_values(type, tensor.range.bytes, random));
+      }
     }
-    std::vector<const Signature*> pointers;
-    for (const Signature& signature : signatures) pointers.push_back(&signature);
-    plan_unit(pointers, 0, {.fusion_bytes = std::size_t{1} << 30}, unit_);
-    if (unit_.tensors.size() != elements.size()) throw std::logic_error("several units");
   }
   BoundUnit unit(ReduceOp op, double scale) {
     BoundUnit bound;
@@ -52,28 +61,12 @@ class SummedTensors {
     for (auto& bytes : memory_) bound.memory.push_back(bytes.data());
     return bound;
   }
-  const std::vector<std::vector<std::byte>>& memory() const { return memory_; }
+  const std::vector<Bytes>& memory() const { return memory_; }
 
  private:
-  /// Cheap, for there are many: high bits of multiples of an odd number.
-  static void fill(DataType type, std::vector<std::byte>& bytes, std::uint64_t first) {
-    test::with_type(type, [&]<class T>() {
-      auto* const values = reinterpret_cast<test::Stored<T>*>(bytes.data());
-      std::uint64_t bits = first;
-      for (std::size_t i = 0; i < bytes.size() / sizeof *values; ++i) {
-        bits += 0x9e3779b97f4a7c15;
-        if constexpr (std::is_floating_point_v<T>) {
-          values[i] = static_cast<T>(static_cast<std::int32_t>(bits >> 32)) * T{0x1p-28};
-        } else {
-          values[i] = test::Stored<T>(static_cast<int>(bits >> 58));
-        }
-      }
-    });
-  }
-
   int ranks_;
   Unit unit_;
-  std::vector<std::vector<std::byte>> memory_;  ///< by tensor, then rank
+  std::vector<Bytes> memory_;  ///< by tensor, then rank
 };
 
 /// One tensor without padding crosses without memory beside it. The slices of all ranks,
@@ -90,9 +83,8 @@ class MemoryGroupOf : public testing::TestWithParam<int> {
 
 TEST_P(MemoryGroupOf, ASliceOfOneTensorIsSummedWhereItLies) {
   for (const double prescale : {1.0, 0.5}) {
-    const std::uint64_t seed = random_();
-    SummedTensors tensors(DataType::float32, {512}, GetParam(), seed);
-    SummedTensors expected(DataType::float32, {512}, GetParam(), seed);
+    SummedTensors tensors(DataType::float32, {512}, GetParam(), random_);
+    SummedTensors expected = tensors;
     BoundUnit unit = tensors.unit(ReduceOp::sum, 1.0);
     unit.unit.prescale = prescale;
     BoundUnit at_once = expected.unit(ReduceOp::sum, 1.0);
@@ -112,7 +104,7 @@ TEST_P(MemoryGroupOf, ASliceOfOneTensorIsSummedWhereItLies) {
 }
 
 TEST_P(MemoryGroupOf, ASliceWithPaddingOrOfATensorThatTheRankLacksIsStaged) {
-  SummedTensors tensors(DataType::float32, {500}, GetParam(), random_());
+  SummedTensors tensors(DataType::float32, {500}, GetParam(), random_);
   BoundUnit unit = tensors.unit(ReduceOp::sum, 1.0);
   MemoryGroup group(0, GetParam());
   const Range whole{0, unit.unit.bytes};
@@ -127,7 +119,7 @@ TEST_P(MemoryGroupOf, ASliceWithPaddingOrOfATensorThatTheRankLacksIsStaged) {
 TEST_P(MemoryGroupOf, ABroadcastOfOneTensorCrossesFromAndToTheTensor) {
   const int root = GetParam() - 1;
   for (const bool has_input : {true, false}) {
-    SummedTensors tensors(DataType::int32, {512}, GetParam(), random_());
+    SummedTensors tensors(DataType::int32, {512}, GetParam(), random_);
     const Bytes of_root = has_input ? tensors.memory().back() : Bytes(512 * 4, std::byte{7});
     BoundUnit unit = tensors.unit(ReduceOp::sum, 1.0);
     unit.unit.kind = OperationKind::broadcast;
@@ -156,21 +148,12 @@ class BroadcastInNodeOfThree : public testing::Test {
  protected:
   /// One unit of tensors of these lengths.
   void bring(const std::vector<std::int64_t>& lengths) {
-    std::vector<Signature> signatures;
+    unit_ = unit_of_tensors(OperationKind::broadcast, DataType::uint8, lengths);
     for (const std::int64_t length : lengths) {
-      Signature signature;
-      signature.kind = OperationKind::broadcast;
-      signature.type = DataType::uint8;
-      signature.shape = {length};
-      signatures.push_back(signature);
       const auto bytes = static_cast<std::size_t>(length);
-      auto& sent = sent_.emplace_back(bytes);
-      for (std::byte& each : sent) each = static_cast<std::byte>(random_());
+      sent_.push_back(test::random_values(DataType::uint8, bytes, random_));
       for (auto* memory : {&block_, &fetched_, &window_}) memory->emplace_back(bytes);
     }
-    std::vector<const Signature*> pointers;
-    for (const Signature& signature : signatures) pointers.push_back(&signature);
-    plan_unit(pointers, 0, {.fusion_bytes = std::size_t{1} << 30}, unit_);
   }
   BoundUnit unit_of(int rank, bool publishes) {
     BoundUnit bound;
@@ -233,30 +216,23 @@ TEST_F(BroadcastInNodeOfThree, WhoFetchesTakesWhatThereIs) {
   EXPECT_EQ(fetched_, sent_);
 }
 
-struct MemoryLayout {
-  MemoryNodes nodes;
-  friend std::ostream& operator<<(std::ostream& out, const MemoryLayout& layout) {
-    return out << layout.nodes.count << "x" << layout.nodes.ranks;
-  }
-};
-
-class MemoryNodeSumOf : public testing::TestWithParam<MemoryLayout> {
+class MemoryNodeSumOf : public testing::TestWithParam<MemoryNodes> {
  protected:
-  MemoryNodes nodes() const { return GetParam().nodes; }
+  MemoryNodes nodes() const { return GetParam(); }
   int ranks() const { return nodes().count * nodes().ranks; }
   UnitProgress progress(int rank) { return {cells_.data(), rank}; }
 
   /// Tensors, and `sums`: what they become by one pass over all ranks.
   SummedTensors tensors_with_sums(DataType type, const std::vector<std::int64_t>& elements,
                                   ReduceOp op, double scale = 1.0) {
-    const std::uint64_t seed = random_();
-    SummedTensors expected(type, elements, ranks(), seed);
+    SummedTensors tensors(type, elements, ranks(), random_);
+    SummedTensors expected = tensors;
     const BoundUnit unit = expected.unit(op, scale);
     for (int rank = 0; rank < ranks(); ++rank) {
       EXPECT_TRUE(MemoryGroup(rank, ranks()).run(unit).poll());
     }
     sums_ = expected.memory();
-    return {type, elements, ranks(), seed};
+    return tensors;
   }
   /// All ranks take turns, at random; `unit_of(rank)` is what a rank sees.
   template <class UnitOf>
@@ -301,25 +277,10 @@ TEST_P(MemoryNodeSumOf, HasTheBitsOfOnePassOverAllRanks) {
   }
 }
 
-/// Whoever touches it ends the process.
-class NoAccess {
- public:
-  explicit NoAccess(std::size_t bytes)
-      : bytes_(bytes),
-        data_(::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {}
-  ~NoAccess() { ::munmap(data_, bytes_); }
-  NoAccess(const NoAccess&) = delete;
-  NoAccess& operator=(const NoAccess&) = delete;
-  std::byte* data() const { return static_cast<std::byte*>(data_); }
-
- private:
-  std::size_t bytes_;
-  void* data_;
-};
-
 TEST_P(MemoryNodeSumOf, ARankTouchesOfOtherMemoryNodesWhatItsLikeHasThere) {
   constexpr std::int64_t kCount = 400000;
-  const NoAccess beyond(kCount * sizeof(float));
+  // Whoever touches it ends the process.
+  auto* const beyond = reinterpret_cast<std::byte*>(4096);  // NOLINT(performance-no-int-to-ptr)
   SummedTensors tensors = tensors_with_sums(DataType::float32, {kCount}, ReduceOp::sum);
   std::vector<BoundUnit> seen;
   for (int rank = 0; rank < ranks(); ++rank) {
@@ -327,7 +288,7 @@ TEST_P(MemoryNodeSumOf, ARankTouchesOfOtherMemoryNodesWhatItsLikeHasThere) {
     for (int other = 0; other < ranks(); ++other) {
       const bool is_near = other / nodes().ranks == rank / nodes().ranks;
       const bool is_like = other % nodes().ranks == rank % nodes().ranks;
-      if (!is_near && !is_like) unit.memory[static_cast<std::size_t>(other)] = beyond.data();
+      if (!is_near && !is_like) unit.memory[static_cast<std::size_t>(other)] = beyond;
     }
   }
   sum_in_turns([&](int rank) -> const BoundUnit& { return seen[static_cast<std::size_t>(rank)]; });
@@ -351,12 +312,13 @@ TEST_P(MemoryNodeSumOf, RanksOfLaterUnitsHaveAnnouncedAllOfThisOne) {
   EXPECT_EQ(tensors.memory(), sums_);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, MemoryNodeSumOf,
-                         testing::Values(MemoryLayout{{.count = 2, .ranks = 2}},
-                                         MemoryLayout{{.count = 2, .ranks = 3}},
-                                         MemoryLayout{{.count = 3, .ranks = 2}},
-                                         MemoryLayout{{.count = 4, .ranks = 4}}),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, MemoryNodeSumOf,
+    testing::Values(MemoryNodes{.count = 2, .ranks = 2}, MemoryNodes{.count = 2, .ranks = 3},
+                    MemoryNodes{.count = 3, .ranks = 2}, MemoryNodes{.count = 4, .ranks = 4}),
+    [](const auto& of) {
+      return std::to_string(of.param.count) + "x" + std::to_string(of.param.ranks);
+    });
 
 }  // namespace
 }  // namespace hora::internal

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tests/support/expect_error.h"
+#include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal {
@@ -49,20 +50,15 @@ TEST(MpiCheck, ErrorsAreNamedAndCountsNarrowedWhereTheyFit) {
   EXPECT_THROW(mpi_count(limit + 1, "it"), Error);
 }
 
-std::vector<std::byte> bytes_of(std::size_t length, int value) {
-  return std::vector<std::byte>(length, static_cast<std::byte>(value));
-}
+using Bytes = std::vector<std::byte>;
 
 TEST(MpiBootstrap, AllGatherKeepsLengthsAndOrderAndAllRanksOfThisTestAreOnOneHost) {
   MpiBootstrap world(Communicator::world());
-  // Rank 0 gives nothing at all.
-  const auto own = bytes_of(static_cast<std::size_t>(world.rank()) * 1000, world.rank());
-  const auto parts = world.all_gather(own);
-  ASSERT_EQ(parts.size(), static_cast<std::size_t>(world.size()));
+  std::vector<Bytes> expected;  // rank 0 gives nothing at all
   for (int rank = 0; rank < world.size(); ++rank) {
-    const auto at = static_cast<std::size_t>(rank);
-    EXPECT_EQ(parts[at], bytes_of(at * 1000, rank));
+    expected.emplace_back(static_cast<std::size_t>(rank) * 1000, static_cast<std::byte>(rank));
   }
+  EXPECT_EQ(world.all_gather(expected[static_cast<std::size_t>(world.rank())]), expected);
   const auto host = world.of_host();
   EXPECT_EQ(host->rank(), world.rank());
   EXPECT_EQ(host->size(), world.size());
@@ -88,10 +84,8 @@ class MpiPointToPointTest : public testing::Test {
     wait_until([&] { return link.test(request); });
   }
 
-  static std::vector<std::byte> random_bytes(std::size_t count, std::mt19937_64& random) {
-    std::vector<std::byte> bytes(count);
-    for (auto& byte : bytes) byte = static_cast<std::byte>(random());
-    return bytes;
+  static Bytes random_bytes(std::size_t count, std::mt19937_64& random) {
+    return test::random_values(DataType::uint8, count, random);
   }
 
   Communicator world_ = Communicator::world();
@@ -120,13 +114,13 @@ TEST_F(MpiPointToPointTest, LongMessagesTravelInParts) {
   for (const std::size_t bytes : {0, 1, 999, 1000, 1001, 5000, 123456}) {
     // The same values everywhere, but for the sender's number.
     const auto first = random_bytes(bytes, random), second = random_bytes(bytes, random);
-    const auto sent = [&](std::vector<std::byte> values, int sender) {
+    const auto sent = [&](Bytes values, int sender) {
       if (!values.empty()) values.back() = static_cast<std::byte>(sender);
       return values;
     };
     const auto first_sent = sent(first, own), second_sent = sent(second, own);
-    std::vector<std::byte> got_first(bytes);
-    std::vector<std::byte> got_second(bytes);
+    Bytes got_first(bytes);
+    Bytes got_second(bytes);
     // Two messages of one tag: the parts must not mix.
     const std::vector<PointToPoint::Request> requests{
         link.receive(from, 32767, got_first), link.receive(from, 32767, got_second),
@@ -146,8 +140,8 @@ TEST_F(MpiPointToPointTest, AnotherLengthIsAnError) {
   // MPICH asks MPI_COMM_WORLD's handler about a request that has failed, and would end the job.
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   for (const std::size_t length : lengths) {
-    const std::vector<std::byte> out(length);
-    std::vector<std::byte> in(8);
+    const Bytes out(length);
+    Bytes in(8);
     const auto receive = link.receive(left_, 1, in);
     const auto send = link.send(right_, 1, out);
     const Error error = test::expect_error(ErrorCode::transport, [&] { wait(link, receive); });
@@ -163,7 +157,7 @@ TEST_F(MpiPointToPointTest, NothingIsWrittenToWhatIsWithdrawn) {
   const auto out = random_bytes(bytes, random);
   for (const std::size_t part : {std::size_t{1000000}, message_limit(0, false)}) {
     MpiPointToPoint link(world_, world_.rank(), all_ranks(), part);
-    std::vector<std::byte> early(bytes), next(bytes);
+    Bytes early(bytes), next(bytes);
     const auto receive = link.receive(left_, 0, early);
     ASSERT_NO_FATAL_FAILURE(wait_until([&] { return link.cancel(receive); }));
     MPI_Barrier(world_.get());
@@ -171,7 +165,7 @@ TEST_F(MpiPointToPointTest, NothingIsWrittenToWhatIsWithdrawn) {
     ASSERT_NO_FATAL_FAILURE(wait(link, link.receive(left_, 0, next)));
     ASSERT_NO_FATAL_FAILURE(wait(link, send));
     EXPECT_TRUE(next == out) << "the message was not for the receive that was cancelled";
-    EXPECT_TRUE(early == std::vector<std::byte>(bytes));
+    EXPECT_TRUE(early == Bytes(bytes));
   }
 }
 
@@ -182,7 +176,7 @@ TEST_F(MpiPointToPointTest, WhatAMessageHasMetIsWithdrawnOnceItHasCome) {
   MpiPointToPoint link(world_, world_.rank(), all_ranks(), message_limit(0, false));
   for (int round = 0; round < 20; ++round) {
     const auto out = random_bytes(bytes, random);
-    std::vector<std::byte> met(bytes);
+    Bytes met(bytes);
     const auto send = link.send(right_, 1, out);
     const auto receive = link.receive(left_, 1, met);
     bool is_sent = false;
@@ -194,11 +188,11 @@ TEST_F(MpiPointToPointTest, WhatAMessageHasMetIsWithdrawnOnceItHasCome) {
       return link.cancel(receive);
     }));
     if (met != out) {
-      EXPECT_TRUE(met == std::vector<std::byte>(bytes)) << "cancelled, though a part has come";
-      std::vector<std::byte> again(bytes);
+      EXPECT_TRUE(met == Bytes(bytes)) << "cancelled, though a part has come";
+      Bytes again(bytes);
       ASSERT_NO_FATAL_FAILURE(wait(link, link.receive(left_, 1, again)));
       EXPECT_TRUE(again == out);
-      EXPECT_TRUE(met == std::vector<std::byte>(bytes));
+      EXPECT_TRUE(met == Bytes(bytes));
     }
     if (!is_sent) {
       ASSERT_NO_FATAL_FAILURE(wait(link, send));
@@ -209,7 +203,7 @@ TEST_F(MpiPointToPointTest, WhatAMessageHasMetIsWithdrawnOnceItHasCome) {
 
 TEST_F(MpiPointToPointTest, DiesWithoutWaiting) {
   const Communicator other = Communicator::world();
-  std::vector<std::byte> never(100);
+  Bytes never(100);
   {
     MpiPointToPoint link(other, world_.rank(), all_ranks(), message_limit(0, false));
     EXPECT_FALSE(link.test(link.receive(left_, 0, never)));
@@ -247,8 +241,8 @@ class MpiTreeLinkTest : public testing::Test {
 };
 
 // A function of sender, serial number and position.
-std::vector<std::byte> message(int sender, std::uint32_t serial, std::size_t length) {
-  std::vector<std::byte> bytes(length);
+Bytes message(int sender, std::uint32_t serial, std::size_t length) {
+  Bytes bytes(length);
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     bytes[i] = static_cast<std::byte>(i * 31 + serial * 7 + static_cast<std::size_t>(sender));
   }
@@ -296,12 +290,11 @@ TEST_F(MpiTreeLinkTest, KeepsTheOrderOfEachPairAtLengthsAroundTheHead) {
 }
 
 TEST_F(MpiTreeLinkTest, RefusesWhatIsTooLong) {
-  const std::vector<std::byte> longest(MpiTreeLink::kMaximumBytes);
+  const Bytes longest(MpiTreeLink::kMaximumBytes);
   link_.send((node_ + 1) % nodes_, longest);
   EXPECT_EQ(wait_for_message().bytes.size(), longest.size());
-  test::expect_error(ErrorCode::invalid_argument, testing::HasSubstr("16777217 bytes"), [&] {
-    link_.send(0, std::vector<std::byte>(MpiTreeLink::kMaximumBytes + 1));
-  });
+  test::expect_error(ErrorCode::invalid_argument, testing::HasSubstr("16777217 bytes"),
+                     [&] { link_.send(0, Bytes(MpiTreeLink::kMaximumBytes + 1)); });
   expect_silence();
 }
 
@@ -321,7 +314,7 @@ TEST_F(MpiTreeLinkTest, AStrangersBytesAreRefused) {
 TEST_F(MpiTreeLinkTest, DiesWithoutWaiting) {
   const Communicator other = Communicator::world();
   const int to_rank = (world_.rank() + 1) % world_.size();
-  std::vector<std::byte> head(4032);  // of a message whose rest never arrives
+  Bytes head(4032);  // of a message whose rest never arrives
   const std::uint64_t length = 100000;
   std::memcpy(head.data(), &length, sizeof(length));
   {

@@ -240,7 +240,7 @@ TEST(SharedMemory, FindsWhatLiesInItsWindowsAndRefusesWhatLiesOutsideOfAPeers) {
       EXPECT_THROW(memory->address(0, {.offset = offset}, bytes), Error) << offset;
     }
   }
-  for (const std::uint32_t window : {2u, 63u, 64u, 1u << 30}) {
+  for (const std::uint32_t window : {2u, 63u, 64u, 1u << 30, kNowhere.window}) {
     EXPECT_THROW(ranks.b.address(0, {.window = window, .offset = 8192}, 1), Error);
   }
 }

@@ -15,17 +15,16 @@ namespace {
 
 using testing::HasSubstr;
 using namespace torch::optim;
-using Make = std::function<std::unique_ptr<Optimizer>(std::vector<torch::Tensor>)>;
+using Groups = std::vector<OptimizerParamGroup>;
+using Make = std::function<std::unique_ptr<Optimizer>(const Groups&)>;
 
 template <class Kind, class Options>
 Make make_with(const Options& options) {
-  return [options](std::vector<torch::Tensor> parameters) {
-    return std::make_unique<Kind>(std::move(parameters), options);
-  };
+  return [options](const Groups& groups) { return std::make_unique<Kind>(groups, options); };
 }
 
-/// Two parameters, one of them channels-last, one that has never a gradient, and their optimizer.
-/// LBFGS takes contiguous ones alone.
+/// Two parameters, one of them channels-last, one that has never a gradient, and their optimizer of
+/// two groups. LBFGS takes contiguous ones alone, in one group.
 struct Subject {
   explicit Subject(const Make& make, bool contiguous = false)
       : first(torch::ones({4, 3, 2, 2})
@@ -34,7 +33,9 @@ struct Subject {
                   .set_requires_grad(true)),
         second(torch::ones({5}, torch::requires_grad())),
         unused(torch::ones({2}, torch::requires_grad())),
-        optimizer(make({first, second, unused})) {}
+        optimizer(make(contiguous ? Groups{OptimizerParamGroup({first, second, unused})}
+                                  : Groups{OptimizerParamGroup({first}),
+                                           OptimizerParamGroup({second, unused})})) {}
 
   std::vector<OptimizerPiece> pieces() const {
     return {{"first", first, first}, {"second", second, second}, {"unused", unused, unused}};
@@ -65,15 +66,16 @@ const std::pair<std::string, Make> kKinds[] = {
     {"RMSprop", make_with<RMSprop>(RMSpropOptions(0.01).momentum(0.5).centered(true))},
     {"Adagrad", make_with<Adagrad>(AdagradOptions(0.05).lr_decay(0.1))},
     {"LBFGS", make_with<LBFGS>(LBFGSOptions(0.1).max_iter(3))},
+    {"LBFGSSearch", make_with<LBFGS>(LBFGSOptions(0.1).max_iter(2).line_search_fn("strong_wolfe"))},
 };
 
 class OptimizerState : public testing::TestWithParam<std::pair<std::string, Make>> {};
 
 TEST_P(OptimizerState, GoesOnWithTheSameBits) {
-  const bool contiguous = GetParam().first == "LBFGS";
+  const bool contiguous = GetParam().first.starts_with("LBFGS");
   Subject subject(GetParam().second, contiguous);
   for (int step = 0; step < 3; ++step) subject.step(step);
-  for (auto& group : subject.optimizer->param_groups()) group.options().set_lr(0.02);
+  subject.optimizer->param_groups().back().options().set_lr(0.02);
 
   Subject resumed(GetParam().second, contiguous);
   resumed.step(7);  // is lost
@@ -84,7 +86,7 @@ TEST_P(OptimizerState, GoesOnWithTheSameBits) {
   }
   const NamedTensors state = state_of(*subject.optimizer, subject.pieces());
   load_state(*resumed.optimizer, resumed.pieces(), {&state, 1});
-  EXPECT_EQ(resumed.optimizer->param_groups()[0].options().get_lr(), 0.02);
+  EXPECT_EQ(resumed.optimizer->param_groups().back().options().get_lr(), 0.02);
   for (int step = 3; step < 6; ++step) {
     subject.step(step);
     resumed.step(step);

@@ -72,12 +72,6 @@ void check_operation(const Context& world, const std::vector<torch::ScalarType>&
   barrier(world);
 }
 
-Tensors copies(const Tensors& tensors) {
-  Tensors all;
-  for (const auto& tensor : tensors) all.push_back(tensor.clone());
-  return all;
-}
-
 Tensors tensors_in(const std::vector<AlltoallResult>& results) {
   Tensors all;
   for (const auto& result : results) all.push_back(result.tensor);
@@ -100,10 +94,10 @@ TEST(TensorCollectives, AllreduceInEveryWay) {
         const Tensors later{other.wait(), one.wait()};
         const Tensors group = grouped_allreduce(world, own, options(where, "group"));
         const Tensors later_group = grouped_allreduce_async(world, own, options(where)).wait();
-        Tensors all = copies(own);
+        Tensors all = copies_of(own);
         EXPECT_TRUE(allreduce_(world, all[0], options(where)).is_same(all[0]));
         allreduce_async_(world, all[1], options(where)).wait();
-        const Tensors in_place = copies(own), more = copies(own);
+        const Tensors in_place = copies_of(own), more = copies_of(own);
         grouped_allreduce_(world, in_place, options(where, "group"));
         grouped_allreduce_async_(world, more, options(where)).wait();
         return std::vector<Tensors>{alone, later, group, later_group, all, in_place, more};
@@ -119,10 +113,10 @@ TEST(TensorBroadcast, InEveryWay) {
       },
       [&](const Tensors& own, const Where& where) {
         const BroadcastOptions options{.root = where.members.back(), .process_set = where.set};
-        Tensors all = copies(own);
+        Tensors all = copies_of(own);
         broadcast_(world, all[0], options);
         broadcast_async_(world, all[1], options).wait();
-        const Tensors group = copies(own), more = copies(own);
+        const Tensors group = copies_of(own), more = copies_of(own);
         grouped_broadcast_(world, group, options);
         grouped_broadcast_async_(world, more, options).wait();
         const Tensors alone{broadcast(world, own[1], options),

@@ -14,10 +14,8 @@ class PowerSgdTest : public testing::Test {
  protected:
   // A matrix and a vector, whose gradients the test gives.
   void wrap(const PowerSgdOptions& options) {
-    optimizer_.emplace(
-        world_, sgd_,
-        torch::OrderedDict<std::string, torch::Tensor>{{"matrix", matrix_}, {"vector", vector_}},
-        DistributedOptimizerOptions{.hook = std::make_shared<PowerSgd>(options)});
+    optimizer_.emplace(world_, sgd_, Named{{"matrix", matrix_}, {"vector", vector_}},
+                       DistributedOptimizerOptions{.hook = std::make_shared<PowerSgd>(options)});
   }
   void synchronize(const torch::Tensor& of_matrix, const torch::Tensor& of_vector) {
     optimizer_->zero_grad();
@@ -43,9 +41,17 @@ class PowerSgdTest : public testing::Test {
     return sum / world_.size();
   }
 
-  /// With gradients of rank 2, in the same column space on all ranks.
-  void expect_whole(const PowerSgdOptions& options) {
-    wrap(options);
+  const Context world_ = init();
+  const torch::Tensor matrix_ = torch::zeros({20, 6, 5}, torch::requires_grad());
+  const torch::Tensor vector_ = torch::zeros({7}, torch::requires_grad());
+  torch::optim::SGD sgd_{{matrix_, vector_}, 1.0};
+  std::optional<DistributedOptimizer> optimizer_;
+};
+
+// With gradients of rank 2, in the same column space on all ranks.
+TEST_F(PowerSgdTest, AGradientOfThatRankOrLessArrivesWhole) {
+  for (const int rank : {2, 4}) {  // with 4, rows of P depend on others, and become zero
+    wrap({.rank = rank, .error_feedback = false});
     const auto left = random({20, 2}, 1, 0);
     const auto own = torch::matmul(left, random({2, 30}, 2, world_.rank())).view({20, 6, 5});
     const auto expected = allreduce(world_, own);
@@ -55,19 +61,6 @@ class PowerSgdTest : public testing::Test {
     EXPECT_TRUE(torch::allclose(matrix_.grad(), expected, 1e-4, 1e-4));
     EXPECT_TRUE(torch::allclose(vector_.grad(), mean({7}, 3), 1e-5, 1e-6));
     EXPECT_TRUE(equals_root(world_, matrix_.grad()));
-  }
-
-  const Context world_ = init();
-  const torch::Tensor matrix_ = torch::zeros({20, 6, 5}, torch::requires_grad());
-  const torch::Tensor vector_ = torch::zeros({7}, torch::requires_grad());
-  torch::optim::SGD sgd_{{matrix_, vector_}, 1.0};
-  std::optional<DistributedOptimizer> optimizer_;
-};
-
-TEST_F(PowerSgdTest, AGradientOfThatRankOrLessArrivesWhole) {
-  for (const int rank : {2, 4}) {
-    // With 4, rows of P depend on others, and become zero.
-    expect_whole({.rank = rank, .error_feedback = false});
   }
 }
 
@@ -123,58 +116,54 @@ TEST_F(PowerSgdTest, OptionsOutOfRangeAreRefused) {
 
 class TopKTest : public testing::TestWithParam<Compression> {
  protected:
+  // 128 elements: a multiple of 64 bytes in every type, so that the bucket has no padding.
   void wrap(const TopKOptions& options) {
-    optimizer_.emplace(world_, sgd_,
-                       torch::OrderedDict<std::string, torch::Tensor>{{"weight", weight_}},
-                       DistributedOptimizerOptions{.compression = GetParam(),
-                                                   .hook = std::make_shared<TopK>(options)});
+    one_.emplace(world_,
+                 DistributedOptimizerOptions{.compression = GetParam(),
+                                             .hook = std::make_shared<TopK>(options)},
+                 128);
   }
   torch::Tensor average_of(const torch::Tensor& own) {
-    optimizer_->zero_grad();
-    (weight_ * own).sum().backward();
-    optimizer_->synchronize();
-    return weight_.grad().clone();
+    one_->optimizer.zero_grad();
+    (one_->weight * own).sum().backward();
+    one_->optimizer.synchronize();
+    return one_->weight.grad().clone();
   }
-  torch::Tensor random(int rank) {
-    torch::manual_seed(seed() + static_cast<std::uint64_t>(rank));
+  torch::Tensor own() const {
+    torch::manual_seed(seed() + static_cast<std::uint64_t>(world_.rank()));
     return torch::randn({128});
   }
 
   const Context world_ = init();
-  // A multiple of 64 bytes in every type: the bucket has no padding.
-  const torch::Tensor weight_ = torch::zeros({128}, torch::requires_grad());
-  torch::optim::SGD sgd_{{weight_}, 1.0};
-  std::optional<DistributedOptimizer> optimizer_;
+  std::optional<OneWeight> one_;
   const double tolerance_ = GetParam() == Compression::none ? 1e-5 : 0x1p-6;
 };
 
 TEST_P(TopKTest, AShareOfOneIsTheAverage) {
   wrap({.share = 1.0});
-  const auto own = random(world_.rank());
-  EXPECT_TRUE(torch::allclose(average_of(own), allreduce(world_, own), tolerance_, tolerance_));
+  EXPECT_TRUE(torch::allclose(average_of(own()), allreduce(world_, own()), tolerance_, tolerance_));
 }
 
 TEST_P(TopKTest, OnlyTheLargestTravel) {
   wrap({.share = 0.015, .error_feedback = false});
-  torch::Tensor own = torch::full({128}, 0.5);
-  own[world_.rank()] = -8.0;
-  own[50] = 4.0;
+  torch::Tensor gradient = torch::full({128}, 0.5);
+  gradient[world_.rank()] = -8.0;
+  gradient[50] = 4.0;
   torch::Tensor expected = torch::zeros({128});
   expected[50] = 4.0;
   for (int rank = 0; rank < world_.size(); ++rank) expected[rank] = -8.0 / world_.size();
   for (int step = 0; step < 2; ++step) {
-    EXPECT_TRUE(torch::allclose(average_of(own), expected, tolerance_));
+    EXPECT_TRUE(torch::allclose(average_of(gradient), expected, tolerance_));
   }
-  EXPECT_TRUE(equals_root(world_, weight_.grad()));
+  EXPECT_TRUE(equals_root(world_, one_->weight.grad()));
 }
 
 TEST_P(TopKTest, ErrorFeedbackBringsEverythingInTime) {
   wrap({.share = 0.05});
-  const auto own = random(world_.rank());
-  const auto expected = allreduce(world_, own);
+  const auto expected = allreduce(world_, own());
   torch::Tensor sum = torch::zeros({128});
   constexpr int kSteps = 400;
-  for (int step = 0; step < kSteps; ++step) sum += average_of(own);
+  for (int step = 0; step < kSteps; ++step) sum += average_of(own());
   EXPECT_LT((sum / kSteps - expected).norm().item<double>(), 0.25 * expected.norm().item<double>());
 }
 

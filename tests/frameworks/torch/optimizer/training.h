@@ -64,8 +64,9 @@ inline std::unique_ptr<torch::optim::Optimizer> make_adam(std::vector<torch::Ten
 
 struct Training {
   explicit Training(const Context& world, const DistributedOptimizerOptions& options = {},
-                    const MakeOptimizer& make = make_sgd, torch::ScalarType type = torch::kFloat)
-      : Training(world, options, make, small_network(seed(), type)) {}
+                    const MakeOptimizer& make = make_sgd, torch::ScalarType type = torch::kFloat,
+                    std::uint64_t seed_of_weights = seed())
+      : Training(world, options, make, small_network(seed_of_weights, type)) {}
   Training(const Context& world, const DistributedOptimizerOptions& options,
            const MakeOptimizer& make, torch::nn::Sequential its_network)
       : network(std::move(its_network)),

@@ -57,13 +57,12 @@ void average(const hora::Context& world, const std::string& name = "g", int roun
 }
 
 /// Runs it; an error is printed, and has an exit code of its own.
-int said(const std::function<void()>& run, std::chrono::milliseconds for_others = 0ms) {
+int said(const std::function<void()>& run) {
   try {
     run();
     return 0;
   } catch (const hora::Error& error) {
     say(text_of(error));
-    std::this_thread::sleep_for(for_others);  // to say theirs
     return 3;
   }
 }
@@ -74,20 +73,6 @@ int late(int known, std::chrono::milliseconds delay, const std::vector<int>& ran
   average(world, "late", known);
   if (std::ranges::count(ranks, world.rank()) > 0) std::this_thread::sleep_for(delay);
   average(world, "late");
-  say(world, "done");
-  return 0;
-}
-
-/// The last rank submits seven tensors late.
-int late_to_many(std::chrono::milliseconds delay) {
-  const hora::Context world = hora::init();
-  std::vector<std::vector<float>> values(7, std::vector<float>(100, 1.0F));
-  if (world.rank() + 1 == world.size()) std::this_thread::sleep_for(delay);
-  std::vector<hora::Handle> handles;
-  for (auto& each : values) {
-    handles.push_back(submit(world, each, "late" + std::to_string(handles.size())));
-  }
-  for (hora::Handle& handle : handles) handle.wait();
   say(world, "done");
   return 0;
 }
@@ -202,33 +187,11 @@ int init_lists(char** lists) {
   return code;
 }
 
-/// Rank 0 leaves; the others wait for what it has not submitted, known or new.
-int shutdown_early(int known) {
-  hora::Context world = hora::init();
-  average(world, "g", known);
-  const auto begin = std::chrono::steady_clock::now();
-  if (world.rank() == 0) {
-    std::this_thread::sleep_for(200ms);
-    world.shutdown();
-    say(world, "left");
-    return 0;
-  }
-  try {
-    average(world);
-    say(world, "no error");
-  } catch (const hora::Error& error) {
-    const bool in_time = std::chrono::steady_clock::now() - begin < 200ms + 1s;
-    say(world, code_of(error) + (in_time ? " in time: " : " too late: ") + error.what());
-  }
-  world.shutdown();
-  return 0;
-}
-
-/// This rank (of the last: -1) ends by a call, which may return, between two averages.
-int ends(int rank, const std::function<void()>& end) {
+/// Rank 1 ends by a call, which may return, between two averages.
+int ends(const std::function<void()>& end) {
   const hora::Context world = hora::init();
   average(world);
-  if (world.rank() == (rank + world.size()) % world.size()) end();
+  if (world.rank() == 1) end();
   average(world);
   say(world, "no error");
   return 0;
@@ -254,23 +217,6 @@ int returns_early() {
   } catch (const hora::Error&) {
   }
   return 0;
-}
-
-/// This rank stops itself before it submits what the others wait for, or after.
-int stopped(int rank, bool after) {
-  const auto run = [&] {
-    const hora::Context world = hora::init();
-    std::vector<float> values(100, 1.0F);
-    average(world, "g", 3);
-    const bool stops = world.rank() == rank;
-    if (stops && !after) std::raise(SIGSTOP);
-    if (!stops && after) std::this_thread::sleep_for(500ms);
-    hora::Handle handle = submit(world, values, "g");
-    if (stops && after) std::raise(SIGSTOP);
-    handle.wait();
-    say(world, "no error");
-  };
-  return said(run, 500ms);
 }
 
 /// The last rank forks while a collective is under way that its peers complete later. The child
@@ -459,7 +405,6 @@ int main(int argc, char** argv) {
   const std::chrono::milliseconds time(number);
   const std::map<std::string, std::function<int()>> faults = {
       {"late", [&] { return late(number, std::stoi(argv[3]) * 1ms, numbers_of(argv[4])); }},
-      {"late-to-many", [&] { return late_to_many(time); }},
       {"never-completes", [&] { return never_completes(argument); }},
       {"crossed", [&] { return crossed(time); }},
       {"throw-caught", [&] { return caught_in_main(number, Catch::prints); }},
@@ -473,17 +418,13 @@ int main(int argc, char** argv) {
       {"finalize",
        [] {
          start_mpi();
-         return ends(1, MPI_Finalize);
+         return ends(MPI_Finalize);
        }},
-      {"shutdown-early", [&] { return shutdown_early(number); }},
       {"stops-submitting", [&] { return stops_submitting(time); }},
       {"returns-early", returns_early},
-      {"stopped-before", [&] { return stopped(number, false); }},
-      {"stopped-after", [&] { return stopped(number, true); }},
       {"cut-broadcast", cut_broadcast},
-      {"exit", [&] { return ends(-1, [&] { std::exit(number); }); }},
+      {"exit", [&] { return ends([&] { std::exit(number); }); }},
       {"fork", forks},
-      {"killed", [] { return ends(-1, [] { std::raise(SIGKILL); }); }},
   };
   return faults.at(mode)();
 }
