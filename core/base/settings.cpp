@@ -307,7 +307,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 // Variables that are not meant for hora.
 
-/// What Environment Modules, Lmod, EasyBuild and Spack are used to set, by hand or by template, to
+/// Environment Modules, Lmod, EasyBuild and Spack set such variables, by hand or by template, to
 /// where a package lies; the first count by variables with an end how often a path was added.
 bool names_package_part(std::string_view variable) {
   static const std::regex kPart(

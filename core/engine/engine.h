@@ -63,7 +63,7 @@ class Engine {
     return instances_[set]++;
   }
 
-  /// Whether it runs on the engine's device (signature.h). Throws what submitting would.
+  /// Whether it runs on the engine's device (messages.h). Throws what submitting would.
   bool runs_on_device(const Request& request, ProcessSet set) const {
     return sets_.engine_of(set, request.name).operations().set().on_device(request.signature);
   }
@@ -103,7 +103,7 @@ class Engine {
   void collect(Operation& operation);
   void keep_unreported(const Error& error, const Operation& failed);
   /// The node's; some rank's log has it.
-  FirstCause first_cause() const { return parts_.world.control_block->first_cause(); }
+  FirstCause& first_cause() const { return parts_.world.control_block->first_cause(); }
   void wait_until(const std::function<bool()>& reached);
   [[noreturn]] void end_after_failure() noexcept;
   void await_failed_rank() const;

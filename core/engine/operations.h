@@ -206,7 +206,7 @@ struct SetMember {
   bool brings_data(const Signature& signature) const {
     return signature.kind != OperationKind::broadcast || signature.root == rank();
   }
-  /// The set's collectives of this kind run on the device: see runs_on_device in signature.h.
+  /// The set's collectives of this kind run on the device: see runs_on_device in messages.h.
   bool on_device(const Signature& signature) const {
     return runs_on_device(signature, single_node() || parts.device_spans_nodes);
   }

@@ -24,8 +24,8 @@
 #include <vector>
 
 #include "core/base/checked.h"
+#include "core/messages/messages.h"
 #include "core/negotiation/arrivals.h"
-#include "core/negotiation/signature.h"
 
 namespace hora::internal {
 

@@ -12,7 +12,6 @@
 
 #include "core/messages/messages.h"
 #include "core/negotiation/arrivals.h"
-#include "core/negotiation/signature.h"
 #include "core/negotiation/topology.h"
 
 namespace hora::internal {

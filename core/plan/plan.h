@@ -7,7 +7,7 @@
 /// pipeline. A *slice* is one local rank's part of a chunk; all slices of a chunk but the last ones
 /// have equal length, a multiple of 64 bytes.
 ///
-/// Of an allgather, alltoall or reduce-scatter: which bytes go from where to where. A *row* is one
+/// Says which bytes of an allgather, alltoall or reduce-scatter go where. A *row* is one
 /// step of the first dimension. What the ranks of node A give to those of node B is a *layout*:
 /// bytes in an order that both nodes know, so that any range of them can travel without a
 /// description. It consists of *transfers*, each from one place to one place. Nodes, ranks and
@@ -30,7 +30,7 @@
 
 #include "core/base/checked.h"
 #include "core/control_block/tensor_id.h"
-#include "core/negotiation/signature.h"
+#include "core/messages/messages.h"
 #include "core/negotiation/topology.h"
 
 namespace hora::internal {

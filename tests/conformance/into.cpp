@@ -1,4 +1,4 @@
-// What is refused of outputs in memory of the caller's; what arrives in them: Differential.
+// Outputs in memory of the caller's that are refused; Differential has what arrives in them.
 #include "tests/conformance/conformance.h"
 
 namespace hora::internal::test {

@@ -70,8 +70,8 @@ JobProcess::Kind kind_of(const std::vector<std::string>& arguments) {
   return Kind::other;
 }
 
-/// What jobs share through this host's kernel, and could leave there: memory and semaphores, of
-/// POSIX in /dev/shm and of System V, that no process uses. Lines of leftovers.sh, by way of
+/// Lists what jobs share through this host's kernel, and could leave there: memory and semaphores,
+/// of POSIX in /dev/shm and of System V, that no process uses. Lines of leftovers.sh, by way of
 /// `list`.
 std::set<std::string> shared_objects(const std::string& list) {
   if (std::system(("bash " LEFTOVERS_SCRIPT " > " + list).c_str()) != 0) {

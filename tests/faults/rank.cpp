@@ -149,7 +149,7 @@ std::int64_t entries_of(const char* folder) {
   return std::distance(std::filesystem::directory_iterator(folder), {});
 }
 
-/// Of this process; its own resident memory in KiB.
+/// This process's own; resident memory in KiB.
 std::map<std::string, std::int64_t> amounts() {
   std::ifstream status("/proc/self/status");
   std::string name;

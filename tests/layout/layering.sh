@@ -47,8 +47,8 @@ launch flight
 engine negotiation messages plan flight trace control_block
 negotiation messages control_block
 messages negotiation control_block
-plan negotiation control_block
-flight negotiation
+plan messages negotiation control_block
+flight messages negotiation
 trace
 control_block
 base

@@ -6,7 +6,7 @@
 #include <bit>
 #include <set>
 
-#include "core/negotiation/signature.h"
+#include "core/messages/messages.h"
 #include "tests/support/golden.h"
 #include "tests/support/seed.h"
 

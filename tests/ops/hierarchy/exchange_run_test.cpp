@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/negotiation/signature.h"
+#include "core/messages/messages.h"
 #include "core/negotiation/topology.h"
 #include "core/plan/plan.h"
 #include "ops/hierarchy/memory_group.h"

@@ -2,7 +2,7 @@
 /// thread that runs its work in order. GPU k of a world has index k in every process, of which each
 /// FakeGpu is one; each thread has a current GPU in each of them.
 ///
-/// What it is strict about, so that tests see mistakes: see violations() and contexts(). Where
+/// It is strict, so that tests see mistakes: see violations() and contexts(). Where
 /// nothing is said, as the documentation of CUDA and the source of NCCL 2.28.9 have it:
 /// * Communicators that block are refused. Collectives of several ranks get onto their streams by
 ///   another thread, after ncclGroupEnd has returned ncclInProgress; those of one rank at once.
@@ -13,7 +13,7 @@
 ///   none. A window that NCCL's thread may read, or that work uses, does not end.
 /// * A captured stream runs nothing; what waits on another thread, cudaEventQuery included, ends
 ///   captures of the global mode, unless that thread's mode is relaxed.
-/// What it leaves out: the null stream does not wait for other streams; collectives of different
+/// It leaves out: the null stream does not wait for other streams; collectives of different
 /// communicators never disturb each other; pools return no memory, and are never short of any.
 #pragma once
 

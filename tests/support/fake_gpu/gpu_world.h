@@ -63,7 +63,7 @@ class GpuWorld {
 
  private:
   struct Rank;
-  /// Of a group of the world's, or of a set's.
+  /// A group's options, the world's or a set's.
   NcclGroupOptions group_options(int rank, int local_rank, int local_size, int nodes,
                                  int slices) const;
   void connect_nodes(int slices);

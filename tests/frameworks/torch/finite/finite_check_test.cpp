@@ -193,7 +193,7 @@ TEST_F(FiniteCheckTest, RanksThatDisagreeAreAllTold) {
   EXPECT_EQ(error.rank(), world_.size() - 1);
 }
 
-// Of batches 0 to 4 a rank's values are damaged in the second and third.
+// A rank's values are damaged in the second and third of five batches.
 TEST_F(FiniteCheckTest, AStepLeftOutLeavesNoTrace) {
   const DistributedOptimizerOptions all[] = {{},
                                              {.compression = Compression::float16},

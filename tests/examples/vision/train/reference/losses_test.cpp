@@ -76,8 +76,8 @@ std::shared_ptr<Classifier> begun(const Course& course) {
   return model;
 }
 
-/// What step(schedule, number, batches) gives in each step, with the batches of the ranks from
-/// `first` to `last` of `size`.
+/// Returns step(schedule, number, batches) of each step, with the batches of the ranks from `first`
+/// to `last` of `size`.
 std::vector<double> losses_of(const Course& course, const Dataset& data, int size, int first,
                               int last, const auto& step) {
   std::vector<hora::DistributedSampler> samplers;
