@@ -8,7 +8,6 @@
 #include <charconv>
 #include <filesystem>
 #include <numeric>
-#include <regex>
 #include <set>
 #include <sstream>
 #include <system_error>
@@ -307,14 +306,26 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 // Variables that are not meant for hora.
 
-/// Environment Modules, Lmod, EasyBuild and Spack set such variables, by hand or by template, to
-/// where a package lies; the first count by variables with an end how often a path was added.
+/// Without the prefix, each between spaces. Environment Modules, Lmod, EasyBuild and Spack are
+/// used to set them, by hand or by template, to where a package lies.
+constexpr std::string_view kOfPackages =
+    " ARCH BASE BASEDIR BIN BINDIR BIN_DIR BIN_PATH CMAKE_DIR CONFIG DATA DATADIR DIR DOC"
+    " DOCDIR DOC_DIR HOME INC INCDIR INCLUDE INCLUDEDIR INCLUDES INCLUDE_DIR INCLUDE_DIRS"
+    " INCLUDE_PATH INC_DIR INSTALL INSTALLDIR INSTALL_DIR INSTALL_PATH INSTALL_PREFIX LIB"
+    " LIBDIR LIBRARIES LIBRARY LIBRARY_DIR LIBRARY_DIRS LIBRARY_PATH LIBS LIB_DIR LIB_PATH"
+    " LICENSE LICENSE_FILE LOADED MAN MANDIR MANPATH MODULE MODULEFILE MODULEPATH MODULE_FILE"
+    " MODULE_NAME MODULE_PATH MODULE_VERSION NAME PATH PKGCONFIG PKG_CONFIG_PATH PREFIX"
+    " RELEASE ROOT ROOTDIR ROOT_DIR SHARE SOURCE SOURCE_DIR SRC SRCDIR SRC_DIR TOP TOPDIR VER"
+    " VERSION ";
+
 bool names_package_part(std::string_view variable) {
-  static const std::regex kPart(
-      "HORA_(ARCH|BASE|BIN|CMAKE|CONFIG|DATA|DIR|DOC|HOME|INC|INCLUDES?|INSTALL|LIBS?|LIBRARY|"
-      "LIBRARIES|LICENSE|LOADED|MAN|MODULE|NAME|PATH|PKG_?CONFIG|PREFIX|RELEASE|ROOT|SHARE|SOURCE|"
-      "SRC|TOP|VER|VERSION)(_?(DIRS?|FILE|NAME|PATH|PREFIX|VERSION))?(_modshare)?");
-  return std::regex_match(variable.begin(), variable.end(), kPart);
+  // Environment Modules counts by variables of such names how often a path was added.
+  constexpr std::string_view kCounterSuffix = "_modshare";
+  if (!variable.starts_with(kPrefix)) return false;
+  variable.remove_prefix(kPrefix.size());
+  if (variable.ends_with(kCounterSuffix)) variable.remove_suffix(kCounterSuffix.size());
+  return variable.find(' ') == variable.npos &&
+         kOfPackages.find(fmt::format(" {} ", variable)) != kOfPackages.npos;
 }
 
 }  // namespace
