@@ -186,6 +186,7 @@ struct SetMember {
   SetParts parts;
   const EngineParts& engine;
   ProcessSet id = kWorld;
+  int node = parts.topology.node_of(engine.rank);
   int local_rank = parts.control_block->local_rank();
   int local_size = parts.control_block->local_size();
   Tracer trace = engine.trace.of_set(id);
@@ -197,7 +198,7 @@ struct SetMember {
   const Topology& topology() const { return parts.topology; }
   /// World ranks by local rank.
   const std::vector<int>& ranks_of_node() const {
-    return topology().ranks_of_node[static_cast<std::size_t>(topology().node_of(rank()))];
+    return topology().ranks_of_node[static_cast<std::size_t>(node)];
   }
   /// The rank that decides.
   int root() const { return topology().ranks_of_node.front().front(); }

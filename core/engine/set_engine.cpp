@@ -316,9 +316,8 @@ SetEngine::SetEngine(const SetParts& parts, const EngineParts& engine,
   const auto remark = [this](int local_rank) {
     return waits_.state_of(set_.ranks_of_node()[static_cast<std::size_t>(local_rank)]);
   };
-  leader_io_.emplace(set_.topology(), set_.topology().node_of(engine.rank),
-                     control_block().id_capacity(), control_block(), parts.tree, id,
-                     engine.settings.stall_warning, remark);
+  leader_io_.emplace(set_.topology(), set_.node, control_block().id_capacity(), control_block(),
+                     parts.tree, id, engine.settings.stall_warning, remark);
   // Not where the record is off: for benchmarks of what both cost.
   const bool counts = !engine.flight || set_.record.on();
   if (set_.root() == engine.rank && counts) stragglers_.emplace(set_);
