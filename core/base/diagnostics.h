@@ -33,7 +33,7 @@ std::string error_in_flight();
 
 /// As log().warn() in log.h. Thread rule: any thread.
 HORA_EXPORT void log_warning(const std::string& text);
-/// Likewise, log().info().
+/// As log().info().
 HORA_EXPORT void log_info(const std::string& text);
 
 }  // namespace hora::internal

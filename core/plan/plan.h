@@ -7,8 +7,8 @@
 /// pipeline. A *slice* is one local rank's part of a chunk; all slices of a chunk but the last ones
 /// have equal length, a multiple of 64 bytes.
 ///
-/// Says which bytes of an allgather, alltoall or reduce-scatter go where. A *row* is one
-/// step of the first dimension. What the ranks of node A give to those of node B is a *layout*:
+/// An exchange (allgather, alltoall, reduce-scatter): which bytes go where. A *row* is one step of
+/// the first dimension. What the ranks of node A give to those of node B is a *layout*:
 /// bytes in an order that both nodes know, so that any range of them can travel without a
 /// description. It consists of *transfers*, each from one place to one place. Nodes, ranks and
 /// local ranks are those of the set; the ranks of a node need not follow one another.
@@ -244,7 +244,7 @@ struct BoundUnit {
   int local_size = 1;
   /// [position in unit.tensors * local_size + local rank]; on a device this rank's alone are set.
   std::vector<std::byte*> memory;
-  /// Likewise, in place on a device: each rank's tensor (BegunOnDevice::place), or kNowhere.
+  /// As `memory`, in place on a device: each rank's tensor (BegunOnDevice::place), or kNowhere.
   std::vector<Location> places;
   std::vector<std::shared_ptr<DeviceWork>> work;  ///< by position; on a device only
   /// Some of this rank's memory is a caller's, who has it back when the unit has completed or

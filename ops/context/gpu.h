@@ -87,8 +87,8 @@ GpuIdentity gpu_from_lines(const std::string& lines);
 /// to the same text.
 std::string shared_gpu(const std::vector<GpuIdentity>& by_rank, const Topology& topology);
 
-/// Likewise of all ranks in one communicator, whatever their nodes: "ranks 0 and 1 on host h share
-/// the GPU ..". Parts (MIG) of one GPU on different nodes are not recognised. Pure.
+/// As shared_gpu(), of all ranks in one communicator, whatever their nodes: "ranks 0 and 1 on host
+/// h share the GPU ..". Parts (MIG) of one GPU on different nodes are not recognised. Pure.
 std::string shared_over_nodes(const std::vector<GpuIdentity>& by_rank);
 
 /// The GPU of each rank, this one's being `device`. Collective. Throws the same Error(invalid_use)

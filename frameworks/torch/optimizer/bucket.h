@@ -49,7 +49,7 @@ class GradientBucket {
   bool present_anywhere(std::size_t place) const {
     return is_marked(layout_.presence_offset + place * size_of(layout_.type));
   }
-  /// Likewise: whether all ranks have set one step lane.
+  /// After the sum over ranks, on the CPU: whether all ranks have set one step lane.
   bool in_one_step() const;
   /// After unpack(): `.grad` becomes the view where any rank had a gradient, else undefined.
   void publish(std::size_t place, const Parameter& parameter, bool present) const;

@@ -152,7 +152,7 @@ class OptimizerImplementation {
   void end_unscaling() noexcept;
   /// After synchronize_once(): whether any backward() has brought gradients on this rank.
   bool had_gradients() const { return had_gradients_; }
-  /// Likewise, the same on all ranks: whether the averages are finite. Waits for the device.
+  /// Then, and the same on all ranks: whether the averages are finite. Waits for the device.
   bool gradients_are_finite() const { return round_.gradients_were_finite(); }
 
   const Peers& peers() const { return peers_; }

@@ -145,7 +145,7 @@ class NcclWorld {
   /// aborted. `check` says what is wrong with this rank's memory, empty for nothing.
   void run(NcclCommunicatorState& comm, std::uint64_t number, const Collective& part,
            const std::function<std::string()>& check);
-  /// Likewise the sends and receives of one group, which go on side by side.
+  /// Runs the sends and receives of one group, which go on side by side.
   void transfer(NcclCommunicatorState& comm, std::uint64_t number,
                 const std::vector<Collective>& parts, const std::function<std::string()>& check);
   /// Waits until this rank's streams are out of all collectives.
