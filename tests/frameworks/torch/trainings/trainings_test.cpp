@@ -93,7 +93,7 @@ class Runner {
       const bool takes_part = training_.takes_part(world_.rank(), step);
       const bool all_join = training_.has(Feature::join) && step == training_.steps_before_join;
       if ((!takes_part || all_join) && !joined_) join();
-      if (takes_part) train(step);
+      takes_part ? train(step) : trainee_.network.freeze(step);  // alike on every rank
       reference_.step(step);
       if (all_join) joined_ = false;
       if (takes_part) check(step);
