@@ -80,8 +80,8 @@ check_ctest_options() {
 check_ctest_options "${ctest_options[@]}"
 
 cores=$(nproc)
-# MPI tests wait more than they compute: on few cores more of them fit beside one another.
-level=$((cores < 4 ? 4 : cores))
+# Tests wait about as long as they compute: more of them than cores fit beside one another.
+level=$((cores + 4))
 failed=() skipped=()
 temporary='' segments=''
 trap 'rm -rf "$temporary" "$segments"' EXIT
