@@ -35,7 +35,8 @@ foreach(document IN ITEMS README.md docs/training.md core/README.md examples/rec
 endforeach()
 
 set(prefixes ${WORK}/moved)
-if(LIBTORCH_INCLUDE_DIR)
+# /usr would bring the system's MPI in place of the one that is named.
+if(LIBTORCH_INCLUDE_DIR AND NOT LIBTORCH_INCLUDE_DIR STREQUAL "/usr/include")
   cmake_path(GET LIBTORCH_INCLUDE_DIR PARENT_PATH torch_prefix)
   list(APPEND prefixes ${torch_prefix})
 endif()

@@ -27,8 +27,12 @@ constexpr std::size_t kMostName = 100;
 /// A rank that has waited so long without doing anything makes the launcher try the network.
 constexpr std::chrono::seconds kOverdue{10};
 
-/// "[host:pid] ...", as Open MPI's signal handler writes.
-bool is_of_signal_handler(std::string_view line) {
+constexpr std::string_view kAbort = "Abort(", kAborted = "): application called MPI_Abort(";
+
+/// "[host:pid] ...", as Open MPI's signal handler writes; or MPICH's words in MPI_Abort.
+bool is_of_mpi(std::string_view line) {
+  if (line.starts_with("[cli_")) return true;
+  if (line.starts_with(kAbort) && line.find(kAborted) != line.npos) return true;
   const auto colon = line.find(':'), end = line.find("] ");
   if (!line.starts_with('[') || end == line.npos || colon >= end) return false;
   return line.substr(0, end).find_first_not_of("0123456789", colon + 1) == line.npos;
@@ -294,7 +298,7 @@ class Guard {
     pollfd entry{rank.get(), POLLIN, 0};
     const bool has_ended = rank && ::poll(&entry, 1, static_cast<int>(kAbortTime.count())) > 0;
     drain();
-    if (const auto status = status_of_abort(last_lines(error_.end, kLastLines))) {
+    if (const auto status = status_of_abort(error_.end)) {
       kill_rank();
       return on_ended(*status << 8);
     }
@@ -394,7 +398,7 @@ std::string last_lines(std::string_view rest, std::size_t count) {
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     if (line.find_first_not_of(" \t") == line.npos) continue;
     all.push_back(line);
-    if (!is_of_signal_handler(line)) own.push_back(line);
+    if (!is_of_mpi(line)) own.push_back(line);
   }
   if (own.empty()) own = std::move(all);
   return fmt::format("{}", fmt::join(std::span(own).last(std::min(count, own.size())), "\n"));
@@ -405,12 +409,11 @@ bool ended_well(const RankEnded& ended) {
          (!ended.initialized || ended.shut_down);
 }
 
-std::optional<int> status_of_abort(std::string_view last_words) {
-  constexpr std::string_view kStart = "Abort(";
-  const auto said = last_words.find("): application called MPI_Abort(");
-  const auto start = last_words.substr(0, said).rfind(kStart);
-  if (said == last_words.npos || start == last_words.npos) return std::nullopt;
-  const std::string_view number = last_words.substr(start + kStart.size());
+std::optional<int> status_of_abort(std::string_view output) {
+  const auto said = output.find(kAborted);
+  const auto start = output.substr(0, said).rfind(kAbort);
+  if (said == output.npos || start == output.npos) return std::nullopt;
+  const std::string_view number = output.substr(start + kAbort.size());
   int status = 0;
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), status);
   if (error != std::errc()) return std::nullopt;

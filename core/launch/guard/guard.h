@@ -30,13 +30,13 @@ inline constexpr char kStandInName[] = "horarun-standin";
 /// hora shut down.
 bool ended_well(const RankEnded& ended);
 
-/// The last lines of what a rank has printed, without those that are empty, and without those that
-/// Open MPI's handler of signals prints ("[host:4711] ..."), where there are others.
+/// The last lines of what a rank has printed, without those that are empty, and where there are
+/// others without those that MPI prints where it ends the rank ("[host:4711] ...", "Abort(7) ...").
 std::string last_lines(std::string_view text, std::size_t count);
 
 /// The exit status that a rank has given MPICH's MPI_Abort, which returns with MPICH 4.0.2: from
 /// "Abort(7) on node 2 (rank 2 in comm 0): application called MPI_Abort(...". None: no such call.
-std::optional<int> status_of_abort(std::string_view last_words);
+std::optional<int> status_of_abort(std::string_view output);
 
 /// The longest --watch-interval, in seconds.
 inline constexpr int kMostWatchInterval = 3600;

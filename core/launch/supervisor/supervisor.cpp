@@ -787,9 +787,9 @@ std::optional<EndCause> JobEnding::cause_in_ranks(Moment now) const {
   const bool no_more_comes = all_ended() && mpirun_ended_;
   if (!first_failure_ || (now - *first_failure_ < gather && !no_more_comes)) return std::nullopt;
   const RankEnded& culprit = ended_[*first_cause(ended_)];
-  // Open MPI ends the others, and says so.
+  // Open MPI ends the others, and says so, "exiting" and a space or a newline before it.
   const RankEnded* left = left_without_init();
-  if (left != nullptr && is_likely_consequence(culprit) && mpirun_said("exiting improperly")) {
+  if (left != nullptr && is_likely_consequence(culprit) && mpirun_said("improperly")) {
     return left_before_init(*left);
   }
   // It names a process of its own that somebody else has killed: Open MPI's words, and MPICH's.

@@ -527,7 +527,7 @@ TEST_F(SupervisorTest, FindsTheFirstCauseInTime) {
            {"not where they go on",
             {is_in(starting, 0), after(100), says_bye, after(4900), is_in(initialised, 0)}},
            {"who left before init is the cause of what MPI ends",
-            {ends(1, 0), mpirun_says("node b exiting improperly."),
+            {ends(1, 0), mpirun_says("node b exiting\nimproperly."),
              ends(ended(0, SIGTERM, 0, asked, 1))}},
            {"who is late for init is named, and ends the job at last", {is_in(starting, 0)}},
            {"an init of all that does not end is said", {is_in(starting, 0), is_in(starting, 1)}},
