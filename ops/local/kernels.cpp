@@ -187,7 +187,7 @@ const KernelTable* const* runnable_kernels() noexcept {
         if (__builtin_cpu_supports("avx512bf16")) tables[count++] = &kAvx512Bf16Kernels;
         tables[count++] = &kAvx512Kernels;
       }
-      // All processors with AVX2 have F16C, of whose name Clang 14 knows nothing.
+      // All processors with AVX2 have F16C, a name that Clang 14 does not know.
       if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         tables[count++] = &kAvx2Kernels;
       }

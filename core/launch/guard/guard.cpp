@@ -27,12 +27,10 @@ constexpr std::size_t kMostName = 100;
 /// A rank that has waited so long without doing anything makes the launcher try the network.
 constexpr std::chrono::seconds kOverdue{10};
 
-constexpr std::string_view kAbort = "Abort(", kAborted = "): application called MPI_Abort(";
-
 /// "[host:pid] ...", as Open MPI's signal handler writes; or MPICH's words in MPI_Abort.
 bool is_of_mpi(std::string_view line) {
   if (line.starts_with("[cli_")) return true;
-  if (line.starts_with(kAbort) && line.find(kAborted) != line.npos) return true;
+  if (line.starts_with("Abort(") && status_of_abort(line)) return true;
   const auto colon = line.find(':'), end = line.find("] ");
   if (!line.starts_with('[') || end == line.npos || colon >= end) return false;
   return line.substr(0, end).find_first_not_of("0123456789", colon + 1) == line.npos;
@@ -410,10 +408,11 @@ bool ended_well(const RankEnded& ended) {
 }
 
 std::optional<int> status_of_abort(std::string_view output) {
-  const auto said = output.find(kAborted);
-  const auto start = output.substr(0, said).rfind(kAbort);
+  constexpr std::string_view kStart = "Abort(";
+  const auto said = output.find("): application called MPI_Abort(");
+  const auto start = output.substr(0, said).rfind(kStart);
   if (said == output.npos || start == output.npos) return std::nullopt;
-  const std::string_view number = output.substr(start + kAbort.size());
+  const std::string_view number = output.substr(start + kStart.size());
   int status = 0;
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), status);
   if (error != std::errc()) return std::nullopt;

@@ -781,15 +781,22 @@ const RankEnded* JobEnding::left_without_init() const {
   return left == ended_.end() ? nullptr : &*left;
 }
 
+/// Wherever it has broken the line.
+bool JobEnding::mpirun_said(std::string_view text) const {
+  std::string output = output_;
+  std::ranges::replace(output, '\n', ' ');
+  return output.find(text) != output.npos;
+}
+
 std::optional<EndCause> JobEnding::cause_in_ranks(Moment now) const {
   const bool consequences = may_be_consequences();
   const Moment gather = consequences ? limits_.gather_consequences : limits_.gather;
   const bool no_more_comes = all_ended() && mpirun_ended_;
   if (!first_failure_ || (now - *first_failure_ < gather && !no_more_comes)) return std::nullopt;
   const RankEnded& culprit = ended_[*first_cause(ended_)];
-  // Open MPI ends the others, and says so, "exiting" and a space or a newline before it.
+  // Open MPI ends the others, and says so.
   const RankEnded* left = left_without_init();
-  if (left != nullptr && is_likely_consequence(culprit) && mpirun_said("improperly")) {
+  if (left != nullptr && is_likely_consequence(culprit) && mpirun_said("exiting improperly")) {
     return left_before_init(*left);
   }
   // It names a process of its own that somebody else has killed: Open MPI's words, and MPICH's.

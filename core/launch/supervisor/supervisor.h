@@ -143,7 +143,7 @@ class JobEnding {
   std::optional<EndCause> cause_in_shutdown(Moment now) const;
   std::optional<EndCause> cause_in_ranks(Moment now) const;
   EndCause cause_in_mpis_request() const;
-  bool mpirun_said(std::string_view text) const { return output_.find(text) != output_.npos; }
+  bool mpirun_said(std::string_view text) const;
   std::optional<EndCause> cause_in_mpirun(Moment now) const;
 
   EndingLimits limits_;

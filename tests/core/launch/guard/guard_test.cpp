@@ -34,9 +34,8 @@ TEST(LastWords, AreTheLastLines) {
            {"about to die\n" + handler + "\n[vm:17412] [10] ./p(+0x126b)[0x55fe6cc2126b]\n", 2,
             "about to die"},
            {handler + "\n", 2, handler},
-           {"failed\nAbort(7) on node 2 (rank 2 in comm 0): application called "
-            "MPI_Abort(MPI_COMM_WORLD, "
-            "7) - process 2\n[cli_2]: readline failed\n",
+           {"failed\nAbort(7) on node 2 (rank 2): application called MPI_Abort(7)\n[cli_2]: "
+            "failed\n",
             5, "failed"}}) {
     EXPECT_EQ(last_lines(written, static_cast<std::size_t>(count)), lines) << written;
   }
