@@ -269,18 +269,23 @@ struct BoundUnit {
   bool takes_turns = false;
   BoundExchange exchange = {};  ///< of exchanges: one tensor, this rank's input
 
-  /// As a new one, but for the memory that its lists own, which is used again.
+  /// As a new one, but for the memory that its lists own, which is used again. Field by field:
+  /// small collectives take 5 % longer where the whole is moved.
   void clear() {
-    const auto emptied = [](auto& list) -> auto&& {
-      list.clear();
-      return std::move(list);
-    };
-    *this = {.unit = {.tensors = emptied(unit.tensors)},
-             .memory = emptied(memory),
-             .places = emptied(places),
-             .work = emptied(work),
-             .fetches = emptied(fetches),
-             .publishes = emptied(publishes)};
+    if (is_exchange(unit.kind)) exchange = {};
+    number = 0;
+    on_start = nullptr;
+    unit.tensors.clear();
+    unit = {.tensors = std::move(unit.tensors)};
+    scale = 1.0;
+    root_node = root_local = root_index = 0;
+    local_size = 1;
+    memory.clear();
+    places.clear();
+    work.clear();
+    is_lent = is_joined_proxy = takes_turns = false;
+    fetches.clear();
+    publishes.clear();
   }
 
   std::byte* tensor(std::size_t position, int local_rank) const {
