@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <tuple>
 
 #include "core/base/process.h"
@@ -594,7 +595,17 @@ bool is_likely_consequence(const RankEnded& ended) {
 
 std::optional<std::size_t> first_cause(std::span<const RankEnded> ended) {
   std::optional<std::size_t> first;
-  const auto key = [&](std::size_t i) { return std::tuple(order_of(ended[i]), time_of(ended[i])); };
+  std::int64_t request = std::numeric_limits<std::int64_t>::max();  // MPI's, to end
+  for (const RankEnded& each : ended) {
+    if (each.asked_by_mpi) request = std::min(request, each.asked_ns);
+  }
+  const auto key = [&](std::size_t i) {
+    const RankEnded& each = ended[i];
+    // Open MPI 5's daemon may be gone before it asks its own ranks, whose MPI then exits.
+    const bool is_of_mpi = each.cause.empty() && request < each.ended_ns;
+    const int order = order_of(each);
+    return std::tuple(order == 1 && is_of_mpi ? 4 : order, time_of(each));
+  };
   for (std::size_t i = 0; i < ended.size(); ++i) {
     if (!ended_well(ended[i]) && (!first || key(i) < key(*first))) first = i;
   }

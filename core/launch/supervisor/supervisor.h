@@ -44,7 +44,8 @@ bool is_likely_consequence(const RankEnded& ended);
 
 /// The index of the one that is the first cause; those that ended well are none. Before the likely
 /// consequences come signals, then exit statuses (peers report errors of their own after one has
-/// gone); among equals the earliest.
+/// gone), but for those without an error after MPI has asked another rank to end; among equals the
+/// earliest.
 std::optional<std::size_t> first_cause(std::span<const RankEnded> ended);
 
 /// Since any fixed time.

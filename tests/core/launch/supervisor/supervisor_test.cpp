@@ -71,6 +71,7 @@ TEST(FirstCause, IsTheEarliestThatFollowsFromNoOther) {
   constexpr auto told = &RankEnded::peer_failed, guard = &RankEnded::guard_killed;
   constexpr auto asked = &RankEnded::asked_ns, since = &RankEnded::cause_ns;
   constexpr auto failure = &RankEnded::failure, cause = &RankEnded::cause;
+  constexpr auto by_mpi = &RankEnded::asked_by_mpi;
   const RankEnded of_error = ended(0, exited(1), 10, cause, "no data", since, 9);
   const RankEnded was_told = ended(0, exited(10), 3, told, true);
   const RankEnded by_parent = ended(2, SIGKILL, 1, failure, "MPI's process has ended");
@@ -81,6 +82,10 @@ TEST(FirstCause, IsTheEarliestThatFollowsFromNoOther) {
            {ended(0, SIGTERM, 1, asked, 4), ended(1, exited(143), 2, asked, 4),
             ended(2, exited(3), 30)},
            {ended(0, SIGTERM, 1, asked, 4)},
+           // MPI has asked before it ended, or after.
+           {ended(0, SIGTERM, 6, asked, 4, by_mpi, true), ended(1, exited(14), 5)},
+           {ended(0, SIGTERM, 6, asked, 4, by_mpi, true), ended(1, exited(14), 3)},
+           {ended(0, SIGTERM, 6, asked, 4, by_mpi, true), of_error},
            {by_parent, ended(1, SIGPIPE, 2), ended(0, exited(3), 30)},
            {ended(1, SIGPIPE, 2)},
            // All end by the exception of one, which may outlive those that it has told.
