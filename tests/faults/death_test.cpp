@@ -99,7 +99,7 @@ class Cause : public OnLayouts {
       EXPECT_TRUE(job.wait_for_no_process(Seconds(10))) << transcript(job);
     } else if (fault.is_hang() || phase == "start") {
       EXPECT_NE(job.wait().value_or(0), 0) << transcript(job);
-      const std::string name = fault.process == Kind::mpirun ? "mpirun was " : "agent";
+      const std::string name = fault.process == Kind::mpirun ? "mpirun " : "agent";
       EXPECT_THAT(job.error(),
                   AnyOf(HasSubstr(fault.is_own() ? texts[0] : name), HasSubstr("ranks " + number)));
     } else if (!fault.is_own()) {
