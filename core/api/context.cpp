@@ -160,6 +160,10 @@ void note_phase(const Context& context, std::string_view phase) {
   engine_of(context)->running().parts().record().note_phase(phase);
 }
 
+void note_resumable(const Context& context, std::int64_t step) {
+  engine_of(context)->running().parts().record().note_resumable(step);
+}
+
 std::string start_timeline(const Context& context, const std::string& path) {
   engine_of(context)->running();
   const std::string wrong = wrong_with_timeline_path(path);

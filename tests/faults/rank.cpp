@@ -14,8 +14,9 @@
 //          large tensor travels), shutdown (in place of it), end (after it)
 //   RANKS  that have the fault: "1", "0,3", "all"
 //   STEPS  of the loop; 0: without end
-// Prints "rank N: ready" after the first step, and each SIGUSR1 and SIGUSR2 that it gets, whose
-// handlers it installs before hora::init.
+// With FAULTS_PROGRESS, a file, it goes on at the step that the file says, and writes it after
+// each. Prints "rank N: ready" after the first step, and each SIGUSR1 and SIGUSR2 that it gets,
+// whose handlers it installs before hora::init.
 #include <fcntl.h>
 #include <hora/hora.h>
 #include <mpi.h>
@@ -176,17 +177,39 @@ void start_again_and_again() {
   }
 }
 
+const char* const progress_file = std::getenv("FAULTS_PROGRESS");
+
+/// By an earlier generation of the job.
+std::int64_t steps_done() {
+  std::int64_t steps = 0;
+  if (progress_file != nullptr) std::ifstream(progress_file) >> steps;
+  return steps;
+}
+
+void note_progress(const hora::Context& world, std::int64_t steps) {
+  if (progress_file == nullptr) return;
+  const std::string next = std::string(progress_file) + ".next";
+  if (world.rank() == 0) {
+    std::ofstream(next) << steps;
+    std::filesystem::rename(next, progress_file);
+  }
+  hora::note_resumable(world, steps);
+}
+
 void run(const Fault& fault, std::int64_t steps) {
   if (fault.kind == "again") return start_again_and_again();
   reach(fault, "init");
   hora::Context world = hora::init();
-  for (std::int64_t number = 0; steps == 0 || number < steps; ++number) {
+  const std::int64_t first = steps_done();
+  note_progress(world, first);
+  for (std::int64_t number = first; steps == 0 || number < steps; ++number) {
     if (fault.kind == "finish" && fault.is_here && number == kFaultStep) {
       note_time();
       break;
     }
     step(world, fault, number);
-    if (number == 0) say("ready");
+    if (number == first) say("ready");
+    note_progress(world, number + 1);
     say_signals();
     if (fault.kind == "leave" && must_leave(world)) {
       say("leaves");

@@ -1,4 +1,4 @@
-/// Phases of the program in messages.
+/// Phases and progress of the program, in messages and for elastic jobs.
 ///
 ///     hora::note_phase(world, "epoch " + std::to_string(epoch) + ", validation");
 #pragma once
@@ -6,6 +6,7 @@
 #include <hora/context.h>
 #include <hora/export.h>
 
+#include <cstdint>
 #include <string_view>
 
 namespace HORA_EXPORT hora {
@@ -13,5 +14,10 @@ namespace HORA_EXPORT hora {
 /// Notes what this rank does from now on, for errors and the flight record: 128 bytes are kept.
 /// Throws Error(shut_down). Thread rule: any thread; the last writer wins.
 void note_phase(const Context& context, std::string_view phase);
+
+/// Notes that the training could go on from `step`, >= 0, were this job to end now. Checkpoint does
+/// so; for programs with files of their own. `horarun --elastic` says it, and ends a job of which a
+/// rank fails again and again without getting on. Otherwise as note_phase().
+void note_resumable(const Context& context, std::int64_t step);
 
 }  // namespace hora

@@ -89,9 +89,7 @@ using std::chrono::milliseconds;
 
 /// More than this waiting for the launcher: what guards report waits in their pipe.
 constexpr std::size_t kMostQueued = std::size_t{4} << 20;
-constexpr milliseconds kAgentTick{100}, kAgentHeartbeat{5000};
-/// Without a message from the launcher for this long the agent ends everything.
-constexpr milliseconds kSilence{30000};
+constexpr milliseconds kAgentTick{100}, kAgentHeartbeat{1000};
 constexpr milliseconds kLastFlush{2000};
 constexpr milliseconds kKillLimit{5000};
 /// From a rank's SIGKILL until its guard has said so, and has written its flight record.
@@ -134,7 +132,10 @@ class Agent {
     std::visit([this](const auto& body) { on(body); }, message);
   }
 
-  void on(const Prepare& request) { channel_.send(prepare(request)); }
+  void on(const Prepare& request) {
+    silence_ = milliseconds(request.silence_ms);
+    channel_.send(prepare(request));
+  }
   /// Where the process cannot be started, that is its output, and its exit status 127.
   void on(const Start& request) {
     if (kill_time_) return;
@@ -148,6 +149,7 @@ class Agent {
   void on(const SignalRanks& request) { signal_ranks(request.number, request.except); }
   void on(const EndAll& request) {
     ending_ = {.status = request.status};
+    keep_ = request.keep;
     end_all(milliseconds(request.grace_ms), request.signal);
   }
 
@@ -276,10 +278,10 @@ class Agent {
   void on_time() {
     const auto now = Clock::now();
     network_.on_time(now);
-    if (now - last_heard_ > kSilence) {
+    if (now - last_heard_ > silence_) {
       end_alone(
           fmt::format("{} has not been heard from for {} s: it hangs, or the network to it is cut",
-                      launcher_, kSilence.count() / 1000));
+                      launcher_, silence_.count() / 1000));
     }
     if (kill_time_) {
       // Guards then report and record how their ranks have ended.
@@ -361,6 +363,7 @@ class Agent {
   /// Without the launcher's word.
   void end_alone(const std::string& why) {
     if (!kill_time_) ending_.cut_off = why;
+    keep_ = false;
     end_all(milliseconds(0));
   }
 
@@ -369,8 +372,24 @@ class Agent {
     kill_descendants(kKillLimit);
     on_reports();
     reap();
+    if (keep_) return begin_anew();
     channel_.flush(kLastFlush);
     loop_.stop();
+  }
+
+  /// For the next generation.
+  void begin_anew() {
+    for (auto& [id, process] : processes_) {
+      for (const UniqueFd& stream : process.streams) loop_.forget(stream.get());
+    }
+    processes_.clear();
+    while (!ranks_.empty()) remove(ranks_.begin()->first);
+    remote_commands_.clear();
+    folders_.clear();
+    start_keeper(folders_);
+    ending_ = {};
+    kill_time_.reset();
+    channel_.send(GenerationEnded{});
   }
 
   const std::string launcher_;  ///< as errors name it
@@ -385,6 +404,8 @@ class Agent {
   UniqueFd signals_;
   std::map<std::int64_t, std::string> remote_commands_;  ///< in parts, by sender
   AgentEnding ending_;
+  bool keep_ = false;  ///< this process, when all has ended
+  milliseconds silence_{30000};
   Clock::time_point last_heard_ = Clock::now();
   Clock::time_point next_heartbeat_ = Clock::now();
   std::optional<Clock::time_point> kill_time_;  ///< set: everything is ending
@@ -437,6 +458,15 @@ SessionFolders::SessionFolders() {
 
 SessionFolders::~SessionFolders() {
   remove_session_folders(paths_);
+}
+
+void SessionFolders::clear() const {
+  for (const std::string& path : paths_) {
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(path, ignored)) {
+      std::filesystem::remove_all(entry.path(), ignored);
+    }
+  }
 }
 
 std::vector<std::string> SessionFolders::environment() const {

@@ -48,6 +48,7 @@ using TellNetwork = wire::TellNetworkT;
 using TryNetwork = wire::TryNetworkT;
 using NetworkTold = wire::NetworkToldT;
 using NetworkTried = wire::NetworkTriedT;
+using GenerationEnded = wire::GenerationEndedT;
 using Join = wire::JoinT;
 using JoinWait = wire::JoinWaitT;
 using JoinGo = wire::JoinGoT;
@@ -57,7 +58,7 @@ using Message =
     std::variant<Prepare, Start, SignalRanks, EndAll, Heartbeat, Hello, Prepared, ProcessEnded,
                  ProcessOutput, StartRemote, RankStarted, RankOutput, RankStopped, RankSignalled,
                  RankSeen, RankEnded, TellNetwork, TryNetwork, NetworkTold, NetworkTried,
-                 ArrivalsSeen, Join, JoinWait, JoinGo, JoinEnd>;
+                 ArrivalsSeen, GenerationEnded, Join, JoinWait, JoinGo, JoinEnd>;
 
 /// Longest message, in bytes. Those from guards are at most PIPE_BUF with their frame, so that the
 /// kernel writes each as one (pipe(7)).

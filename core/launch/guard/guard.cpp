@@ -40,7 +40,7 @@ constexpr int kCannotStart = 127;
 constexpr std::size_t kLastLines = 5;
 constexpr std::size_t kMostLastWords = 1000, kMostKept = 4000;
 constexpr std::size_t kMostCause = 512;
-constexpr std::chrono::milliseconds kRecordInterval{500};
+constexpr std::chrono::milliseconds kRecordInterval{100};
 constexpr std::size_t kMostPhase = 128;
 constexpr std::size_t kMostFailure = 500;
 /// From MPI's sudden end to that of the rank that has asked for it (MPI_Abort).
@@ -334,6 +334,7 @@ class Guard {
     ended.initialized = record->state != internal::RecordState::starting;
     ended.shut_down = record->state == internal::RecordState::shut_down;
     ended.phase = record->phase.substr(0, kMostPhase);
+    ended.resumable = record->resumable;
     if (record->cause) {
       ended.cause = record->cause->text.substr(0, kMostCause);
       ended.cause_ns = (record->begin_wall + record->cause->time - record->begin).count();
@@ -360,7 +361,8 @@ class Guard {
     const internal::RecordLayout& memory = record_->layout();
     const RankSeen before = std::exchange(seen_, rank_seen(memory, rank_, internal::record_now()));
     const bool is_due = watch_interval_.count() > 0 && Clock::now() >= next_look_;
-    const bool has_changed = seen_.state != before.state || seen_.overdue != before.overdue;
+    const bool has_changed = seen_.state != before.state || seen_.overdue != before.overdue ||
+                             seen_.resumable != before.resumable;
     if (is_due || has_changed) report(seen_);
     if (!is_due) return;
     next_look_ = Clock::now() + watch_interval_;
@@ -435,6 +437,7 @@ RankSeen rank_seen(const internal::RecordLayout& memory, int rank, RecordTime no
     seen.collective = record.collectives.back().name.substr(0, kMostName);
   }
   seen.phase = record.phase.substr(0, kMostName);
+  seen.resumable = record.resumable;
   const RecordTime idle = std::max(now - record.last_activity, RecordTime(0));
   seen.idle_ms = static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(idle).count());

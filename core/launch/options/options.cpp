@@ -111,6 +111,14 @@ std::string level(const std::string& text) {
   return name == "fatal" || name == "critical" ? "error" : name;
 }
 
+/// "30" or "30s".
+std::chrono::seconds seconds_of(std::string_view text) {
+  if (text.ends_with('s')) text.remove_suffix(1);
+  const auto seconds = parse_integer(text, 1, 86400);
+  if (!seconds) throw Refused{seconds.error() + " (seconds)"};
+  return std::chrono::seconds(*seconds);
+}
+
 /// Adds "0,3,8-11".
 void add_ranks(std::set<int>& ranks, std::string_view list) {
   for (const std::string_view item : split(list, ',')) {
@@ -181,13 +189,9 @@ constexpr Foreign kIgnored[] = {
 
 /// Flags of theirs that horarun has not, with what to use instead.
 constexpr std::pair<const char*, const char*> kInstead[] = {
-    {"host-discovery-script min-np min-num-proc max-np max-num-proc elastic-timeout reset-limit "
-     "blacklist-cooldown-range",
-     "elastic jobs are not supported: give the number of ranks by -np, and the hosts by -H"},
     {"tcp",
      "say it to the MPI, for example --mpi-args \"--mca pml ob1 --mca btl self,vader,tcp\" to Open "
      "MPI 4"},
-    {"slots-per-host", "write the slots with the hosts: -H a:2,b:2"},
     {"c", "the number of ranks is -np"},
     {"bynode", "ranks are put host by host: -H a:2,b:2 says how many on each"},
     {"npersocket", "the number of ranks on a host is --nproc-per-node"},
@@ -386,6 +390,12 @@ class Flags {
 
   void note(std::string line) { options_.notices.push_back(std::move(line)); }
 
+  ElasticOptions& elastic() {
+    if (!options_.elastic) options_.elastic.emplace();
+    options_.elastic->is_implied = false;
+    return *options_.elastic;
+  }
+
   void add_job() {
     group_ = "Job";
     add_number("np n num-proc", "N", options_.np, 1, kMostRanks,
@@ -397,13 +407,7 @@ class Flags {
         ->take_all();
     add("start-timeout", "SECONDS",
         "All checks and the start of all ranks take no longer than this (default: 30).",
-        [this](const Values& values) {
-          std::string_view text = values[0];
-          if (text.ends_with('s')) text.remove_suffix(1);
-          const auto seconds = parse_integer(text, 1, 86400);
-          if (!seconds) throw Refused{seconds.error() + " (seconds)"};
-          options_.start_timeout = std::chrono::seconds(*seconds);
-        });
+        [this](const Values& values) { options_.start_timeout = seconds_of(values[0]); });
     add_text("wdir wd", "FOLDER", options_.folder,
              "Folder in which the ranks start, on each host (default: the one in which horarun is "
              "started).");
@@ -453,6 +457,44 @@ class Flags {
         })
         ->take_all();
 
+    group_ = "Elastic jobs";
+    add("elastic", "",
+        "Goes on without the ranks and hosts that the job loses, from its last checkpoint, on "
+        "other "
+        "hosts or with fewer ranks; the following flags do so, too.",
+        [this](const Values&) { elastic(); });
+    add("min-np min-num-proc", "N",
+        "Fewest ranks with which it goes on; else it waits for hosts (default: -np).",
+        [this](const Values& values) {
+          elastic().min_np = or_refuse(parse_integer(values[0], 1, kMostRanks));
+        });
+    add("max-np max-num-proc", "N",
+        "Most ranks (default: -np; with --host-discovery-script all slots).",
+        [this](const Values& values) {
+          elastic().max_np = or_refuse(parse_integer(values[0], 1, kMostRanks));
+        });
+    add("host-discovery-script", "FILE",
+        "A program that prints the hosts there are, one a line (\"a:2\"); run once a second.",
+        [this](const Values& values) {
+          if (values[0].empty()) throw Refused{"the path is empty"};
+          elastic().discovery_script = values[0];
+        });
+    add_number("slots-per-host", "N", options_.ranks_per_host, 1, kMostRanks,
+               "Slots of each host that it prints (default: 1).");
+    add("elastic-timeout", "SECONDS", "How long it waits for hosts (default: 600).",
+        [this](const Values& values) { elastic().timeout = seconds_of(values[0]); });
+    add("reset-limit", "N", "How often it begins anew (default: no limit).",
+        [this](const Values& values) {
+          elastic().reset_limit = or_refuse(parse_integer(values[0], 0, kMostRanks));
+        });
+    add("blacklist-cooldown-range", "SECONDS SECONDS",
+        "How long a lost host is set aside: the first time, and at most, for it is doubled each "
+        "time (default: 10 600).",
+        [this](const Values& values) {
+          elastic().shortest_pause = seconds_of(values[0]);
+          elastic().longest_pause = std::max(seconds_of(values[0]), seconds_of(values[1]));
+        });
+
     group_ = "Nodes that are started one by one";
     add("rendezvous rdzv rdzv-endpoint", "URL",
         "Without ssh: horarun is started on each node, and they meet at tcp://HOST:PORT (an "
@@ -476,7 +518,8 @@ class Flags {
           const std::size_t colon = values[0].find(':');
           const std::string least = values[0].substr(0, colon);
           if (colon != std::string::npos && values[0].substr(colon + 1) != least) {
-            throw Refused{"expected one number: a job of hora does not grow or shrink"};
+            throw Refused{
+                "expected one number: elastic jobs start their hosts from here (-H, --elastic)"};
           }
           options_.nnodes = or_refuse(parse_integer(least, 1, kMostRanks));
         });
@@ -663,7 +706,10 @@ class Flags {
               "nodes meet at an address or in a shared folder: --rendezvous tcp://HOST:PORT or "
               "file:///FOLDER");
     add("max-restarts", "N", "", [this](const Values& values) {
-      if (values[0] != "0") note("--max-restarts: a failed job is not restarted");
+      const int limit = or_refuse(parse_integer(values[0], 0, kMostRanks));
+      const bool is_implied = !options_.elastic || options_.elastic->is_implied;
+      if (limit > 0) elastic().reset_limit = limit;
+      if (limit > 0) options_.elastic->is_implied = is_implied;
     });
   }
 
@@ -919,6 +965,34 @@ void complete_ranks(LaunchOptions& options, Environment environment) {
   if (!layout) refuse("-np", *options.np, layout.error());
 }
 
+/// Afterwards 1 <= min_np <= max_np.
+void complete_elastic(LaunchOptions& options) {
+  ElasticOptions& elastic = *options.elastic;
+  if (options.nnodes > 1 && elastic.is_implied) {
+    options.notices.emplace_back(
+        "--max-restarts: nodes that are started one by one are not started again");
+    options.elastic.reset();
+    return;
+  }
+  if (options.nnodes > 1) {
+    refuse("--nnodes", options.nnodes, "nodes that are started one by one are not started again",
+           "name the hosts by -H or --host-discovery-script");
+  }
+  if (!elastic.discovery_script.empty() && !options.hosts.empty()) {
+    refuse("--host-discovery-script", elastic.discovery_script,
+           "-H and --hostfile name the hosts, too", "give one of them");
+  }
+  elastic.oversubscribe = options.oversubscribe;
+  if (elastic.min_np == 0) elastic.min_np = options.np.value_or(1);
+  if (elastic.max_np == 0) {
+    elastic.max_np =
+        elastic.discovery_script.empty() ? options.np.value_or(kMostRanks) : kMostRanks;
+  }
+  if (elastic.min_np > elastic.max_np) {
+    refuse("--min-np", elastic.min_np, fmt::format("is above --max-np, {}", elastic.max_np));
+  }
+}
+
 /// Settings of the environment give way to the options'.
 void complete_settings(LaunchOptions& options, Environment environment) {
   std::vector<SettingAssignment> all = options.settings;
@@ -943,6 +1017,7 @@ void complete(LaunchOptions& options, Environment environment) {
   take_environment(options, environment);
   check_nodes(options);
   complete_ranks(options, environment);
+  if (options.elastic) complete_elastic(options);
   if (options.np && !options.shown_ranks.empty() && *options.shown_ranks.rbegin() >= *options.np) {
     refuse("--ranks", *options.shown_ranks.rbegin(),
            fmt::format("the ranks of this job are 0 to {}", *options.np - 1));

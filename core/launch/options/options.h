@@ -30,6 +30,20 @@ struct ForwardedVariable {
   bool operator==(const ForwardedVariable&) const = default;
 };
 
+/// How a job goes on without what it loses.
+struct ElasticOptions {
+  int min_np = 0, max_np = 0;                 ///< 1 <= min_np <= max_np
+  bool is_implied = false;                    ///< by --max-restarts alone
+  bool oversubscribe = false;                 ///< as lay_out_ranks() has it
+  std::optional<int> reset_limit = {};        ///< generations after the first one
+  std::chrono::milliseconds timeout{600000};  ///< without hosts enough for min_np
+  /// A host that was lost is set aside: for the first, twice as long after each further loss, for
+  /// the second at most.
+  std::chrono::milliseconds shortest_pause{10000}, longest_pause{600000};
+  std::string discovery_script = {};  ///< a path, prints the hosts; empty: they stay the same
+  bool operator==(const ElasticOptions&) const = default;
+};
+
 struct LaunchOptions {
   Action action = Action::run;
   std::vector<std::string> program;  ///< with its arguments; not empty where action is `run`
@@ -40,6 +54,8 @@ struct LaunchOptions {
   bool oversubscribe = false;
   std::string folder;  ///< in which the ranks start, on every host; empty: horarun's
   std::string mpirun;  ///< a path or a name on PATH; empty: that with which hora was built
+
+  std::optional<ElasticOptions> elastic;
 
   std::optional<RendezvousPlace> rendezvous;
   int nnodes = 1;
@@ -76,7 +92,8 @@ struct LaunchOptions {
 /// Reads horarun's arguments (without its own name), config file, hostfile and environment (as
 /// `environ`). The error is one line: place "value": problem; advice.
 /// Afterwards, with hosts, np is set and lay_out_ranks() succeeds; nnodes is above 1 exactly where
-/// a rendezvous is set, then np and ranks_per_host are, too, and there are no hosts.
+/// a rendezvous is set, then np and ranks_per_host are, too, and there are no hosts; elastic jobs
+/// have one node.
 tl::expected<LaunchOptions, std::string> parse_command_line(
     std::span<const std::string> arguments, std::span<const char* const> environment);
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 #include <random>
 
 #include "core/base/process.h"
@@ -126,6 +127,10 @@ struct MpirunOfJob {
 };
 
 constexpr char kShellVariable[] = "HORARUN_SSH";
+constexpr int kWatchInterval = 10;  // seconds
+// An elastic job loses a host sooner, and hears out fewer ranks before it goes on.
+constexpr std::chrono::milliseconds kDiscoveryLimit{10000};
+constexpr Moment kElasticSilence{5000}, kElasticGather{50}, kElasticGatherConsequences{300};
 
 bool is_this_host(const std::string& name) {
   const std::string own = internal::host_name();
@@ -145,18 +150,41 @@ std::vector<HostSlots> hosts_of_allocation() {
   return or_refuse(parse_hostfile(*text, path));
 }
 
-std::vector<HostRanks> lay_out(const LaunchOptions& options) {
-  std::vector<HostSlots> hosts = options.hosts;
-  if (hosts.empty()) {
-    hosts = hosts_of_allocation();
-    if (hosts.empty()) hosts.push_back({.name = "localhost", .slots = 1, .counted = false});
-    for (HostSlots& host : hosts) {
-      host.slots = options.ranks_per_host.value_or(host.slots);
-      host.counted = host.counted || options.ranks_per_host;
-    }
+/// The hosts that the script has printed.
+tl::expected<std::vector<HostSlots>, std::string> discovered_hosts(
+    const std::string& script, std::optional<int> slots,
+    const tl::expected<CapturedOutput, std::string>& output) {
+  const std::string place = "--host-discovery-script " + in_quotes(script);
+  if (!output) return tl::unexpected(place + ": " + output.error());
+  if (output->status != 0) {
+    return tl::unexpected(fmt::format("{}: it has ended with exit status {}: {}", place,
+                                      output->status, printable(trimmed(output->text))));
   }
-  return or_refuse(
-      lay_out_ranks(hosts, options.np.value_or(total_slots(hosts)), options.oversubscribe));
+  return parse_hostfile(output->text, place).map([&](std::vector<HostSlots> hosts) {
+    for (HostSlots& host : hosts) {
+      if (!host.counted) host.slots = slots.value_or(1);
+      host.counted = true;
+    }
+    return hosts;
+  });
+}
+
+/// Those named, else an allocation's, else this host.
+std::vector<HostSlots> hosts_of(const LaunchOptions& options) {
+  std::vector<HostSlots> hosts = options.hosts;
+  if (!hosts.empty()) return hosts;
+  if (options.elastic && !options.elastic->discovery_script.empty()) {
+    const std::string& script = options.elastic->discovery_script;
+    return or_refuse(discovered_hosts(script, options.ranks_per_host,
+                                      captured_output({script}, kDiscoveryLimit)));
+  }
+  hosts = hosts_of_allocation();
+  if (hosts.empty()) hosts.push_back({.name = "localhost", .slots = 1, .counted = !options.np});
+  for (HostSlots& host : hosts) {
+    host.slots = options.ranks_per_host.value_or(host.slots);
+    host.counted = host.counted || options.ranks_per_host;
+  }
+  return hosts;
 }
 
 std::vector<std::string> agent_command(const std::string& host, bool by_srun,
@@ -180,15 +208,14 @@ std::vector<std::string> agent_command(const std::string& host, bool by_srun,
   return command;
 }
 
-/// Sets the hosts of `launcher` with their ranks, from -H, a hostfile, an allocation, or this host
-/// alone, and their agents, started by ssh or srun. This host is among them, for it runs mpirun,
-/// even where it has no ranks.
-void place_on_hosts(const LaunchOptions& options, const std::string& self,
-                    LauncherOptions& launcher) {
-  std::vector<JobHost>& hosts = launcher.plan.hosts;
-  for (const HostRanks& host : lay_out(options)) hosts.push_back({host.name, host.ranks});
+/// Sets the hosts of the plan with their ranks, and their agents, started by ssh or srun. This host
+/// is among them, for it runs mpirun, even where it has no ranks.
+void place_on_hosts(const std::vector<HostRanks>& ranks, const LaunchOptions& options,
+                    const std::string& self, JobPlan& plan) {
+  std::vector<JobHost>& hosts = plan.hosts;
+  for (const HostRanks& host : ranks) hosts.push_back({host.name, host.ranks});
   const auto local = std::ranges::find_if(hosts, is_this_host, &JobHost::name);
-  launcher.plan.launcher_host = static_cast<std::size_t>(local - hosts.begin());
+  plan.launcher_host = static_cast<std::size_t>(local - hosts.begin());
   if (local == hosts.end()) hosts.push_back({"localhost", 0});
   std::vector<HostSlots> allocated;
   if (!find_program("srun", variable_of_process("PATH").value_or("")).empty()) {
@@ -199,7 +226,6 @@ void place_on_hosts(const LaunchOptions& options, const std::string& self,
         std::ranges::find(allocated, host.name, &HostSlots::name) != allocated.end();
     host.agent_command = agent_command(host.name, by_srun, options, self);
   }
-  launcher.agents.resize(hosts.size());
 }
 
 /// The same for nodes that have met, of which this is node 0. Nodes of one host's name are told
@@ -216,25 +242,17 @@ void place_on_nodes(NodesMet met, const std::string& self, LauncherOptions& laun
   for (Node& node : met.nodes) launcher.agents.push_back(std::move(node.connection));
 }
 
-/// Throws Refused.
-Job planned(const LaunchOptions& options, const std::string& self, NodesMet met) {
-  MpiInstallation mpi = or_refuse(find_mpi(options.mpirun));
+/// Completes a plan that has its hosts; `mpirun_line`: for --dry-run.
+void complete_plan(const LaunchOptions& options, const std::string& self,
+                   const MpiInstallation& mpi, bool prefix_output, JobPlan& plan,
+                   Command& mpirun_line) {
   const std::string folder = options.folder.empty()
                                  ? std::filesystem::current_path()
                                  : std::filesystem::absolute(options.folder).lexically_normal();
   Variables variables = variables_of_hosts(options);
-
-  Job job;
-  JobPlan& plan = job.launcher.plan;
-  if (met.nodes.empty()) {
-    place_on_hosts(options, self, job.launcher);
-  } else {
-    place_on_nodes(std::move(met), self, job.launcher);
-  }
-
   MpirunOfJob mpirun;
   MpiCommandInput& input = mpirun.input;
-  input.mpi = std::move(mpi);
+  input.mpi = mpi;
   for (std::size_t host = 0; host < plan.hosts.size(); ++host) {
     const JobHost& each = plan.hosts[host];
     if (each.ranks > 0) {
@@ -244,9 +262,7 @@ Job planned(const LaunchOptions& options, const std::string& self, NodesMet met)
   input.remote_shell = {self, "--remote-shell"};
   input.rank_command = {self, "--guard", std::string(name_of(options.binding))};
   if (options.watch) {
-    const int interval = options.watch_interval.value_or(10);
-    job.launcher.watch_interval = std::chrono::seconds(interval);
-    input.rank_command.push_back(std::to_string(interval));
+    input.rank_command.push_back(std::to_string(options.watch_interval.value_or(kWatchInterval)));
   }
   input.rank_command.push_back(encode_words(options.program));
   input.extra_arguments = options.mpi_args;
@@ -254,22 +270,15 @@ Job planned(const LaunchOptions& options, const std::string& self, NodesMet met)
   input.verbose = options.verbose;
   int ranks = 0;
   for (const JobHost& host : plan.hosts) ranks += host.ranks;
-  RankOutputOptions& output = job.launcher.output;
-  output.folder = options.output_folder;
-  output.shown = options.shown_ranks;
-  output.prefix =
-      options.prefix_output == Switch::on ||
-      (options.prefix_output == Switch::automatic && ranks > 1 && ::isatty(STDOUT_FILENO) != 0);
-
   mpirun.flags = variables_of_flags(options);
   if (!options.watch) {
     const std::string prefix = input.hosts.front().name + ":0: ";
-    const auto columns = columns_of_terminal(output.prefix ? prefix.size() : 0);
+    const auto columns = columns_of_terminal(prefix_output ? prefix.size() : 0);
     mpirun.flags.insert(columns.begin(), columns.end());
     variables.insert(columns.begin(), columns.end());
   }
   mpirun.launcher_host = plan.launcher_host;
-  job.mpirun = or_refuse(mpirun.command(nullptr));
+  mpirun_line = or_refuse(mpirun.command(nullptr));
 
   plan.preparation.folder = folder;
   plan.preparation.program = options.program.front();
@@ -294,6 +303,66 @@ Job planned(const LaunchOptions& options, const std::string& self, NodesMet met)
   plan.mpirun = [mpirun = std::move(mpirun), folder](const NetworkChoice* network) {
     return mpirun.start(folder, network);
   };
+  if (!options.elastic) return;
+  plan.elastic = true;
+  plan.silence = kElasticSilence;
+  plan.preparation.silence_ms = kElasticSilence.count();
+  plan.ending.gather = kElasticGather;
+  plan.ending.gather_consequences = kElasticGatherConsequences;
+}
+
+/// The ranks with which the job begins.
+std::vector<HostRanks> first_ranks(const LaunchOptions& options,
+                                   const std::vector<HostSlots>& hosts) {
+  if (!options.elastic) {
+    const int np = options.np.value_or(total_slots(hosts));
+    return or_refuse(lay_out_ranks(hosts, np, options.oversubscribe));
+  }
+  const auto first = next_generation(Moment(0), hosts, {}, *options.elastic);
+  if (const auto* const too_few = std::get_if<WaitForHosts>(&first)) throw Refused{too_few->text};
+  return std::get<Generation>(first).hosts;
+}
+
+/// Throws Refused.
+Job planned(const LaunchOptions& options, const std::string& self, NodesMet met) {
+  const MpiInstallation mpi = or_refuse(find_mpi(options.mpirun));
+  Job job;
+  JobPlan& plan = job.launcher.plan;
+  std::vector<HostSlots> hosts;
+  if (!met.nodes.empty()) {
+    place_on_nodes(std::move(met), self, job.launcher);
+  } else {
+    hosts = hosts_of(options);
+    place_on_hosts(first_ranks(options, hosts), options, self, plan);
+    job.launcher.agents.resize(plan.hosts.size());
+  }
+  const int ranks = std::accumulate(plan.hosts.begin(), plan.hosts.end(), 0,
+                                    [](int sum, const JobHost& host) { return sum + host.ranks; });
+  RankOutputOptions& output = job.launcher.output;
+  output.folder = options.output_folder;
+  output.shown = options.shown_ranks;
+  output.prefix =
+      options.prefix_output == Switch::on ||
+      (options.prefix_output == Switch::automatic && ranks > 1 && ::isatty(STDOUT_FILENO) != 0);
+  if (options.watch) {
+    job.launcher.watch_interval =
+        std::chrono::seconds(options.watch_interval.value_or(kWatchInterval));
+  }
+  complete_plan(options, self, mpi, output.prefix, plan, job.mpirun);
+  if (options.elastic) {
+    const auto next = [options, self, mpi, prefix = output.prefix](const auto& ranks_of_hosts) {
+      JobPlan next_plan;
+      Command line;
+      place_on_hosts(ranks_of_hosts, options, self, next_plan);
+      complete_plan(options, self, mpi, prefix, next_plan, line);
+      return next_plan;
+    };
+    const auto from_output = [script = options.elastic->discovery_script,
+                              slots = options.ranks_per_host](const auto& printed) {
+      return discovered_hosts(script, slots, printed);
+    };
+    job.launcher.elastic = {*options.elastic, std::move(hosts), next, from_output};
+  }
 
   job.launcher.verbose = options.verbose;
   job.notices = options.notices;

@@ -59,8 +59,9 @@ std::string span_text(Moment length) {
 }
 
 constexpr std::chrono::milliseconds kTick{100};
-constexpr std::chrono::milliseconds kHeartbeat{5000};
+constexpr std::chrono::milliseconds kHeartbeat{1000};
 constexpr std::chrono::milliseconds kLocalAgentsEnd{2000};
+constexpr Moment kDiscoveryInterval{1000}, kDiscoveryLimit{10000};
 constexpr std::size_t kMostErrorText = 1000;
 constexpr int kOutputError = 74;  ///< sysexits.h, EX_IOERR
 
@@ -68,31 +69,24 @@ class Launcher {
  public:
   explicit Launcher(LauncherOptions& options)
       : options_(options),
-        supervisor_(options.plan, now()),
         output_(options.output),
         signals_(
             signals_as_descriptor({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})) {
-    if (!options.watch_interval) return;
-    live_.emplace(options.plan.hosts, now());
-    next_table_ = now() + *options.watch_interval;
+    if (options.watch_interval) next_table_ = now() + *options.watch_interval;
   }
 
   /// An agent ends with its connection, and removes its folders then, which it may just have made.
   /// On other hosts that goes on without what has connected it, such as ssh.
   ~Launcher() {
-    for (Agent& agent : agents_) agent.channel.reset();
+    if (script_) ::kill(-script_->process, SIGKILL);
+    for (auto& [name, agent] : agents_) agent.channel.reset();
     const auto limit = Clock::now() + kLocalAgentsEnd;
-    for (std::size_t host = 0; host < agents_.size(); ++host) {
-      const pid_t process = agents_[host].process;
-      if (process <= 0) continue;
-      bool has_ended = false;
-      while (host == options_.plan.launcher_host && !has_ended && Clock::now() < limit) {
-        has_ended = ::waitpid(process, nullptr, WNOHANG) == process;
-        if (!has_ended) ::usleep(10000);
+    for (auto& [name, agent] : agents_) {
+      while (agent.is_local && agent.process > 0 && Clock::now() < limit) {
+        if (::waitpid(agent.process, nullptr, WNOHANG) == agent.process) agent.process = 0;
+        if (agent.process > 0) ::usleep(10000);
       }
-      if (has_ended) continue;
-      ::kill(process, SIGKILL);
-      ::waitpid(process, nullptr, 0);
+      end_process(agent);
     }
   }
 
@@ -101,35 +95,178 @@ class Launcher {
     loop_.each(kTick, [this] {
       if (Clock::now() >= next_heartbeat_) {
         next_heartbeat_ = Clock::now() + kHeartbeat;
-        for (Agent& agent : agents_) {
+        for (auto& [name, agent] : agents_) {
           if (agent.channel) agent.channel->send(Heartbeat{});
         }
       }
       output_.on_time(Clock::now());
       say_lost_output();
-      carry_out(supervisor_.on_time(now()));
+      if (supervisor_) carry_out(supervisor_->on_time(now()));
+      if (options_.elastic && status_ < 0) go_on();
       if (live_ && now() >= next_table_) {
         next_table_ = now() + *options_.watch_interval;
         std::fputs(live_->table(now()).c_str(), stderr);
       }
     });
-    agents_.resize(options_.agents.size());
-    for (std::size_t host = 0; host < agents_.size(); ++host) start_agent(host);
+    if (!options_.elastic) begin();
     loop_.run();
+    end_agents();
     output_.finish();
     say_lost_output();
     return status_ == 0 && lost_output_was_said_ ? kOutputError : status_;
   }
 
  private:
+  struct Script {
+    pid_t process;
+    UniqueFd output;
+    std::string text = {};
+  };
+
   /// One host's agent, or the program (ssh) that connects with it.
   struct Agent {
     pid_t process = 0;
+    bool is_local = false;
     std::unique_ptr<Channel> channel;
     UniqueFd error;
     std::string error_text;  ///< the end of what it has written there
     bool lost = false;
+    std::optional<Hello> hello;
   };
+
+  static void end_process(Agent& agent) {
+    if (agent.process <= 0) return;
+    ::kill(agent.process, SIGKILL);
+    ::waitpid(agent.process, nullptr, 0);
+    agent.process = 0;
+  }
+
+  /// A generation, whose hosts and ranks options_.plan has.
+  void begin() {
+    const JobPlan& plan = options_.plan;
+    if (options_.watch_interval) live_.emplace(plan.hosts, now());
+    supervisor_.emplace(plan, now());
+    hosts_.clear();
+    options_.agents.resize(plan.hosts.size());
+    for (const JobHost& host : plan.hosts) hosts_.push_back(host.name);
+    for (std::size_t host = 0; host < hosts_.size(); ++host) {
+      Agent& agent = agents_[hosts_[host]];
+      if (!agent.channel) {
+        agent.is_local = host == plan.launcher_host;
+        start_agent(host);
+      } else if (agent.hello) {
+        carry_out(supervisor_->on_message(host, *agent.hello, now()));
+      }
+    }
+  }
+
+  /// An elastic job: looks whether a generation can begin, or is to give way.
+  void go_on() {
+    look_for_hosts();
+    const ElasticJob& job = *options_.elastic;
+    if (supervisor_) return;
+    auto next = next_generation(now(), job.hosts, ended_, job.options);
+    if (auto* const generation = std::get_if<Generation>(&next)) {
+      drop_lost_agents();
+      options_.plan = job.plan(generation->hosts);
+      options_.plan.generation = generation->number;
+      if (!ended_.empty()) {
+        options_.plan.recovery = {ended_.back().loss.text, ended_.back().time};
+      }
+      running_ = std::move(*generation);
+      return begin();
+    }
+    if (const auto* const wait = std::get_if<WaitForHosts>(&next)) {
+      if (!std::exchange(wait_was_said_, true)) {
+        if (!ended_.empty()) say({ended_.back().loss.text});
+        say({wait->text + "; the job waits for more hosts"});
+      }
+      return;
+    }
+    if (!ended_.empty()) say({ended_.back().loss.text});
+    say({"the job ends: " + std::get<GiveUp>(next).text});
+    finish(last_status_);
+  }
+
+  void on_generation_ended(const Finish& finish_of) {
+    ended_.push_back({running_, now(), *finish_of.loss});
+    last_status_ = std::max(1, finish_of.status);
+    wait_was_said_ = false;
+    supervisor_.reset();
+  }
+
+  void finish(int status) {
+    status_ = status;
+    loop_.stop();
+  }
+
+  /// Hosts that are lost get a new agent when they are used again.
+  void drop_lost_agents() {
+    for (const std::string& host :
+         ended_.empty() ? std::vector<std::string>() : ended_.back().loss.hosts) {
+      const auto found = agents_.find(host);
+      if (found == agents_.end()) continue;
+      Agent& agent = found->second;
+      if (agent.error) loop_.forget(agent.error.get());
+      agent.channel.reset();
+      end_process(agent);
+      agents_.erase(found);
+    }
+  }
+
+  /// Those of an elastic job stay between generations.
+  void end_agents() {
+    if (!options_.elastic) return;
+    for (auto& [name, agent] : agents_) {
+      if (!agent.channel || agent.lost) continue;
+      agent.channel->send(EndAll{{}, 0, SIGTERM, status_, false});
+      agent.channel->flush(kLocalAgentsEnd);
+    }
+  }
+
+  /// Runs the discovery script about once a second.
+  void look_for_hosts() {
+    const std::string& script = options_.elastic->options.discovery_script;
+    if (script_) {
+      // Its output ends with it.
+      if (now() >= next_discovery_ + kDiscoveryLimit) ::kill(-script_->process, SIGKILL);
+      return;
+    }
+    if (script.empty() || now() < next_discovery_) return;
+    next_discovery_ = now() + kDiscoveryInterval;
+    Pipe output = make_pipe();
+    const auto process = start_child(
+        {.arguments = {script}, .output = output.write.get(), .error = output.write.get()});
+    if (!process) return take_hosts(tl::unexpected(process.error()));
+    script_ = Script{*process, std::move(output.read)};
+    loop_.watch(script_->output.get(), POLLIN, [this](short) { read_script(); });
+  }
+
+  void read_script() {
+    std::array<char, 4096> bytes;
+    const ssize_t count = ::read(script_->output.get(), bytes.data(), bytes.size());
+    if (count > 0 && script_->text.size() < kMostCaptured) {
+      script_->text.append(bytes.data(), static_cast<std::size_t>(count));
+    }
+    if (count > 0 || (count < 0 && errno == EINTR)) return;
+    loop_.forget(script_->output.get());
+    ::kill(-script_->process, SIGKILL);
+    int status = 0;
+    ::waitpid(script_->process, &status, 0);
+    take_hosts(CapturedOutput{std::move(script_->text), shell_status(status)});
+    script_.reset();
+  }
+
+  void take_hosts(const tl::expected<CapturedOutput, std::string>& output) {
+    ElasticJob& job = *options_.elastic;
+    auto hosts = job.hosts_of(output);
+    const std::string problem = hosts ? "" : hosts.error();
+    if (!problem.empty() && problem != discovery_problem_) {
+      say({problem + "; the hosts stay as they were"});
+    }
+    discovery_problem_ = problem;
+    if (hosts) job.hosts = std::move(*hosts);
+  }
 
   void say_lost_output() {
     if (output_.failure().empty() || std::exchange(lost_output_was_said_, true)) return;
@@ -144,38 +281,49 @@ class Launcher {
     }
     UniqueFd here(ends[0]), there(ends[1]);
     Pipe error = make_pipe();
-    Agent& agent = agents_[host];
+    Agent& agent = agents_[hosts_[host]];
     const auto process = start_child({.arguments = options_.plan.hosts[host].agent_command,
                                       .input = there.get(),
                                       .output = there.get(),
                                       .error = error.write.get(),
                                       .own_session = true});
-    if (!process) return on_lost(host, process.error());
+    if (!process) return on_lost(hosts_[host], process.error());
     agent.process = *process;
     agent.error = std::move(error.read);
     ::fcntl(agent.error.get(), F_SETFL, O_NONBLOCK);
-    loop_.watch(agent.error.get(), POLLIN, [this, host](short) { on_error_output(host); });
+    loop_.watch(agent.error.get(), POLLIN, [this, &agent](short) { on_error_output(agent); });
     connect(host, connection_of(std::move(here)));
   }
 
   void connect(std::size_t host, Connection connection) {
-    agents_[host].channel = std::make_unique<Channel>(
+    const std::string& name = hosts_[host];
+    agents_[name].channel = std::make_unique<Channel>(
         loop_, std::move(connection),
-        [this, host](Message&& message) { on_message(host, std::move(message)); },
-        [this, host](const std::string& reason) { on_lost(host, reason); });
+        [this, name](Message&& message) { on_message(name, std::move(message)); },
+        [this, name](const std::string& reason) { on_lost(name, reason); });
   }
 
-  void on_message(std::size_t host, Message&& message) {
+  /// The host's number in the generation that runs; none: it has no part in it.
+  std::optional<std::size_t> number_of(const std::string& host) const {
+    const auto found = std::ranges::find(hosts_, host);
+    if (!supervisor_ || found == hosts_.end()) return std::nullopt;
+    return static_cast<std::size_t>(found - hosts_.begin());
+  }
+
+  void on_message(const std::string& name, Message&& message) {
+    if (const auto* const hello = std::get_if<Hello>(&message)) agents_[name].hello = *hello;
+    const auto number = number_of(name);
+    if (!number) return;
+    const std::size_t host = *number;
     if (const auto* output = std::get_if<RankOutput>(&message)) {
       output_.write(output->rank, options_.plan.hosts[host].name, output->error,
                     {reinterpret_cast<const char*>(output->bytes.data()), output->bytes.size()});
     }
     if (live_) live_->on_message(host, message, now());
-    carry_out(supervisor_.on_message(host, message, now()));
+    carry_out(supervisor_->on_message(host, message, now()));
   }
 
-  void on_error_output(std::size_t host) {
-    Agent& agent = agents_[host];
+  void on_error_output(Agent& agent) {
     std::array<char, 4096> bytes;
     const ssize_t count = ::read(agent.error.get(), bytes.data(), bytes.size());
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -186,9 +334,10 @@ class Launcher {
     }
   }
 
-  void on_lost(std::size_t host, const std::string& reason) {
-    Agent& agent = agents_[host];
+  void on_lost(const std::string& name, const std::string& reason) {
+    Agent& agent = agents_[name];
     if (std::exchange(agent.lost, true)) return;
+    const auto host = number_of(name);
     LostAgent lost{.how = reason};
     if (agent.process > 0) {
       // The connection ends just before its process does.
@@ -197,36 +346,44 @@ class Launcher {
         const pid_t ended = ::waitpid(agent.process, &status, WNOHANG);
         if (ended == agent.process) {
           agent.process = 0;
-          lost.how = options_.plan.hosts[host].agent_command.front() + " " + status_text(status);
+          lost.how =
+              fmt::format("{} {}", host ? options_.plan.hosts[*host].agent_command.front() : "",
+                          status_text(status));
           lost.status = status;
           break;
         }
         ::usleep(10000);
       }
-      on_error_output(host);
+      on_error_output(agent);
       while (agent.error_text.ends_with('\n')) agent.error_text.pop_back();
       if (!agent.error_text.empty()) lost.how += ": " + printable(agent.error_text);
     }
-    carry_out(supervisor_.on_lost(host, lost, now()));
+    if (host) carry_out(supervisor_->on_lost(*host, lost, now()));
   }
 
   void on_signals() {
     signalfd_siginfo info{};
     while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
       if (info.ssi_signo == SIGCHLD) continue;  // its connection ends, too
-      carry_out(supervisor_.on_signal(static_cast<int>(info.ssi_signo), now()));
+      const int number = static_cast<int>(info.ssi_signo);
+      if (supervisor_) {
+        carry_out(supervisor_->on_signal(number, now()));
+      } else if (number != SIGUSR1 && number != SIGUSR2) {  // between two generations
+        finish(128 + number);
+      }
     }
   }
 
   void carry_out(const std::vector<Instruction>& actions) {
     for (const Instruction& action : actions) {
       if (const auto* send = std::get_if<SendTo>(&action)) {
-        if (const auto& channel = agents_[send->host].channel) channel->send(send->message);
+        if (const auto& channel = agents_[hosts_[send->host]].channel) channel->send(send->message);
       } else if (const auto* line = std::get_if<Say>(&action)) {
         say(*line);
       } else {
-        status_ = std::get<Finish>(action).status;
-        loop_.stop();
+        const Finish& end = std::get<Finish>(action);
+        if (end.loss) return on_generation_ended(end);
+        finish(end.status);
       }
     }
   }
@@ -242,14 +399,22 @@ class Launcher {
 
   LauncherOptions& options_;
   EventLoop loop_;
-  Supervisor supervisor_;
+  std::optional<Supervisor> supervisor_;  ///< none: between two generations of an elastic job
   std::optional<LiveView> live_;
   Moment next_table_{0};
   RankOutputWriter output_;
   UniqueFd signals_;
-  std::vector<Agent> agents_;
+  std::map<std::string, Agent> agents_;  ///< by host
+  std::vector<std::string> hosts_;       ///< of the generation
+  Generation running_;
+  std::vector<GenerationEnd> ended_;
+  std::optional<Script> script_;  ///< that runs
+  std::string discovery_problem_;
+  Moment next_discovery_{0};
+  bool wait_was_said_ = false;
+  int last_status_ = 1;  ///< of the last generation
   Clock::time_point next_heartbeat_ = Clock::now();
-  int status_ = 0;
+  int status_ = -1;  ///< -1: it goes on
   bool lost_output_was_said_ = false;
 };
 

@@ -94,8 +94,20 @@ class LiveView {
   const Rank* most_often_last_ = nullptr;   ///< of them
 };
 
+/// Makes the next generations of an elastic job.
+struct ElasticJob {
+  ElasticOptions options;
+  std::vector<HostSlots> hosts;  ///< without a discovery script all there are
+  std::function<JobPlan(const std::vector<HostRanks>&)> plan;
+  /// From the output of the discovery script.
+  std::function<tl::expected<std::vector<HostSlots>, std::string>(
+      const tl::expected<CapturedOutput, std::string>&)>
+      hosts_of = {};
+};
+
 struct LauncherOptions {
   JobPlan plan;
+  std::optional<ElasticJob> elastic;
   /// By host of the plan: the connection with an agent that has been started; none: the plan has a
   /// command for it.
   std::vector<Connection> agents;

@@ -36,7 +36,6 @@ constexpr std::uint32_t kMpirun = 0;
 /// Agents end what runs, and say goodbye, within this after the grace.
 constexpr Moment kAgentsEnd{6000};
 constexpr Moment kStoppedWarning{1000};
-constexpr int kUnavailable = 69;  ///< sysexits.h, EX_UNAVAILABLE
 /// So many checks in which two hosts have not answered mean that the network is cut.
 constexpr int kMissedOfCut = 3;
 constexpr std::size_t kMostPairs = 4;  ///< shown
@@ -246,7 +245,7 @@ void Supervisor::check_hosts(Moment now) {
   }
   started_ = true;
   if (const auto warning = clock_warning(hosts)) say("{}", *warning);
-  if (ranks_.size() > 1) say("{}", cores_line(hosts));
+  if (ranks_.size() > 1) actions_.push_back(Say{cores_line(hosts), plan_.generation > 1});
   if (hosts_.size() == 1) return start_mpirun(now);
   start_trial(plan_.network_interfaces, now);
 }
@@ -272,7 +271,7 @@ void Supervisor::carry_on_trial(NetworkTrial::Messages messages, Moment now) {
   const auto& result = *trial_->result();
   if (!result) return fail(result.error(), kUnavailable, now);
   network_ = *result;
-  actions_.push_back(Say{network_->line, ranks_.size() == 1});
+  actions_.push_back(Say{network_->line, ranks_.size() == 1 || plan_.generation > 1});
   if (network_->warning) say("{}", *network_->warning);
   start_mpirun(now);
 }
@@ -292,15 +291,17 @@ void Supervisor::compare_trial(Moment now) {
   if (!trial_->all_told()) return;  // check_silence() sees to such a host
   const auto joined = trial_->joined(network_->addresses);
   for (const auto& pair : joined) missed_[pair] = 0;
-  std::vector<std::string> cut;
+  std::vector<std::string> cut, lost;
   for (auto& [pair, missed] : missed_) {
     if (joined.contains(pair) || ++missed < kMissedOfCut) continue;
+    lost.push_back(plan_.hosts[pair.second].name);
     cut.push_back(plan_.hosts[pair.first].name + " and " + plan_.hosts[pair.second].name);
   }
   if (cut.empty()) return;
-  fail(fmt::format("hosts {} reach each other no more over the ranks' {}, though their agents "
-                   "answer: is a link, a switch or a firewall between them down?",
-                   first_of(std::move(cut), kMostPairs), network_->line),
+  lose({.text = fmt::format("hosts {} reach each other no more over the ranks' {}, though their "
+                            "agents answer: is a link, a switch or a firewall between them down?",
+                            first_of(std::move(cut), kMostPairs), network_->line),
+        .hosts = std::move(lost)},
        kUnavailable, now);
 }
 
@@ -372,6 +373,13 @@ void Supervisor::on(std::size_t, const RankSeen& seen, Moment now) {
   if (!is_rank(seen.rank)) return;
   ranks_[seen.rank].overdue = seen.overdue;
   ending_.on_rank_seen(seen, now);
+  note_resumable(seen.resumable, now);
+}
+
+void Supervisor::on(std::size_t host, const GenerationEnded&, Moment now) {
+  if (!end_limit_) return;  // the one before
+  hosts_[host].state = HostState::ended;
+  check_end(now);
 }
 
 void Supervisor::on(std::size_t host, const RankEnded& ended, Moment now) {
@@ -381,6 +389,7 @@ void Supervisor::on(std::size_t host, const RankEnded& ended, Moment now) {
     say("no flight record of rank {} (host {}): {}", ended.rank, plan_.hosts[host].name,
         ended.record_failure);
   }
+  note_resumable(ended.resumable, now);
   ending_.on_rank_ended(ended, plan_.hosts[host].name, now);
 }
 
@@ -390,11 +399,12 @@ std::vector<Instruction> Supervisor::on_lost(std::size_t host, const LostAgent& 
       std::exchange(hosts_[host].state, HostState::gone) != HostState::connecting;
   if (!end_limit_) {
     const JobHost& plan = plan_.hosts[host];
-    fail(fmt::format("host {}: {}{}{}{}", plan.name,
-                     connected ? "its agent has ended" : "no agent could be started there",
-                     lost.how.empty() ? "" : fmt::format(" ({})", lost.how), ranks_of(host),
-                     connected ? "" : start_advice(lost, plan.agent_command)),
-         kUnavailable, now);
+    lose_host(host,
+              fmt::format("host {}: {}{}{}{}", plan.name,
+                          connected ? "its agent has ended" : "no agent could be started there",
+                          lost.how.empty() ? "" : fmt::format(" ({})", lost.how), ranks_of(host),
+                          connected ? "" : start_advice(lost, plan.agent_command)),
+              now);
   }
   check_end(now);
   return take();
@@ -405,6 +415,8 @@ std::vector<Instruction> Supervisor::on_signal(int number, Moment now) {
     send_all(SignalRanks{{}, number});
     return take();
   }
+  if (loss_) say("{}", loss_->text);
+  loss_.reset();
   ++interrupts_;
   if (interrupts_ == 1 && !end_limit_) {
     const bool terminated = number == SIGTERM;
@@ -444,8 +456,11 @@ void Supervisor::check_start(Moment now) {
   }
   const auto limit = plan_.start_timeout.count() / 1000;
   if (!missing.empty()) {
-    return fail(fmt::format("no answer within {} s from {}{}; --start-timeout gives them more time",
-                            limit, fmt::join(missing, ", "), tried),
+    const std::string names = fmt::format("{}", fmt::join(missing, ", "));
+    return lose({.text = fmt::format("no answer within {} s from {}{}; --start-timeout gives them "
+                                     "more time",
+                                     limit, names, tried),
+                 .hosts = std::move(missing)},
                 kUnavailable, now);
   }
   std::vector<int> ranks;
@@ -453,10 +468,10 @@ void Supervisor::check_start(Moment now) {
     if (!ending_.has_started(rank)) ranks.push_back(rank);
   }
   if (ranks.empty()) return;
-  fail(fmt::format(
-           "mpirun has not started the ranks {} within {} s; --start-timeout gives them more "
-           "time{}{}",
-           fmt::join(ranks, ", "), limit, ending_.output().empty() ? "" : "\n", ending_.output()),
+  lose({.text = fmt::format(
+            "mpirun has not started the ranks {} within {} s; --start-timeout gives them more "
+            "time{}{}",
+            fmt::join(ranks, ", "), limit, ending_.output().empty() ? "" : "\n", ending_.output())},
        kUnavailable, now);
 }
 
@@ -465,11 +480,12 @@ void Supervisor::check_silence(Moment now) {
     const Host& each = hosts_[host];
     if (each.state != HostState::preparing && each.state != HostState::ready) continue;
     if (now - each.last_heard < plan_.silence) continue;
-    fail(
-        fmt::format("host {} has not been heard from for {} s: it hangs, or the network to it is "
-                    "cut{}",
+    lose_host(
+        host,
+        fmt::format("host {} has not been heard from for {} s: it hangs, or the network to "
+                    "it is cut{}",
                     plan_.hosts[host].name, (now - each.last_heard).count() / 1000, ranks_of(host)),
-        kUnavailable, now);
+        now);
   }
 }
 
@@ -493,20 +509,55 @@ void Supervisor::check_init(Moment now) {
 void Supervisor::check_end(Moment now) {
   if (finished_) return;
   if (!caused_) {
-    if (const auto cause = ending_.cause(now)) fail(cause->text, cause->status, now);
+    if (auto cause = ending_.cause(now)) {
+      Loss loss{.text = std::move(cause->text), .rank = cause->rank};
+      if (!cause->host.empty()) loss.hosts.push_back(std::move(cause->host));
+      lose(std::move(loss), cause->status, now);
+    }
   }
   if (!end_limit_ && ending_.is_over(now)) end_all(Moment(0), SIGTERM, now);
   if (!end_limit_) return;
   // A host that is silent ends by itself what runs there.
   const auto is_gone = [&](const Host& host) {
-    return host.state == HostState::gone || host.state == HostState::connecting ||
-           now - host.last_heard >= plan_.silence;
+    return host.state == HostState::gone || host.state == HostState::ended ||
+           host.state == HostState::connecting || now - host.last_heard >= plan_.silence;
   };
   if (!std::ranges::all_of(hosts_, is_gone) && now < *end_limit_) return;
   finished_ = true;
   // Ranks that were told to end and have agreed on how they leave.
   const auto agreed = interrupts_ == 1 ? ending_.common_status() : std::nullopt;
-  actions_.push_back(Finish{agreed.value_or(status_)});
+  // A host that could not end its ranks is not to have others.
+  for (std::size_t host = 0; loss_ && host < hosts_.size(); ++host) {
+    const std::string& name = plan_.hosts[host].name;
+    const bool is_known = std::ranges::find(loss_->hosts, name) != loss_->hosts.end();
+    const bool has_ended =
+        hosts_[host].state == HostState::ended || hosts_[host].state == HostState::connecting;
+    if (!has_ended && !is_known) loss_->hosts.push_back(name);
+  }
+  actions_.push_back(Finish{agreed.value_or(status_), std::move(loss_)});
+}
+
+void Supervisor::lose(Loss loss, int status, Moment now) {
+  if (!plan_.elastic || std::exchange(caused_, true)) return fail(loss.text, status, now);
+  status_ = status;
+  loss_ = std::move(loss);
+  loss_->step = resumable_;
+  if (plan_.recovery) loss_->text = fmt::format("{}; then {}", plan_.recovery->cause, loss_->text);
+  end_all(Moment(0), SIGKILL, now);
+}
+
+void Supervisor::note_resumable(std::int64_t step, Moment now) {
+  resumable_ = std::max(resumable_, step);
+  if (step < 0 || !plan_.recovery) return;
+  std::vector<std::string> names;
+  for (const JobHost& host : plan_.hosts) {
+    if (host.ranks > 0) names.push_back(host.name);
+  }
+  say("generation {}: {}; {} rank{} on {} go{} on at step {} after {:.1f} s", plan_.generation,
+      plan_.recovery->cause, ranks_.size(), ranks_.size() == 1 ? "" : "s",
+      first_of(std::move(names), kMostNamedHosts), ranks_.size() == 1 ? "es" : "", step,
+      static_cast<double>((now - plan_.recovery->lost).count()) / 1000);
+  plan_.recovery.reset();
 }
 
 void Supervisor::fail(const std::string& reason, int status, Moment now) {
@@ -518,7 +569,8 @@ void Supervisor::fail(const std::string& reason, int status, Moment now) {
 }
 
 void Supervisor::end_all(Moment grace, int signal, Moment now) {
-  send_all(EndAll{{}, static_cast<std::uint32_t>(grace.count()), signal, status_});
+  send_all(
+      EndAll{{}, static_cast<std::uint32_t>(grace.count()), signal, status_, loss_.has_value()});
   const Moment limit = now + grace + kAgentsEnd;
   if (!end_limit_ || limit < *end_limit_) end_limit_ = limit;
 }
@@ -659,7 +711,8 @@ void JobEnding::on_mpirun_ended(int status, Moment now) {
 void JobEnding::on_daemon_ended(int status, const std::string& host, const std::string& ranks,
                                 Moment now) {
   if (!WIFSIGNALED(status) || killed_) return;
-  killed_ = {"host " + host + ": MPI's daemon there " + status_text(status) + ranks, status, now};
+  killed_ = {"host " + host + ": MPI's daemon there " + status_text(status) + ranks, status, now,
+             host};
 }
 
 bool JobEnding::all_ended() const {
@@ -710,7 +763,7 @@ std::optional<EndCause> JobEnding::cause(Moment now) const {
     if (auto found = cause_in_ranks(now)) return found;
     if (auto found = cause_in_shutdown(now)) return found;
   } else if (now - killed_->time >= limits_.gather) {
-    return EndCause{killed_->text, shell_status(killed_->status)};
+    return EndCause{killed_->text, shell_status(killed_->status), -1, killed_->host};
   }
   return cause_in_mpirun(now);
 }
@@ -844,7 +897,8 @@ std::optional<EndCause> JobEnding::cause_in_mpirun(Moment now) const {
 }
 
 EndCause JobEnding::cause_of(const RankEnded& ended, const std::string& where) const {
-  return {first_cause_text(ended_, ended, at(ended.rank).host, where), exit_status(ended)};
+  return {first_cause_text(ended_, ended, at(ended.rank).host, where), exit_status(ended),
+          ended.rank};
 }
 
 EndCause JobEnding::left_before_init(const RankEnded& left) const {

@@ -19,6 +19,7 @@
 
 #include "core/launch/control/channel.h"
 #include "core/launch/network/network.h"
+#include "core/launch/supervisor/generation.h"
 
 namespace hora::launch {
 
@@ -48,9 +49,6 @@ bool is_likely_consequence(const RankEnded& ended);
 /// earliest.
 std::optional<std::size_t> first_cause(std::span<const RankEnded> ended);
 
-/// Since any fixed time.
-using Moment = std::chrono::milliseconds;
-
 /// Limits of ranks that wait for others, from HORA_STALL_WARNING, HORA_INIT_TIMEOUT and
 /// HORA_TIMEOUT; 0: none.
 struct WaitLimits {
@@ -58,6 +56,8 @@ struct WaitLimits {
   Moment init{300000};         ///< likewise
   Moment stopped{60000};       ///< in shutdown(), for one that is stopped
 };
+
+inline constexpr int kUnavailable = 69;  ///< sysexits.h, EX_UNAVAILABLE
 
 struct EndingLimits {
   Moment gather{500};  ///< time for other ranks to say that they were the first to end
@@ -69,7 +69,9 @@ struct EndingLimits {
 
 struct EndCause {
   std::string text;
-  int status;  ///< for horarun to end with
+  int status;             ///< for horarun to end with
+  int rank = -1;          ///< that has failed by itself; -1: none
+  std::string host = {};  ///< that is lost; empty: none
 };
 
 /// Gathers what of a job has ended, and finds the first cause: a state machine, whose events come
@@ -120,6 +122,7 @@ class JobEnding {
     std::string text;
     int status;  ///< as wait() gives it
     Moment time;
+    std::string host = {};  ///< of a daemon
   };
   const Rank& at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
   Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
@@ -207,6 +210,12 @@ struct JobHost {
   std::vector<std::string> agent_command = {};
 };
 
+/// A generation of an elastic job that follows another.
+struct Recovery {
+  std::string cause;
+  Moment lost{0};  ///< when the one before it ended
+};
+
 struct JobPlan {
   /// In order of their ranks. A host without ranks may be among them.
   std::vector<JobHost> hosts;
@@ -229,6 +238,9 @@ struct JobPlan {
   Moment network_trial{2000};  ///< for the hosts to try which networks reach the others
   Moment network_check{2000};  ///< between two trials of the chosen one, where ranks wait long
   EndingLimits ending = {};
+  bool elastic = false;  ///< what it loses ends this generation alone (generation.h)
+  int generation = 1;
+  std::optional<Recovery> recovery = {};
 };
 
 struct SendTo {
@@ -241,9 +253,11 @@ struct Say {
   bool verbose = false;  ///< only where --verbose is given
   bool is_output = false;
 };
-/// The hosts' agents have ended, or are given up: horarun ends with this status.
+/// The hosts' agents have ended, or are given up: horarun ends with this status, or another
+/// generation follows.
 struct Finish {
   int status;
+  std::optional<Loss> loss = {};  ///< of an elastic job that may go on
 };
 using Instruction = std::variant<SendTo, Say, Finish>;
 
@@ -261,7 +275,7 @@ class Supervisor {
   std::vector<Instruction> on_time(Moment now);
 
  private:
-  enum class HostState { connecting, preparing, ready, gone };
+  enum class HostState { connecting, preparing, ready, ended, gone };
   struct Host {
     HostState state = HostState::connecting;
     Moment last_heard{0};
@@ -285,6 +299,7 @@ class Supervisor {
   void on(std::size_t host, const NetworkTold& told, Moment now) { on_trial(host, told, now); }
   void on(std::size_t host, const NetworkTried& tried, Moment now) { on_trial(host, tried, now); }
   void on(std::size_t host, const RankEnded& ended, Moment now);
+  void on(std::size_t host, const GenerationEnded& ended, Moment now);
   template <class Other>
   void on(std::size_t, const Other&, Moment) {}
 
@@ -305,6 +320,12 @@ class Supervisor {
   void check_end(Moment now);
   /// The job has failed for a reason that is known at once.
   void fail(const std::string& reason, int status, Moment now);
+  /// The same; an elastic job may go on without what it has lost.
+  void lose(Loss loss, int status, Moment now);
+  void lose_host(std::size_t host, std::string reason, Moment now) {
+    lose({.text = std::move(reason), .hosts = {plan_.hosts[host].name}}, kUnavailable, now);
+  }
+  void note_resumable(std::int64_t step, Moment now);
   void end_all(Moment grace, int signal, Moment now);
   void send_to(std::size_t host, Message message) {
     actions_.push_back(SendTo{host, std::move(message)});
@@ -336,6 +357,8 @@ class Supervisor {
   bool lost_record_was_said_ = false;  ///< of one rank for all
   bool caused_ = false;                ///< the first cause is said, or none is to be said
   int status_ = 0;
+  std::optional<Loss> loss_;
+  std::int64_t resumable_ = -1;  ///< the largest step of RankSeen::resumable
   int interrupts_ = 0;
   std::optional<Moment> end_limit_;  ///< set: everything is ending; agents are given up then
   bool finished_ = false;

@@ -1,5 +1,6 @@
 #include <ATen/Context.h>
 #include <hora/objects_json.h>
+#include <hora/phase.h>
 #include <hora/printable.h>
 #include <hora/torch/checkpoint.h>
 #include <torch/torch.h>
@@ -372,7 +373,10 @@ struct Checkpoint::State {
       }
       reports[0]["time"] = std::max(reports[0]["time"], report.at("time"));
     }
-    if (!before.empty()) complete = before;
+    if (!before.empty()) {
+      complete = before;
+      note_resumable(context, step_before);
+    }
     return reports[0];
   }
 
@@ -557,6 +561,7 @@ struct Checkpoint::State {
     wait();
     for (const CheckpointPart& part : parts) part.prepare();
     auto loaded = load_newest(from.folder.empty() ? options.folder : from.folder, from.slot);
+    note_resumable(context, loaded ? loaded->manifest.step : 0);
     if (!loaded) return std::nullopt;
     std::string problem;
     if (const std::string names = missing(*loaded); !names.empty()) {

@@ -44,6 +44,14 @@ std::string summary(const LaunchOptions& options) {
   add_flag("oversubscribe", options.oversubscribe);
   add_text("folder", options.folder);
   add_text("mpirun", options.mpirun);
+  if (const auto& elastic = options.elastic) {
+    add("elastic", fmt::format("{}-{}", elastic->min_np, elastic->max_np));
+    if (elastic->reset_limit) add("reset_limit", *elastic->reset_limit);
+    add("elastic_timeout", elastic->timeout.count());
+    add("pauses",
+        fmt::format("{}-{}", elastic->shortest_pause.count(), elastic->longest_pause.count()));
+    add_text("script", elastic->discovery_script);
+  }
   if (options.rendezvous) add("rendezvous", to_url(*options.rendezvous));
   if (options.nnodes != 1) add("nnodes", options.nnodes);
   if (options.node_rank) add("node_rank", *options.node_rank);

@@ -248,8 +248,8 @@ class SupervisorTest : public testing::Test {
 
   static std::string text_of(const Message& message) {
     if (const auto* end = std::get_if<EndAll>(&message)) {
-      return fmt::format("EndAll signal={} grace={} ms status={}", end->signal, end->grace_ms,
-                         end->status);
+      return fmt::format("EndAll signal={} grace={} ms status={}{}", end->signal, end->grace_ms,
+                         end->status, end->keep ? " keep" : "");
     }
     if (const auto* start = std::get_if<Start>(&message)) {
       return fmt::format("Start {} {} {}", start->arguments, start->text, start->environment);
@@ -275,7 +275,11 @@ class SupervisorTest : public testing::Test {
       } else if (const auto* send = std::get_if<SendTo>(&action)) {
         text_ += fmt::format("to {}: {}\n", plan_.hosts[send->host].name, text_of(send->message));
       } else {
-        text_ += fmt::format("ends with {}\n", std::get<Finish>(action).status);
+        const auto& [status, loss] = std::get<Finish>(action);
+        text_ += fmt::format("ends with {}\n", status);
+        if (!loss) continue;
+        text_ += fmt::format("    lost: hosts {}, rank {}, step {}, by: {}\n", loss->hosts,
+                             loss->rank, loss->step, loss->text);
       }
     }
   }
@@ -479,6 +483,39 @@ TEST_F(SupervisorTest, DoesAndSaysWhatTheJobNeeds) {
   plan_.hosts = {{"a", 1, {"horarun", "--agent"}}};
   text += "the only rank stops\n" + text_of({stops(0), after(1000)});
   test::expect_texts("what a supervisor does", test::with(text, HORA_VERSION, "VERSION"));
+}
+
+TEST_F(SupervisorTest, OfAnElasticJobLosesRanksAndHosts) {
+  plan_.elastic = true;
+  plan_.generation = 2;
+  plan_.recovery = {"rank 1 was killed", Moment(-1500)};
+  const auto goes_on_at = [&](std::int64_t step) {
+    return comes(0, test::made<RankSeen>(&RankSeen::rank, 1, &RankSeen::resumable, step));
+  };
+  const Event a_is_over = comes(0, GenerationEnded()), b_is_over = comes(1, GenerationEnded());
+  std::string text;
+  for (const auto& [name, events] : std::vector<std::pair<const char*, std::vector<Event>>>{
+           {"a rank, after the generation has gone on",
+            {start(), goes_on_at(-1), goes_on_at(40), goes_on_at(41), ends(2, SIGKILL), after(600),
+             a_is_over, b_is_over}},
+           {"a rank before that", {start(), ends(2, SIGKILL), after(600), a_is_over, b_is_over}},
+           {"a host", {start(), goes_on_at(40), is_lost(1, "it is gone"), a_is_over}},
+           {"a silent one, and one that cannot end what runs",
+            {start(), goes_on_at(40), beats({0}, 9, 4000), after(12'000)}},
+           {"a daemon's host",
+            {start(), goes_on_at(40), daemon_ends(SIGKILL), after(600), a_is_over, b_is_over}},
+           {"a host that does not start", {greets(0), is_lost(1), a_is_over}},
+           {"what comes late from the generation before is no end",
+            {start(), b_is_over, ends(2, SIGKILL), after(600), a_is_over, b_is_over}},
+           {"the user's signal ends the job", {start(), signalled(SIGINT), is_lost(0), is_lost(1)}},
+           {"in the middle of a loss, too",
+            {start(), ends(2, SIGKILL), after(600), signalled(SIGINT), a_is_over, b_is_over}},
+           {"an end without loss ends the job",
+            {start(), ends(0, 0), ends(1, 0), ends(2, 0), ends(3, 0), mpirun_ends(0), after(100),
+             is_lost(0), is_lost(1)}}}) {
+    text += std::string(name) + "\n" + text_of(events);
+  }
+  test::expect_texts("what an elastic job loses", text);
 }
 
 TEST_F(SupervisorTest, FindsTheFirstCauseInTime) {
