@@ -89,7 +89,7 @@ using std::chrono::milliseconds;
 
 /// More than this waiting for the launcher: what guards report waits in their pipe.
 constexpr std::size_t kMostQueued = std::size_t{4} << 20;
-constexpr milliseconds kAgentTick{100}, kAgentHeartbeat{1000};
+constexpr milliseconds kAgentTick{100};
 constexpr milliseconds kLastFlush{2000};
 constexpr milliseconds kKillLimit{5000};
 /// From a rank's SIGKILL until its guard has said so, and has written its flight record.
@@ -134,6 +134,7 @@ class Agent {
 
   void on(const Prepare& request) {
     silence_ = milliseconds(request.silence_ms);
+    next_heartbeat_ = Clock::now();
     channel_.send(prepare(request));
   }
   /// Where the process cannot be started, that is its output, and its exit status 127.
@@ -290,7 +291,7 @@ class Agent {
     }
     if (now >= next_heartbeat_) {
       channel_.send(Heartbeat{});
-      next_heartbeat_ = now + kAgentHeartbeat;
+      next_heartbeat_ = now + silence_ / kBeatsOfSilence;
     }
     watch_reports();
   }

@@ -60,6 +60,9 @@ using Message =
                  RankSeen, RankEnded, TellNetwork, TryNetwork, NetworkTold, NetworkTried,
                  ArrivalsSeen, GenerationEnded, Join, JoinWait, JoinGo, JoinEnd>;
 
+/// Heartbeats within the time after which a silent side is taken for lost.
+inline constexpr int kBeatsOfSilence = 6;
+
 /// Longest message, in bytes. Those from guards are at most PIPE_BUF with their frame, so that the
 /// kernel writes each as one (pipe(7)).
 inline constexpr std::size_t kMostMessageBytes = std::size_t{1} << 20;

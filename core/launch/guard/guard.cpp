@@ -40,7 +40,7 @@ constexpr int kCannotStart = 127;
 constexpr std::size_t kLastLines = 5;
 constexpr std::size_t kMostLastWords = 1000, kMostKept = 4000;
 constexpr std::size_t kMostCause = 512;
-constexpr std::chrono::milliseconds kRecordInterval{100};
+constexpr std::chrono::milliseconds kRecordInterval{500};
 constexpr std::size_t kMostPhase = 128;
 constexpr std::size_t kMostFailure = 500;
 /// From MPI's sudden end to that of the rank that has asked for it (MPI_Abort).

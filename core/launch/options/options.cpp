@@ -460,8 +460,7 @@ class Flags {
     group_ = "Elastic jobs";
     add("elastic", "",
         "Goes on without the ranks and hosts that the job loses, from its last checkpoint, on "
-        "other "
-        "hosts or with fewer ranks; the following flags do so, too.",
+        "other hosts or with fewer ranks; the following flags do so, too.",
         [this](const Values&) { elastic(); });
     add("min-np min-num-proc", "N",
         "Fewest ranks with which it goes on; else it waits for hosts (default: -np).",

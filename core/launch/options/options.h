@@ -41,7 +41,6 @@ struct ElasticOptions {
   /// the second at most.
   std::chrono::milliseconds shortest_pause{10000}, longest_pause{600000};
   std::string discovery_script = {};  ///< a path, prints the hosts; empty: they stay the same
-  bool operator==(const ElasticOptions&) const = default;
 };
 
 struct LaunchOptions {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <numeric>
 #include <random>
 
 #include "core/base/process.h"
@@ -129,7 +128,6 @@ struct MpirunOfJob {
 constexpr char kShellVariable[] = "HORARUN_SSH";
 constexpr int kWatchInterval = 10;  // seconds
 // An elastic job loses a host sooner, and hears out fewer ranks before it goes on.
-constexpr std::chrono::milliseconds kDiscoveryLimit{10000};
 constexpr Moment kElasticSilence{5000}, kElasticGather{50}, kElasticGatherConsequences{300};
 
 bool is_this_host(const std::string& name) {
@@ -242,10 +240,9 @@ void place_on_nodes(NodesMet met, const std::string& self, LauncherOptions& laun
   for (Node& node : met.nodes) launcher.agents.push_back(std::move(node.connection));
 }
 
-/// Completes a plan that has its hosts; `mpirun_line`: for --dry-run.
-void complete_plan(const LaunchOptions& options, const std::string& self,
-                   const MpiInstallation& mpi, bool prefix_output, JobPlan& plan,
-                   Command& mpirun_line) {
+/// Completes a plan that has its hosts. Returns mpirun's line for --dry-run.
+Command complete_plan(const LaunchOptions& options, const std::string& self,
+                      const MpiInstallation& mpi, bool prefix_output, JobPlan& plan) {
   const std::string folder = options.folder.empty()
                                  ? std::filesystem::current_path()
                                  : std::filesystem::absolute(options.folder).lexically_normal();
@@ -268,8 +265,6 @@ void complete_plan(const LaunchOptions& options, const std::string& self,
   input.extra_arguments = options.mpi_args;
   input.allow_run_as_root = ::geteuid() == 0;
   input.verbose = options.verbose;
-  int ranks = 0;
-  for (const JobHost& host : plan.hosts) ranks += host.ranks;
   mpirun.flags = variables_of_flags(options);
   if (!options.watch) {
     const std::string prefix = input.hosts.front().name + ":0: ";
@@ -278,12 +273,12 @@ void complete_plan(const LaunchOptions& options, const std::string& self,
     variables.insert(columns.begin(), columns.end());
   }
   mpirun.launcher_host = plan.launcher_host;
-  mpirun_line = or_refuse(mpirun.command(nullptr));
+  Command line = or_refuse(mpirun.command(nullptr));
 
   plan.preparation.folder = folder;
   plan.preparation.program = options.program.front();
   plan.preparation.path = variable_of_process("PATH").value_or("");
-  plan.preparation.world_size = static_cast<std::uint32_t>(ranks);
+  plan.preparation.world_size = static_cast<std::uint32_t>(total_ranks(plan));
   plan.preparation.binding = name_of(options.binding);
   plan.preparation.threads = omp_num_threads(mpirun.flags);
   plan.needs = kRankNeeds;
@@ -303,12 +298,13 @@ void complete_plan(const LaunchOptions& options, const std::string& self,
   plan.mpirun = [mpirun = std::move(mpirun), folder](const NetworkChoice* network) {
     return mpirun.start(folder, network);
   };
-  if (!options.elastic) return;
+  if (!options.elastic) return line;
   plan.elastic = true;
   plan.silence = kElasticSilence;
   plan.preparation.silence_ms = kElasticSilence.count();
   plan.ending.gather = kElasticGather;
   plan.ending.gather_consequences = kElasticGatherConsequences;
+  return line;
 }
 
 /// The ranks with which the job begins.
@@ -336,25 +332,22 @@ Job planned(const LaunchOptions& options, const std::string& self, NodesMet met)
     place_on_hosts(first_ranks(options, hosts), options, self, plan);
     job.launcher.agents.resize(plan.hosts.size());
   }
-  const int ranks = std::accumulate(plan.hosts.begin(), plan.hosts.end(), 0,
-                                    [](int sum, const JobHost& host) { return sum + host.ranks; });
   RankOutputOptions& output = job.launcher.output;
   output.folder = options.output_folder;
   output.shown = options.shown_ranks;
-  output.prefix =
-      options.prefix_output == Switch::on ||
-      (options.prefix_output == Switch::automatic && ranks > 1 && ::isatty(STDOUT_FILENO) != 0);
+  output.prefix = options.prefix_output == Switch::on ||
+                  (options.prefix_output == Switch::automatic && total_ranks(plan) > 1 &&
+                   ::isatty(STDOUT_FILENO) != 0);
   if (options.watch) {
     job.launcher.watch_interval =
         std::chrono::seconds(options.watch_interval.value_or(kWatchInterval));
   }
-  complete_plan(options, self, mpi, output.prefix, plan, job.mpirun);
+  job.mpirun = complete_plan(options, self, mpi, output.prefix, plan);
   if (options.elastic) {
     const auto next = [options, self, mpi, prefix = output.prefix](const auto& ranks_of_hosts) {
       JobPlan next_plan;
-      Command line;
       place_on_hosts(ranks_of_hosts, options, self, next_plan);
-      complete_plan(options, self, mpi, prefix, next_plan, line);
+      complete_plan(options, self, mpi, prefix, next_plan);
       return next_plan;
     };
     const auto from_output = [script = options.elastic->discovery_script,

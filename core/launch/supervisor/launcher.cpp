@@ -59,9 +59,8 @@ std::string span_text(Moment length) {
 }
 
 constexpr std::chrono::milliseconds kTick{100};
-constexpr std::chrono::milliseconds kHeartbeat{1000};
 constexpr std::chrono::milliseconds kLocalAgentsEnd{2000};
-constexpr Moment kDiscoveryInterval{1000}, kDiscoveryLimit{10000};
+constexpr Moment kDiscoveryInterval{1000};
 constexpr std::size_t kMostErrorText = 1000;
 constexpr int kOutputError = 74;  ///< sysexits.h, EX_IOERR
 
@@ -94,7 +93,7 @@ class Launcher {
     loop_.watch(signals_.get(), POLLIN, [this](short) { on_signals(); });
     loop_.each(kTick, [this] {
       if (Clock::now() >= next_heartbeat_) {
-        next_heartbeat_ = Clock::now() + kHeartbeat;
+        next_heartbeat_ = Clock::now() + options_.plan.silence / kBeatsOfSilence;
         for (auto& [name, agent] : agents_) {
           if (agent.channel) agent.channel->send(Heartbeat{});
         }
@@ -149,7 +148,8 @@ class Launcher {
     hosts_.clear();
     options_.agents.resize(plan.hosts.size());
     for (const JobHost& host : plan.hosts) hosts_.push_back(host.name);
-    for (std::size_t host = 0; host < hosts_.size(); ++host) {
+    // A host that cannot be reached may end it at once.
+    for (std::size_t host = 0; supervisor_ && host < hosts_.size(); ++host) {
       Agent& agent = agents_[hosts_[host]];
       if (!agent.channel) {
         agent.is_local = host == plan.launcher_host;
@@ -167,23 +167,22 @@ class Launcher {
     if (supervisor_) return;
     auto next = next_generation(now(), job.hosts, ended_, job.options);
     if (auto* const generation = std::get_if<Generation>(&next)) {
-      drop_lost_agents();
       options_.plan = job.plan(generation->hosts);
       options_.plan.generation = generation->number;
       if (!ended_.empty()) {
         options_.plan.recovery = {ended_.back().loss.text, ended_.back().time};
+        drop_lost_agents(ended_.back().loss.hosts);
       }
       running_ = std::move(*generation);
       return begin();
     }
+    // Else the next generation's line says what the last one has lost.
+    const bool was_said = std::exchange(loss_was_said_, true);
+    if (!was_said && !ended_.empty()) say({ended_.back().loss.text});
     if (const auto* const wait = std::get_if<WaitForHosts>(&next)) {
-      if (!std::exchange(wait_was_said_, true)) {
-        if (!ended_.empty()) say({ended_.back().loss.text});
-        say({wait->text + "; the job waits for more hosts"});
-      }
+      if (!was_said) say({wait->text + "; the job waits for more hosts"});
       return;
     }
-    if (!ended_.empty()) say({ended_.back().loss.text});
     say({"the job ends: " + std::get<GiveUp>(next).text});
     finish(last_status_);
   }
@@ -191,7 +190,7 @@ class Launcher {
   void on_generation_ended(const Finish& finish_of) {
     ended_.push_back({running_, now(), *finish_of.loss});
     last_status_ = std::max(1, finish_of.status);
-    wait_was_said_ = false;
+    loss_was_said_ = false;
     supervisor_.reset();
   }
 
@@ -201,16 +200,14 @@ class Launcher {
   }
 
   /// Hosts that are lost get a new agent when they are used again.
-  void drop_lost_agents() {
-    for (const std::string& host :
-         ended_.empty() ? std::vector<std::string>() : ended_.back().loss.hosts) {
-      const auto found = agents_.find(host);
-      if (found == agents_.end()) continue;
-      Agent& agent = found->second;
-      if (agent.error) loop_.forget(agent.error.get());
-      agent.channel.reset();
-      end_process(agent);
-      agents_.erase(found);
+  void drop_lost_agents(const std::vector<std::string>& lost_hosts) {
+    for (auto entry = agents_.begin(); entry != agents_.end();) {
+      Agent& agent = entry->second;
+      const bool is_lost =
+          agent.lost || std::ranges::find(lost_hosts, entry->first) != lost_hosts.end();
+      if (is_lost && agent.error) loop_.forget(agent.error.get());
+      if (is_lost) end_process(agent);
+      entry = is_lost ? agents_.erase(entry) : std::next(entry);
     }
   }
 
@@ -411,7 +408,7 @@ class Launcher {
   std::optional<Script> script_;  ///< that runs
   std::string discovery_problem_;
   Moment next_discovery_{0};
-  bool wait_was_said_ = false;
+  bool loss_was_said_ = false;
   int last_status_ = 1;  ///< of the last generation
   Clock::time_point next_heartbeat_ = Clock::now();
   int status_ = -1;  ///< -1: it goes on

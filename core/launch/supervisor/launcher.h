@@ -94,6 +94,8 @@ class LiveView {
   const Rank* most_often_last_ = nullptr;   ///< of them
 };
 
+inline constexpr Moment kDiscoveryLimit{10000};
+
 /// Makes the next generations of an elastic job.
 struct ElasticJob {
   ElasticOptions options;

@@ -36,6 +36,7 @@ constexpr std::uint32_t kMpirun = 0;
 /// Agents end what runs, and say goodbye, within this after the grace.
 constexpr Moment kAgentsEnd{6000};
 constexpr Moment kStoppedWarning{1000};
+constexpr int kUnavailable = 69;  ///< sysexits.h, EX_UNAVAILABLE
 /// So many checks in which two hosts have not answered mean that the network is cut.
 constexpr int kMissedOfCut = 3;
 constexpr std::size_t kMostPairs = 4;  ///< shown
@@ -48,16 +49,12 @@ bool is_same_host(const std::string& name, const std::string& asked) {
   return name == asked || (!is_address(name) && name.substr(0, name.find('.')) == asked);
 }
 
-std::size_t total_ranks(const JobPlan& plan) {
-  std::size_t ranks = 0;
-  for (const JobHost& host : plan.hosts) ranks += static_cast<std::size_t>(host.ranks);
-  return ranks;
-}
-
 using internal::RecordState;
 
 constexpr std::size_t kMostOutputKept = 8000;
 constexpr std::size_t kMostNamedRanks = 4;
+
+constexpr int kLastOrder = 4;
 
 /// 0 is the likeliest first cause. MPI ends ranks by SIGTERM, or by the end of what has started
 /// their guards, but no guard. SIGPIPE comes from writing to a peer that has gone.
@@ -94,6 +91,12 @@ std::string when_text(const RankEnded& ended) {
 }
 
 }  // namespace
+
+std::size_t total_ranks(const JobPlan& plan) {
+  std::size_t ranks = 0;
+  for (const JobHost& host : plan.hosts) ranks += static_cast<std::size_t>(host.ranks);
+  return ranks;
+}
 
 std::vector<std::string> problems_of(std::span<const PreparedHost> hosts, const RankNeeds& needs) {
   std::vector<std::string> problems;
@@ -546,6 +549,10 @@ void Supervisor::lose(Loss loss, int status, Moment now) {
   end_all(Moment(0), SIGKILL, now);
 }
 
+void Supervisor::lose_host(std::size_t host, std::string reason, Moment now) {
+  lose({.text = std::move(reason), .hosts = {plan_.hosts[host].name}}, kUnavailable, now);
+}
+
 void Supervisor::note_resumable(std::int64_t step, Moment now) {
   resumable_ = std::max(resumable_, step);
   if (step < 0 || !plan_.recovery) return;
@@ -656,7 +663,7 @@ std::optional<std::size_t> first_cause(std::span<const RankEnded> ended) {
     // Open MPI 5's daemon may be gone before it asks its own ranks, whose MPI then exits.
     const bool is_of_mpi = each.cause.empty() && request < each.ended_ns;
     const int order = order_of(each);
-    return std::tuple(order == 1 && is_of_mpi ? 4 : order, time_of(each));
+    return std::tuple(order == 1 && is_of_mpi ? kLastOrder : order, time_of(each));
   };
   for (std::size_t i = 0; i < ended.size(); ++i) {
     if (!ended_well(ended[i]) && (!first || key(i) < key(*first))) first = i;

@@ -57,8 +57,6 @@ struct WaitLimits {
   Moment stopped{60000};       ///< in shutdown(), for one that is stopped
 };
 
-inline constexpr int kUnavailable = 69;  ///< sysexits.h, EX_UNAVAILABLE
-
 struct EndingLimits {
   Moment gather{500};  ///< time for other ranks to say that they were the first to end
   Moment gather_consequences{2000};  ///< the same where all that ended did as if another had failed
@@ -243,6 +241,8 @@ struct JobPlan {
   std::optional<Recovery> recovery = {};
 };
 
+std::size_t total_ranks(const JobPlan& plan);
+
 struct SendTo {
   std::size_t host;
   Message message;
@@ -322,9 +322,7 @@ class Supervisor {
   void fail(const std::string& reason, int status, Moment now);
   /// The same; an elastic job may go on without what it has lost.
   void lose(Loss loss, int status, Moment now);
-  void lose_host(std::size_t host, std::string reason, Moment now) {
-    lose({.text = std::move(reason), .hosts = {plan_.hosts[host].name}}, kUnavailable, now);
-  }
+  void lose_host(std::size_t host, std::string reason, Moment now);
   void note_resumable(std::int64_t step, Moment now);
   void end_all(Moment grace, int signal, Moment now);
   void send_to(std::size_t host, Message message) {
