@@ -98,7 +98,7 @@ std::int64_t wall_clock_ns() noexcept {
 }
 
 void EventLoop::watch(int descriptor, short events, std::function<void(short)> on_event) {
-  watches_[descriptor] = {events, std::move(on_event)};
+  watches_[descriptor] = {events, std::move(on_event), turns_};
 }
 
 void EventLoop::forget(int descriptor) {
@@ -115,6 +115,7 @@ void EventLoop::run() {
 }
 
 void EventLoop::turn() {
+  ++turns_;
   std::vector<pollfd> polled;
   polled.reserve(watches_.size());
   for (const auto& [descriptor, watch] : watches_) polled.push_back({descriptor, watch.events, 0});
@@ -124,9 +125,9 @@ void EventLoop::turn() {
   }
   for (const pollfd& entry : polled) {
     if (ready <= 0 || entry.revents == 0) continue;
-    // An earlier callback of this turn may have removed it.
+    // An earlier callback of this turn may have removed it, and opened another of its number.
     const auto found = watches_.find(entry.fd);
-    if (found == watches_.end()) continue;
+    if (found == watches_.end() || found->second.turn == turns_) continue;
     const auto on_event = found->second.on_event;
     on_event(entry.revents);
   }

@@ -64,10 +64,12 @@ class EventLoop {
   struct Watch {
     short events;
     std::function<void(short)> on_event;
+    std::uint64_t turn;  ///< in which it was added
   };
   void turn();
 
   std::map<int, Watch> watches_;
+  std::uint64_t turns_ = 0;
   std::chrono::milliseconds interval_{1000};
   std::function<void()> on_time_;
   bool stopping_ = false;

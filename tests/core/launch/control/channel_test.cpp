@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -452,6 +453,27 @@ TEST(EventLoop, AStopBeforeItRunsHoldsOnce) {
   EXPECT_EQ(turns, 0);
   loop.run();
   EXPECT_EQ(turns, 1);
+}
+
+TEST(EventLoop, GivesADescriptorNoEventOfAnotherThatHadItsNumber) {
+  Pipe first = make_pipe(), closed = make_pipe(), quiet = make_pipe();
+  const int number = closed.read.get();
+  ASSERT_LT(first.read.get(), number);
+  first.write.reset();
+  closed.write.reset();
+  EventLoop loop;
+  loop.watch(number, POLLIN, [](short) { FAIL() << "forgotten"; });
+  loop.watch(first.read.get(), POLLIN, [&](short) {
+    loop.forget(first.read.get());
+    loop.forget(number);
+    ASSERT_EQ(::dup2(quiet.read.get(), number), number);
+    loop.watch(number, POLLIN, [](short) { FAIL() << "nothing is written there"; });
+  });
+  int turns = 0;
+  loop.each(std::chrono::milliseconds(1), [&] {
+    if (++turns == 3) loop.stop();
+  });
+  loop.run();
 }
 
 }  // namespace
