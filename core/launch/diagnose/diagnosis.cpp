@@ -298,7 +298,7 @@ bool contains(const std::vector<int>& ranks, int rank) {
 
 /// Ranks that die this close together have died of one thing. On busy cores guards see it some time
 /// later.
-constexpr RecordTime kAtOnce = std::chrono::milliseconds(250);
+constexpr RecordTime kAtOnce = std::chrono::milliseconds(400);
 /// A wait that is shorter is no hang.
 constexpr RecordTime kLongWait = std::chrono::seconds(1);
 

@@ -3,6 +3,11 @@
 # horarun and to a rank, by SIGKILL while it saves, on other numbers of ranks, with a node's files gone.
 # Usage: interrupted_test.sh PREPARE_DIGITS CIFAR10 HORARUN   (TEST_SEED=N repeats a run's random moments)
 set -euo pipefail
+# Linux shares cores between sessions, and each rank has one: beside other tests in its own this script would
+# come too late.
+if [[ -z ${INTERRUPTED_TEST_SESSION:-} ]]; then
+  INTERRUPTED_TEST_SESSION=1 exec setsid --wait bash "$0" "$@"
+fi
 # shellcheck source-path=SCRIPTDIR source=made_digits.sh
 source "$(dirname "$(realpath "$0")")/made_digits.sh"
 prepare_digits=$1 cifar10=$2 horarun=$3
@@ -82,12 +87,15 @@ some_steps() {
 }
 
 # The rank of this number, by the order in which ranks were started on this host. By names and folders: to read
-# the arguments of a process waits for that one's memory, on a busy machine for seconds.
+# the arguments of a process, as pgrep does, waits for that one's memory, on a busy machine for seconds.
 a_rank() {
-  local pid
-  for pid in $(pgrep -x "$(basename "$cifar10")"); do
-    if [[ $(readlink "/proc/$pid/cwd") == "$work" ]]; then echo "$pid"; fi
-  done | sed -n "$1p"
+  local process name
+  for process in /proc/[0-9]*; do
+    { read -r name < "$process/comm"; } 2> /dev/null || continue
+    if [[ $name == cifar10 && $(readlink "$process/cwd") == "$work" ]]; then
+      echo "${process#/proc/}"
+    fi
+  done | sort -n | sed -n "$1p"
 }
 
 # expect_lines COUNT PATTERN
