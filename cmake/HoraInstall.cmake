@@ -15,8 +15,8 @@ set(completion ${CMAKE_CURRENT_BINARY_DIR}/completions/horarun)
 add_custom_command(
   OUTPUT ${man_page} ${completion}
   COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_CURRENT_BINARY_DIR}/completions
-  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cmake/horarun_documents.sh $<TARGET_FILE:horarun>
-          ${PROJECT_VERSION} ${man_page} ${completion}
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cmake/horarun_documents.sh ${PROJECT_VERSION} ${man_page}
+          ${completion} ${CMAKE_CROSSCOMPILING_EMULATOR} $<TARGET_FILE:horarun>
   DEPENDS horarun cmake/horarun_documents.sh
   COMMENT "Writing horarun's man page and completion"
   VERBATIM)
