@@ -92,6 +92,12 @@ endfunction()
 # Builds what the thread tier needs: ThreadSanitizer has nothing to see in the others.
 add_custom_target(tests_threads)
 
+# What QEMU's user mode cannot do: states of processes, subreapers, filters of system calls; it
+# prints a line where a process aborts.
+string(JOIN ":" HORA_NOT_EMULATED ProcessState.OfAProcessThatIsStoppedGoesOnAndEnds
+  KillDescendants.EndsThoseThatAreStoppedAndTheirChildren
+  SteadyState.CallsTheSystemOnlyToSleepAndToWake TerminateReportDeathTest.NamesRankAndError)
+
 function(hora_add_test name)
   cmake_parse_arguments(PARSE_ARGV 1 TEST "OWN_MAIN" "TIMEOUT;PROGRAM"
     "SOURCES;APART;LIBRARIES;LABELS;ENVIRONMENT")
@@ -120,13 +126,23 @@ function(hora_add_test name)
       message(FATAL_ERROR "hora_add_test(${name}): ${part} is no test=filter")
     endif()
     list(APPEND tests ${CMAKE_MATCH_1})
-    set(filter_of_${CMAKE_MATCH_1} GTEST_FILTER=${CMAKE_MATCH_2})
+    set(filter_of_${CMAKE_MATCH_1} ${CMAKE_MATCH_2})
     string(APPEND rest ":${CMAKE_MATCH_2}")
   endforeach()
-  string(REGEX REPLACE "^:" "GTEST_FILTER=-" filter_of_${name} "${rest}")
+  string(REGEX REPLACE "^:" "-" filter_of_${name} "${rest}")
   foreach(test IN LISTS tests)
+    set(filter "${filter_of_${test}}")
+    if(CMAKE_CROSSCOMPILING)
+      if(NOT filter MATCHES "-")
+        string(APPEND filter "-")
+      endif()
+      string(APPEND filter ":${HORA_NOT_EMULATED}")
+    endif()
     add_test(NAME ${test} COMMAND ${TEST_PROGRAM})
-    set(own ${environment} ${filter_of_${test}})
+    set(own ${environment})
+    if(filter)
+      list(APPEND own "GTEST_FILTER=${filter}")
+    endif()
     set_tests_properties(${test} PROPERTIES
       LABELS "${TEST_LABELS}" TIMEOUT ${TEST_TIMEOUT} SKIP_RETURN_CODE 77 ENVIRONMENT "${own}")
   endforeach()

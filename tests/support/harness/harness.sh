@@ -23,7 +23,7 @@ expect 1 'Harness.Passes:Harness.Fails'
 expect 77 Harness.Skipped
 expect 0 'Harness.Passes:Harness.Skipped'
 expect 1 Harness.NoSuchTest "No test ran"
-if ((${#command[@]} > 1)); then  # under mpirun
+if [[ ${command[*]} == *harness_mpi_program ]]; then
   expect 1 Harness.Fails "[rank 1] Harness.Fails"
   expect 1 Harness.Fails "The test failed on another rank"
   expect 1 Harness.SkippedOnOneRank
