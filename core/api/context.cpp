@@ -164,6 +164,11 @@ void note_resumable(const Context& context, std::int64_t step) {
   engine_of(context)->running().parts().record().note_resumable(step);
 }
 
+int generation() noexcept {
+  const char* const number = std::getenv(kGenerationVariable);
+  return number == nullptr ? 1 : std::max(1, std::atoi(number));
+}
+
 std::string start_timeline(const Context& context, const std::string& path) {
   engine_of(context)->running();
   const std::string wrong = wrong_with_timeline_path(path);

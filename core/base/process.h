@@ -24,6 +24,11 @@ struct ProcessIdentity {
 /// Tells ranks the name that horarun's user has for their host.
 inline constexpr const char* kHostVariable = "HORARUN_HOST";
 
+/// Tells ranks of an elastic job the number of their generation, and the folder in this host's
+/// memory that all generations share.
+inline constexpr const char* kGenerationVariable = "HORARUN_GENERATION";
+inline constexpr const char* kCommitsVariable = "HORARUN_COMMITS";
+
 /// This host's name, as horarun has it; "unknown" where it has none.
 std::string host_name();
 

@@ -20,4 +20,8 @@ void note_phase(const Context& context, std::string_view phase);
 /// rank fails again and again without getting on. Otherwise as note_phase().
 void note_resumable(const Context& context, std::int64_t step);
 
+/// Returns 1, or the number of this generation of a job of `horarun --elastic`: above 1 the program
+/// is to load() and go on, whatever its command line says. Thread rule: any thread.
+int generation() noexcept;
+
 }  // namespace hora

@@ -61,6 +61,7 @@ std::string wrong_with(const Prepare& request) {
 constexpr char kSessionPrefix[] = "horarun-";
 constexpr char kTmpdirVariable[] = "HORARUN_TMPDIR";  ///< the TMPDIR that ranks are to have
 constexpr char kMemoryVariable[] = "HORARUN_SHM";     ///< the folder in shared memory
+constexpr char kCommits[] = "commits";                ///< in it, for all generations
 
 std::string make_folder(const std::string& parent, const std::string& advice = {}) {
   std::string path = parent + "/" + kSessionPrefix + "XXXXXX";
@@ -465,6 +466,7 @@ void SessionFolders::clear() const {
   for (const std::string& path : paths_) {
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator(path, ignored)) {
+      if (entry.path().filename() == kCommits) continue;
       std::filesystem::remove_all(entry.path(), ignored);
     }
   }
@@ -480,6 +482,9 @@ std::vector<std::string> rank_environment_of_session() {
   const char *memory = std::getenv(kMemoryVariable), *own = std::getenv(kTmpdirVariable);
   if (memory == nullptr || own == nullptr) return {};
   std::vector<std::string> result{fmt::format("TMPDIR={}", *own == '\0' ? "/tmp" : own)};
+  if (std::getenv(internal::kGenerationVariable) != nullptr) {
+    result.push_back(fmt::format("{}={}/{}", internal::kCommitsVariable, memory, kCommits));
+  }
   for (const char* name :
        {"OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory"}) {
     if (std::getenv(name) == nullptr) result.push_back(fmt::format("{}={}", name, memory));

@@ -33,7 +33,7 @@ class SessionFolders {
   SessionFolders(const SessionFolders&) = delete;
   SessionFolders& operator=(const SessionFolders&) = delete;
 
-  /// Removes all that is in them.
+  /// Removes all that is in them, but what an elastic job's generations share.
   void clear() const;
   /// Makes mpirun and its daemons use them ("NAME=VALUE"): TMPDIR. Not their own variables
   /// (OMPI_MCA_...), which mpirun passes on to other hosts, whose folders have other names.

@@ -272,6 +272,11 @@ Command complete_plan(const LaunchOptions& options, const std::string& self,
     mpirun.flags.insert(columns.begin(), columns.end());
     variables.insert(columns.begin(), columns.end());
   }
+  if (options.elastic) {
+    const std::pair number(internal::kGenerationVariable, std::to_string(plan.generation));
+    mpirun.flags.insert(number);
+    variables.insert(number);
+  }
   mpirun.launcher_host = plan.launcher_host;
   Command line = or_refuse(mpirun.command(nullptr));
 
@@ -344,9 +349,10 @@ Job planned(const LaunchOptions& options, const std::string& self, NodesMet met)
   }
   job.mpirun = complete_plan(options, self, mpi, output.prefix, plan);
   if (options.elastic) {
-    const auto next = [options, self, mpi, prefix = output.prefix](const auto& ranks_of_hosts) {
+    const auto next = [options, self, mpi, prefix = output.prefix](const Generation& generation) {
       JobPlan next_plan;
-      place_on_hosts(ranks_of_hosts, options, self, next_plan);
+      next_plan.generation = generation.number;
+      place_on_hosts(generation.hosts, options, self, next_plan);
       complete_plan(options, self, mpi, prefix, next_plan);
       return next_plan;
     };

@@ -167,8 +167,7 @@ class Launcher {
     if (supervisor_) return;
     auto next = next_generation(now(), job.hosts, ended_, job.options);
     if (auto* const generation = std::get_if<Generation>(&next)) {
-      options_.plan = job.plan(generation->hosts);
-      options_.plan.generation = generation->number;
+      options_.plan = job.plan(*generation);
       if (!ended_.empty()) {
         options_.plan.recovery = {ended_.back().loss.text, ended_.back().time};
         drop_lost_agents(ended_.back().loss.hosts);

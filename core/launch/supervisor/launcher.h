@@ -100,7 +100,7 @@ inline constexpr Moment kDiscoveryLimit{10000};
 struct ElasticJob {
   ElasticOptions options;
   std::vector<HostSlots> hosts;  ///< without a discovery script all there are
-  std::function<JobPlan(const std::vector<HostRanks>&)> plan;
+  std::function<JobPlan(const Generation&)> plan;
   /// From the output of the discovery script.
   std::function<tl::expected<std::vector<HostSlots>, std::string>(
       const tl::expected<CapturedOutput, std::string>&)>

@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <hora/phase.h>
 #include <hora/torch.h>
 #include <spdlog/fmt/fmt.h>
 #include <unistd.h>
@@ -390,7 +391,11 @@ int run(const hora::Context& world, const Program& program, const ParsedOptions&
 }  // namespace
 
 int run_program(const Program& program, int argc, char** argv) {
-  const ParsedOptions parsed = parse_options(program, argc, argv);
+  ParsedOptions parsed = parse_options(program, argc, argv);
+  if (parsed.options && hora::generation() > 1) {  // a job of `horarun --elastic` goes on
+    if (parsed.options->checkpoint.resume.empty()) parsed.options->checkpoint.resume = "auto";
+    parsed.options->output.logs.append = true;
+  }
   if (!parsed.options.has_value() && parsed.exit_code == 0) {
     std::cout << parsed.text;
     return 0;

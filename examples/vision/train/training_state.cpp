@@ -1,5 +1,6 @@
 #include "examples/vision/train/training_state.h"
 
+#include <hora/phase.h>
 #include <spdlog/fmt/fmt.h>
 
 #include <array>
@@ -56,6 +57,10 @@ hora::CheckpointLoadOptions find_checkpoint(const std::string& named) {
   return {.folder = above.empty() ? "." : above.string(), .slot = slot};
 }
 
+std::string folder_of(const CheckpointOptions& options) {
+  return options.folder.empty() && options.resume != "auto" ? options.resume : options.folder;
+}
+
 }  // namespace
 
 std::string describe(const TrainingProgress& progress) {
@@ -93,8 +98,8 @@ void check_unused(const CheckpointOptions& options) {
     std::error_code ignored;
     return !resume.empty() && fs::equivalent(folder, options.folder, ignored);
   };
-  if (options.folder.empty() || options.resume == "auto" || is_resumed(resume) ||
-      is_resumed((resume / "..").lexically_normal())) {
+  if (options.folder.empty() || options.resume == "auto" || hora::generation() > 1 ||
+      is_resumed(resume) || is_resumed((resume / "..").lexically_normal())) {
     return;
   }
   for (const char* slot : {"last", "previous", "best"}) {
@@ -109,22 +114,22 @@ TrainingState::TrainingState(const hora::Context& world, const CheckpointOptions
                              torch::nn::Module& model, hora::DistributedOptimizer& optimizer,
                              hora::GradScaler& scaler, const hora::DistributedSampler& sampler,
                              hora::GradientHook* hook)
-    : world_(world), options_(options), model_(model), sampler_(sampler) {
+    : world_(world),
+      options_(options),
+      model_(model),
+      sampler_(sampler),
+      checkpoint_(world, {.folder = folder_of(options), .per_node = options.per_node}) {
   progress_.position = {.samples = sampler.samples(),
                         .seed = sampler.options().seed,
                         .shuffle = sampler.options().shuffle};
-  if (options.folder.empty() && options.resume.empty()) return;
-  checkpoint_.emplace(world, hora::CheckpointOptions{
-                                 .folder = options.folder.empty() ? options.resume : options.folder,
-                                 .per_node = options.per_node});
-  checkpoint_->add_weights(model);
-  checkpoint_->add_optimizer("optimizer", optimizer);
-  checkpoint_->add_scaler("scaler", scaler);
-  checkpoint_->add_random_state();
-  checkpoint_->add_text(
+  checkpoint_.add_weights(model);
+  checkpoint_.add_optimizer("optimizer", optimizer);
+  checkpoint_.add_scaler("scaler", scaler);
+  checkpoint_.add_random_state();
+  checkpoint_.add_text(
       "progress", [this] { return progress_text_; },
       [this](const std::string& text) { progress_text_ = text; });
-  if (hook != nullptr) checkpoint_->add_hook("hook", *hook);
+  if (hook != nullptr) checkpoint_.add_hook("hook", *hook);
 }
 
 std::string TrainingState::resume() {
@@ -137,7 +142,7 @@ std::string TrainingState::resume() {
     throw CommonError("--resume " + options_.resume + reason);
   };
   try {
-    if (!checkpoint_->load(from)) {
+    if (!checkpoint_.load(from)) {
       if (!is_named) return {};
       refuse(
           ": there is no checkpoint on any rank; expected a folder of last, previous and best, "
@@ -158,7 +163,7 @@ std::string TrainingState::resume() {
   progress_.images /= world_.size();
   seconds_before_ = progress_.seconds;
   if (named == options_.folder) saved_steps_ = progress_.steps;
-  return named;
+  return named.empty() ? "memory" : named;
 }
 
 void TrainingState::step_done(const hora::SamplerPosition& reached, double loss,
@@ -169,6 +174,7 @@ void TrainingState::step_done(const hora::SamplerPosition& reached, double loss,
   progress_.images += static_cast<double>(images);
   const auto every = static_cast<std::int64_t>(options_.every_steps);
   if (every > 0 && progress_.steps % every == 0) save();
+  checkpoint_.commit({.step = progress_.steps, .epoch = epochs()}, [this] { describe_progress(); });
 }
 
 void TrainingState::epoch_done(std::optional<double> accuracy) {
@@ -188,7 +194,7 @@ bool TrainingState::interrupted() {
 }
 
 void TrainingState::wait() {
-  if (checkpoint_) checkpoint_->wait();
+  checkpoint_.wait();
 }
 
 double TrainingState::seconds() const {
@@ -197,6 +203,14 @@ double TrainingState::seconds() const {
 
 void TrainingState::save(bool best) {
   if (options_.folder.empty()) return;
+  describe_progress();
+  // Each node saves its own, but BatchNorm's running statistics are rank 0's.
+  if (options_.per_node) hora::broadcast_buffers(world_, model_, /*root=*/0);
+  checkpoint_.save({.step = progress_.steps, .epoch = epochs()}, {.best = best});
+  saved_steps_ = progress_.steps;
+}
+
+void TrainingState::describe_progress() {
   std::array sums{progress_.loss, progress_.images};
   hora::allreduce(world_, hora::view(sums.data(), std::int64_t{sums.size()}),
                   {.name = "sums of the epoch", .op = hora::ReduceOp::sum});
@@ -205,10 +219,6 @@ void TrainingState::save(bool best) {
   all.images = sums[1];
   all.seconds = seconds();
   progress_text_ = to_text(all);
-  // Each node saves its own, but BatchNorm's running statistics are rank 0's.
-  if (options_.per_node) hora::broadcast_buffers(world_, model_, /*root=*/0);
-  checkpoint_->save({.step = progress_.steps, .epoch = epochs()}, {.best = best});
-  saved_steps_ = progress_.steps;
 }
 
 }  // namespace vision

@@ -81,7 +81,7 @@ class TrainingState {
   std::string resume();
 
   /// After a step of this rank's `images` with this mean loss, which has led to `reached`
-  /// (EpochSteps::after()). Saves in the background where `every_steps` says so.
+  /// (EpochSteps::after()). Saves in the background where `every_steps` says so, and commits.
   void step_done(const hora::SamplerPosition& reached, double loss, std::int64_t images);
   /// After an epoch and its validation, if any, which gave this percentage. Saves in the
   /// background.
@@ -98,12 +98,14 @@ class TrainingState {
 
  private:
   void save(bool best = false);
+  /// What is saved of the progress. Collective.
+  void describe_progress();
 
   const hora::Context& world_;
   const CheckpointOptions options_;
   torch::nn::Module& model_;
   const hora::DistributedSampler& sampler_;
-  std::optional<hora::Checkpoint> checkpoint_;
+  hora::Checkpoint checkpoint_;
   TrainingProgress progress_;
   std::string progress_text_;  ///< of all ranks together, as it is saved
   std::int64_t saved_steps_ = -1;

@@ -4,9 +4,12 @@
 #include <hora/printable.h>
 #include <hora/torch/checkpoint.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
+#include <filesystem>
 #include <future>
 #include <map>
 #include <mutex>
@@ -16,6 +19,7 @@
 #include <unordered_map>
 
 #include "core/base/diagnostics.h"
+#include "core/base/process.h"
 #include "core/base/text.h"
 #include "frameworks/torch/checkpoint/named_tensors.h"
 #include "frameworks/torch/checkpoint/store.h"
@@ -205,12 +209,57 @@ std::int64_t seconds_since_1970() {
   return std::chrono::duration_cast<std::chrono::seconds>(now).count();
 }
 
-/// The checkpoints of all ranks, the same on each: in local rank 0's `folder` on every node.
-/// Collective.
+double seconds_since(std::chrono::steady_clock::time_point time) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - time).count();
+}
+
+/// Returns the folders, one for each process that commits or has committed on this node.
+std::vector<std::string> folders_of_commits() {
+  std::vector<std::string> folders;
+  const char* const all = std::getenv(kCommitsVariable);
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(all ? all : "", ignored)) {
+    folders.push_back(entry.path());
+  }
+  return folders;
+}
+
+/// The begin of the names of this generation's.
+std::string begin_of_commits() {
+  return std::to_string(generation()) + "-";
+}
+
+/// Of earlier generations, on this node.
+void remove_earlier_commits() {
+  for (const std::filesystem::path folder : folders_of_commits()) {
+    std::error_code ignored;
+    if (folder.filename().native().starts_with(begin_of_commits())) continue;
+    std::filesystem::remove_all(folder, ignored);
+  }
+}
+
+/// Returns the contents of this node's folder, with those of its memory.
+FolderContents contents_of_node(const std::string& folder, bool with_memory) {
+  FolderContents all = contents_of_folder(folder);
+  if (!with_memory) return all;
+  for (const std::string& commits : folders_of_commits()) {
+    FolderContents contents = contents_of_folder(commits);
+    for (FoundPart& part : contents.found) {
+      part.in_memory = true;
+      part.folder = std::filesystem::path(commits).filename() / part.folder;
+      all.found.push_back(std::move(part));
+    }
+    all.refused.insert(all.refused.end(), contents.refused.begin(), contents.refused.end());
+  }
+  return all;
+}
+
+/// The checkpoints of all ranks, the same on each: in local rank 0's `folder` on every node, and in
+/// its memory. Collective.
 FolderContents look_on_all_ranks(const Context& context, const std::string& folder,
-                                 std::chrono::milliseconds timeout) {
+                                 bool with_memory, std::chrono::milliseconds timeout) {
   nlohmann::json own;
-  if (context.local_rank() == 0) own = contents_of_folder(folder);
+  if (context.local_rank() == 0) own = contents_of_node(folder, with_memory);
   barrier(context, {.name = "hora.checkpoint.looked", .timeout = timeout});
   FolderContents all;
   const auto reports = allgather_object(context, own, {.name = "hora.checkpoint.found"});
@@ -245,8 +294,9 @@ FolderContents look_on_all_ranks(const Context& context, const std::string& fold
 
 /// Contents of a checkpoint, the same on every rank.
 struct Loaded {
-  Manifest manifest = {};   ///< of the main part
-  std::string from = {};    ///< "last" of rank 1, for messages
+  Manifest manifest = {};  ///< of the main part
+  std::string from = {};   ///< "last" of rank 1, for messages
+  bool from_memory = false;
   std::int64_t latest = 0;  ///< time of the latest save of all that were found
   std::optional<NamedTensors> weights = {};
   std::set<std::string> names =
@@ -254,37 +304,75 @@ struct Loaded {
   std::map<std::string, SavedPart> parts = {};
 };
 
+/// The saves that go into one folder, of which one may be under way.
+struct Saves {
+  Saves(const Context& context, const std::string& folder, bool is_per_node)
+      : per_node(is_per_node),
+        main_folder(folder),
+        shard_folder(folder + "/rank-" + std::to_string(context.rank())) {}
+
+  /// Waits for the thread that writes: the images are not in use any more.
+  void finish() {
+    if (!task.valid()) return;
+    try {
+      task.get();
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+  }
+
+  const bool per_node;
+  NamedTensors shared;
+  Bytes own_image;  ///< this rank's own parts
+  Bytes weights_image;
+  Bytes state_image;
+  CheckpointFolder main_folder;
+  CheckpointFolder shard_folder;
+  std::string complete;    ///< the newest save that all ranks have completely
+  std::string pending;     ///< the one that is being written, or whose outcome is not exchanged
+  std::int64_t step = 0;   ///< of `pending`
+  std::string failure;     ///< of `pending`, on this rank
+  double seconds = 0;      ///< that `pending` has taken from this rank, beside waiting for others
+  std::future<void> task;  // last: destroyed first
+};
+
+/// Of the time, for commits.
+constexpr double kShareOfCommits = 0.01;
+/// Of the collectives of a commit.
+constexpr double kExchangeSeconds = 1e-3;
+/// An interval is at most as many times the one before.
+constexpr std::int64_t kMostGrowth = 4;
+
 }  // namespace
 
 /// Copies, exchanges what must be, and writes in the background; loads.
 struct Checkpoint::State {
   State(const Context& given, const CheckpointOptions& given_options)
-      : context(given),
-        options(given_options),
-        main_folder(options.folder),
-        shard_folder(options.folder + "/rank-" + std::to_string(context.rank())) {
-    if (options.folder.empty()) {
-      reject("the folder has no name; give CheckpointOptions::folder");
-    }
+      : context(given), options(given_options), files(context, options.folder, options.per_node) {
     if (options.timeout.count() <= 0) {
       reject(c10::str("the timeout is ", options.timeout.count(), " ms; expected more than 0"));
     }
+    if (const char* const folder = std::getenv(kCommitsVariable)) {
+      memory.emplace(context, c10::str(folder, "/", begin_of_commits(), ::getpid()),
+                     /*is_per_node=*/true);
+    }
     if (context.local_rank() != 0) return;
-    for (const FoundPart& one : contents_of_folder(options.folder).found) {
+    for (const FoundPart& one : contents_of_node(options.folder, memory.has_value()).found) {
       latest = std::max(latest, one.manifest.time);
     }
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
-    finish();
-    if (!failure.empty()) {
-      log_warning(c10::str("Checkpoint: the save of step ", step, " has failed: ", failure));
+    files.finish();
+    if (!files.failure.empty()) {
+      log_warning(
+          c10::str("Checkpoint: the save of step ", files.step, " has failed: ", files.failure));
     }
   }
 
-  bool writes_main() const {
-    return options.per_node ? context.local_rank() == 0 : context.rank() == 0;
+  bool writes_main(const Saves& saves) const {
+    return saves.per_node ? context.local_rank() == 0 : context.rank() == 0;
   }
 
   void add(CheckpointPart part) {
@@ -305,50 +393,45 @@ struct Checkpoint::State {
                 "Checkpoint: a part was added after save() or load(); add all of them before");
   }
 
-  /// Waits for the thread that writes: the images are not in use any more.
-  void finish() {
-    if (!task.valid()) return;
-    try {
-      task.get();
-    } catch (const std::exception& error) {
-      failure = error.what();
-    }
-  }
-
   bool has(CheckpointScope scope) const {
     return std::ranges::find(parts, scope, &CheckpointPart::scope) != parts.end();
   }
   /// Whether ranks have parts of their own, and whether each writes its own.
   bool has_own() const { return has(CheckpointScope::each_rank) || has(CheckpointScope::shard); }
-  bool has_shards() const { return has(CheckpointScope::shard) && !options.per_node; }
+  bool has_shards(const Saves& saves) const {
+    return has(CheckpointScope::shard) && !saves.per_node;
+  }
 
-  void collect() {
+  void collect(Saves& saves) {
     for (const CheckpointPart& part : parts) part.prepare();
     if (has_own()) {
       const std::string prefix = c10::str(kRanks, context.rank(), '/');
       NamedTensors own;
       add_entries(own, parts, CheckpointScope::each_rank, prefix);
       add_entries(own, parts, CheckpointScope::shard, prefix);
-      fill_image(own_image, own);
+      fill_image(saves.own_image, own);
     }
-    if (!writes_main()) return;
-    shared = NamedTensors();
-    add_entries(shared, parts, CheckpointScope::shared);
-    check_can_fill(shared);
+    if (!writes_main(saves)) return;
+    saves.shared = NamedTensors();
+    add_entries(saves.shared, parts, CheckpointScope::shared);
+    check_can_fill(saves.shared);
     // As PyTorch's own files say, and some of their readers want.
-    if (module != nullptr) fill_image(weights_image, weights_of(*module), {{"format", "pt"}});
+    if (module != nullptr) fill_image(saves.weights_image, weights_of(*module), {{"format", "pt"}});
   }
 
-  /// Describes a save, or nothing. Returns rank 0's on every rank, but for the latest time. Throws
-  /// the same Error on every rank where `problem`, or the save before, has failed on any.
-  nlohmann::json exchange(nlohmann::json own, const std::string& problem) {
-    finish();
-    const std::int64_t step_before = step;
-    const std::string before = std::exchange(pending, "");
+  bool is_memory(const Saves& saves) const { return memory && &saves == &*memory; }
+
+  /// Describes a save, or nothing. Returns rank 0's on every rank, but for the latest time and the
+  /// longest interval. Throws the same Error on every rank where `problem`, or the save before, has
+  /// failed on any; memory that has failed is given up.
+  nlohmann::json exchange(Saves& saves, nlohmann::json own, const std::string& problem) {
+    saves.finish();
+    const std::int64_t step_before = saves.step;
+    const std::string before = std::exchange(saves.pending, "");
     if (!before.empty()) {
       barrier(context, {.name = "hora.checkpoint.written", .timeout = options.timeout});
     }
-    own["failure"] = std::exchange(failure, "");
+    own["failure"] = std::exchange(saves.failure, "");
     own["problem"] = problem;
     auto reports = allgather_object(context, own, {.name = "hora.checkpoint.save"});
     for (std::size_t rank = 0; rank < reports.size(); ++rank) {
@@ -357,9 +440,10 @@ struct Checkpoint::State {
         reject(c10::str(what, " on rank ", rank, ": ", why), static_cast<int>(rank));
       };
       if (const auto why = report.at("failure").get<std::string>(); !why.empty()) {
+        if (is_memory(saves)) return give_up_memory(rank, step_before, why);
         on_rank(c10::str("the save of step ", step_before, " has failed"),
                 why + "; free space or repair the folder, and save again" +
-                    (complete.empty() ? "" : ". The one before is still there"));
+                    (saves.complete.empty() ? "" : ". The one before is still there"));
       }
       if (const auto why = report.at("problem").get<std::string>(); !why.empty()) {
         on_rank("save() cannot copy what it is to save", why);
@@ -372,16 +456,24 @@ struct Checkpoint::State {
                      "; add the same ones in the same order on every rank"));
       }
       reports[0]["time"] = std::max(reports[0]["time"], report.at("time"));
+      reports[0]["interval"] = std::max(reports[0]["interval"], report.at("interval"));
     }
     if (!before.empty()) {
-      complete = before;
+      saves.complete = before;
       note_resumable(context, step_before);
     }
     return reports[0];
   }
 
-  void fill_state(std::vector<Bytes> of_ranks) {
-    NamedTensors state = std::exchange(shared, NamedTensors());
+  nlohmann::json give_up_memory(std::size_t rank, std::int64_t step, const std::string& why) {
+    warn(c10::str("commit() of step ", step, " on rank ", rank, ": ", why,
+                  "; from now on the job can go on from files alone"));
+    memory.reset();
+    return {};
+  }
+
+  void fill_state(Saves& saves, std::vector<Bytes> of_ranks) const {
+    NamedTensors state = std::exchange(saves.shared, NamedTensors());
     for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
       const auto contents = contents_of(std::move(of_ranks[rank]));
       if (!contents) {
@@ -390,14 +482,18 @@ struct Checkpoint::State {
       }
       state.update(contents->tensors);
     }
-    fill_image(state_image, state, {{kPartsKey, nlohmann::json(names_of(parts)).dump()}});
+    fill_image(saves.state_image, state, {{kPartsKey, nlohmann::json(names_of(parts)).dump()}});
   }
 
-  void save(const CheckpointPosition& position, bool best) {
-    finish();
+  /// `interval`: commits until the next one that is kept, as this rank wants it. Returns what all
+  /// agree on; nothing where memory has been given up.
+  std::optional<std::int64_t> save(Saves& saves, const CheckpointPosition& position, bool best,
+                                   std::int64_t interval) {
+    saves.finish();
+    const auto begin = std::chrono::steady_clock::now();
     std::string problem;
     try {
-      collect();
+      collect(saves);
     } catch (const std::exception& error) {
       problem = error.what();
     }
@@ -408,55 +504,90 @@ struct Checkpoint::State {
     for (int node = 0; node < context.cross_size(); ++node) {
       manifest.ranks_of_nodes.push_back(static_cast<int>(context.ranks_of_node(node).size()));
     }
-    manifest.shards = has_shards() ? context.size() : 0;
-    const auto header = exchange({{"parts", names_of(parts)},
+    manifest.shards = has_shards(saves) ? context.size() : 0;
+    const double collecting = seconds_since(begin);
+    const auto header = exchange(saves,
+                                 {{"parts", names_of(parts)},
                                   {"manifest", manifest},
                                   {"time", std::max(seconds_since_1970(), latest + 1)},
+                                  {"interval", interval},
                                   {"best", best}},
                                  problem);
+    if (header.empty()) return std::nullopt;
+    const auto exchanged = std::chrono::steady_clock::now();
     std::vector<Bytes> of_ranks;
-    if (has_own() && !has_shards()) {
-      of_ranks = allgather_object(context, std::span<const std::byte>(own_image),
+    if (has_own() && !has_shards(saves)) {
+      of_ranks = allgather_object(context, std::span<const std::byte>(saves.own_image),
                                   {.name = "hora.checkpoint.ranks"});
     }
     manifest = header.at("manifest").get<Manifest>();
     manifest.time = latest = header.at("time").get<std::int64_t>();
-    pending = manifest.save;
-    step = manifest.step;
+    saves.pending = manifest.save;
+    saves.step = manifest.step;
     try {
-      if (writes_main()) fill_state(std::move(of_ranks));
+      if (writes_main(saves)) fill_state(saves, std::move(of_ranks));
+      saves.seconds = collecting + seconds_since(exchanged);
       const bool is_best = header.at("best").get<bool>();
-      task = std::async(std::launch::async, [this, manifest, is_best, kept = complete] {
-        write(manifest, is_best, kept);
-      });
+      saves.task =
+          std::async(std::launch::async, [this, &saves, manifest, is_best, kept = saves.complete] {
+            const auto start = std::chrono::steady_clock::now();
+            write(saves, manifest, is_best, kept);
+            saves.seconds += seconds_since(start);
+          });
     } catch (const std::exception& error) {
-      failure = error.what();  // the other ranks learn of it in the next exchange
+      saves.failure = error.what();  // the other ranks learn of it in the next exchange
     }
-    if (!options.background) wait();
+    return header.at("interval").get<std::int64_t>();
   }
 
-  void write(const Manifest& manifest, bool best, const std::string& kept) {
-    if (has_shards()) {
+  void write(Saves& saves, const Manifest& manifest, bool best, const std::string& kept) const {
+    if (has_shards(saves)) {
       Manifest of_shard = manifest;
       of_shard.shard = context.rank();
-      const FileImage image{kStateFile, own_image};
-      shard_folder.write(of_shard, {&image, 1}, best, kept);
+      const FileImage image{kStateFile, saves.own_image};
+      saves.shard_folder.write(of_shard, {&image, 1}, best, kept);
     }
-    if (!writes_main()) return;
+    if (!writes_main(saves)) return;
     std::vector<FileImage> images;
-    if (module != nullptr) images.push_back({kWeightsFile, weights_image});
-    images.push_back({kStateFile, state_image});
-    main_folder.write(manifest, images, best, kept);
+    if (module != nullptr) images.push_back({kWeightsFile, saves.weights_image});
+    images.push_back({kStateFile, saves.state_image});
+    saves.main_folder.write(manifest, images, best, kept);
+    if (is_memory(saves)) saves.main_folder.remove_previous();
   }
 
-  void wait() { exchange({{"parts", nlohmann::json::array()}, {"time", 0}}, ""); }
+  void wait() {
+    exchange(files, {{"parts", nlohmann::json::array()}, {"time", 0}, {"interval", 0}}, "");
+  }
+
+  /// Keeps a position in memory as often as costs kShareOfCommits of the time.
+  void commit(const CheckpointPosition& position, const std::function<void()>& prepare) {
+    if (!memory || --until_commit > 0) return;
+    memory->finish();
+    const double step_seconds = seconds_since(committed) / static_cast<double>(commit_interval);
+    const double cost = (memory->seconds + kExchangeSeconds) / kShareOfCommits;
+    const auto wanted = memory->pending.empty()
+                            ? 1
+                            : static_cast<std::int64_t>(std::min(cost / step_seconds, 1e9)) + 1;
+    if (prepare) prepare();
+    // Each node keeps all, but buffers are rank 0's, as in files.
+    if (module != nullptr && context.cross_size() > 1) broadcast_buffers(context, *module, 0);
+    const auto interval =
+        save(*memory, position, false, std::min(wanted, kMostGrowth * commit_interval));
+    if (!interval) return;
+    if (!memory->complete.empty() && context.local_rank() == 0) remove_earlier_commits();
+    until_commit = commit_interval = *interval;
+    committed = std::chrono::steady_clock::now();
+  }
 
   /// Reads the part's files on its rank for all, and adds their contents. Returns what is wrong
   /// with one, the same on every rank; empty: nothing.
   std::string read(const std::string& folder, const FoundPart& part, Loaded& into) const {
     for (const ManifestFile& file : part.manifest.files) {
       tl::expected<Bytes, std::string> bytes;
-      if (context.rank() == part.rank) bytes = read_checked(folder + "/" + part.folder, file);
+      if (context.rank() == part.rank) {
+        const std::string& above = part.in_memory ? std::getenv(kCommitsVariable) : folder;
+        bytes = read_checked(above + "/" + part.folder, file);
+      }
       barrier(context, {.name = "hora.checkpoint.read", .timeout = options.timeout});
       const std::string problem =
           broadcast_object(context, std::string_view(bytes ? "" : bytes.error()),
@@ -488,8 +619,9 @@ struct Checkpoint::State {
   /// it holds to all; every file has been read and checked. What is refused is named in a warning.
   /// Nothing where there is no checkpoint at all. Throws the same Error(invalid_argument) on every
   /// rank where there is none that is complete and undamaged. Collective.
-  std::optional<Loaded> load_newest(const std::string& folder, const std::string& slot) const {
-    FolderContents all = look_on_all_ranks(context, folder, options.timeout);
+  std::optional<Loaded> load_newest(const std::string& folder, const std::string& slot,
+                                    bool with_memory) const {
+    FolderContents all = look_on_all_ranks(context, folder, with_memory, options.timeout);
     const auto warn_of = [&](const std::string& refused) {
       warn("refused: " + refused + ". The next one that is complete is taken");
     };
@@ -504,7 +636,9 @@ struct Checkpoint::State {
       const FoundPart& main = set.front();
       loaded = {.latest = loaded.latest};
       loaded.manifest = main.manifest;
-      loaded.from = c10::str(in_quotes(main.folder), " of rank ", main.rank);
+      loaded.from_memory = main.in_memory;
+      loaded.from = c10::str(main.in_memory ? "commit() " : "", in_quotes(main.folder), " of rank ",
+                             main.rank);
       const auto damaged = std::ranges::find_if(set, [&](const FoundPart& part) {
         const std::string problem = read(folder, part, loaded);
         if (problem.empty()) return false;
@@ -557,10 +691,16 @@ struct Checkpoint::State {
     }
   }
 
-  std::optional<CheckpointPosition> load(const CheckpointLoadOptions& from) {
+  /// `first`: before all saves and commits: a later generation goes on from the job's own, in
+  /// memory or files, whatever is asked for.
+  std::optional<CheckpointPosition> load(const CheckpointLoadOptions& from, bool first) {
     wait();
     for (const CheckpointPart& part : parts) part.prepare();
-    auto loaded = load_newest(from.folder.empty() ? options.folder : from.folder, from.slot);
+    std::optional<Loaded> loaded;
+    if (first && memory && generation() > 1) loaded = load_newest(options.folder, "", true);
+    if (!loaded) {
+      loaded = load_newest(from.folder.empty() ? options.folder : from.folder, from.slot, false);
+    }
     note_resumable(context, loaded ? loaded->manifest.step : 0);
     if (!loaded) return std::nullopt;
     std::string problem;
@@ -578,7 +718,7 @@ struct Checkpoint::State {
       problem = "the checkpoint of " + loaded->from + ": " + error.what();
     }
     agree(problem);
-    complete = loaded->manifest.save;
+    if (!loaded->from_memory) files.complete = loaded->manifest.save;
     latest = std::max(latest, loaded->latest);
     return CheckpointPosition{loaded->manifest.step, loaded->manifest.epoch};
   }
@@ -589,18 +729,14 @@ struct Checkpoint::State {
   torch::nn::Module* module = nullptr;
   bool begun = false;
 
-  NamedTensors shared;
-  Bytes own_image;  ///< this rank's own parts
-  Bytes weights_image;
-  Bytes state_image;
-  CheckpointFolder main_folder;
-  CheckpointFolder shard_folder;
-  std::string complete;     ///< the newest save that all ranks have completely
   std::int64_t latest = 0;  ///< time of the latest save, those found in the folder included
-  std::string pending;      ///< the one that is being written, or whose outcome is not exchanged
-  std::int64_t step = 0;    ///< of `pending`
-  std::string failure;      ///< of `pending`, on this rank
-  std::future<void> task;   // last: destroyed first
+
+  std::int64_t commit_interval = 1;                 ///< commits of which the last is kept
+  std::int64_t until_commit = 1;                    ///< that is
+  std::chrono::steady_clock::time_point committed;  ///< then, the last time
+
+  Saves files;
+  std::optional<Saves> memory;  ///< of elastic jobs
 };
 
 Checkpoint::Checkpoint(const Context& context, const CheckpointOptions& options)
@@ -719,8 +855,17 @@ void Checkpoint::save(const CheckpointPosition& position, const CheckpointSaveOp
     reject(c10::str("save() of step ", position.step, " of epoch ", position.epoch,
                     "; expected 0 or more"));
   }
+  if (state_->options.folder.empty()) {
+    reject("save() needs a folder; give CheckpointOptions::folder");
+  }
   state_->begun = true;
-  state_->save(position, options.best);
+  state_->save(state_->files, position, options.best, 0);
+  if (!state_->options.background) state_->wait();
+}
+
+void Checkpoint::commit(const CheckpointPosition& position, const std::function<void()>& prepare) {
+  state_->begun = true;
+  state_->commit(position, prepare);
 }
 
 std::optional<CheckpointPosition> Checkpoint::load(const CheckpointLoadOptions& options) {
@@ -729,8 +874,7 @@ std::optional<CheckpointPosition> Checkpoint::load(const CheckpointLoadOptions& 
     reject("there is no slot " + in_quotes(slot) +
            "; expected \"last\", \"previous\", \"best\" or \"\"");
   }
-  state_->begun = true;
-  return state_->load(options);
+  return state_->load(options, !std::exchange(state_->begun, true));
 }
 
 void Checkpoint::wait() {

@@ -417,7 +417,13 @@ void CheckpointFolder::write(Manifest manifest, std::span<const FileImage> files
   rotate(folder_, complete);
 }
 
+void CheckpointFolder::remove_previous() const {
+  std::error_code ignored;
+  fs::remove_all(join(folder_, kPrevious), ignored);
+}
+
 FolderContents contents_of_folder(const std::string& folder) {
+  if (folder.empty()) return {};
   std::vector<std::string> below{""};
   std::error_code ignored;  // a node may lack the folder
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {

@@ -73,10 +73,11 @@ struct FoundPart {
   int rank = 0;
   std::string folder;  ///< on that rank: "last", "rank-3/last"
   Manifest manifest;
+  bool in_memory = false;  ///< by Checkpoint::commit()
   bool operator==(const FoundPart&) const = default;
 };
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FoundPart, rank, folder, manifest)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FoundPart, rank, folder, manifest, in_memory)
 
 /// Returns all parts of the complete save that was made last (of several with one time, that of
 /// most steps): the main one, then the shards, of each the lowest rank's; empty: there is none.
@@ -125,6 +126,8 @@ class CheckpointFolder {
   /// writer.
   void write(Manifest manifest, std::span<const FileImage> files, bool best,
              const std::string& complete);
+  /// Removes the previous one.
+  void remove_previous() const;
 
  private:
   std::string folder_;
@@ -140,6 +143,7 @@ struct FolderContents {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FolderContents, found, refused)
 
 /// Returns the contents of the folder and of its "rank-..." folders; reads the manifests alone.
+/// Nothing where `folder` is empty.
 FolderContents contents_of_folder(const std::string& folder);
 
 /// The file's bytes, checked. The error names the path, and what is wrong.

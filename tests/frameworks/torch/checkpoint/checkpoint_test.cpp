@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/process.h"
 #include "tests/frameworks/torch/optimizer/training.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden.h"
@@ -100,6 +101,22 @@ struct Trained : Training {
   std::int64_t steps = 0;
   double loss = 0.0;
   std::string sampler;
+};
+
+/// What `horarun --elastic` tells ranks.
+class AsElastic {
+ public:
+  explicit AsElastic(const std::string& commits) {
+    ::setenv(kCommitsVariable, commits.c_str(), 1);
+    begin(1);
+  }
+  ~AsElastic() {
+    ::unsetenv(kCommitsVariable);
+    ::unsetenv(kGenerationVariable);
+  }
+  void begin(int generation) {
+    ::setenv(kGenerationVariable, std::to_string(generation).c_str(), 1);
+  }
 };
 
 class CheckpointTest : public testing::Test {
@@ -294,6 +311,46 @@ TEST_F(CheckpointTest, AFailedSaveIsToldToAllAndTheNextOneIsMade) {
   expect_loaded(checkpoint, 3);
 }
 
+TEST_F(CheckpointTest, AFailedCommitIsWarnedOfAndFilesAreLeft) {
+  on_rank_0([&] { std::ofstream(folder_.file("file")) << "no folder"; });
+  AsElastic job(folder_.file("file"));
+  Checkpoint checkpoint = checkpoint_in(folder_.file("files"));
+  const LoggedLines log;
+  for (const std::int64_t step : {1, 2, 3}) checkpoint.commit({.step = step});
+  EXPECT_EQ(log.have("commit() of step 1 on rank 0: "), world_.rank() == 0);
+  save(checkpoint, 4);
+  checkpoint.wait();
+  job.begin(2);
+  Checkpoint next = checkpoint_in(folder_.file("files"));
+  expect_loaded(next, 4);
+}
+
+TEST_F(CheckpointTest, TheNewestOfCommitsAndFilesIsTakenAndThenWhatIsAskedFor) {
+  AsElastic job(folder_.file("commits"));
+  const auto commit = [&](Checkpoint& checkpoint, std::int64_t step) {
+    number_ = 10 * step;
+    own_ = 100 * step + world_.rank();
+    checkpoint.commit({.step = step});
+  };
+  const auto go_on = [&](int generation) {
+    job.begin(generation);
+    return checkpoint_in(folder_.file("files"));
+  };
+  for (const bool commits_last : {true, false}) {
+    on_rank_0([&] { fs::remove_all(folder_.file("commits")); });
+    Checkpoint first = go_on(1);
+    save(first, 1, /*best=*/true);
+    first.wait();
+    commit(first, commits_last ? 2 : 1);
+    if (!commits_last) save(first, 2);
+    { const Checkpoint ended = std::move(first); }
+    barrier(world_);
+    Checkpoint second = go_on(2);
+    expect_loaded(second, 2, {.slot = "best"});
+    expect_loaded(second, 1, {.slot = "best"});
+  }
+}
+
 TEST_F(CheckpointTest, WhatItLacksIsAnErrorOrStays) {
   {
     Checkpoint checkpoint = checkpoint_in(folder_.path());
@@ -340,7 +397,7 @@ TEST_F(CheckpointTest, PartsAreAddedOnceAndBefore) {
   refuse(invalid, [&] { checkpoint.save({.step = 1, .epoch = -2}); });
   save(checkpoint, 1);
   refuse(ErrorCode::invalid_use, [&] { checkpoint.add_number("late", number_); });
-  refuse(invalid, [&] { Checkpoint(world_, {}); });
+  refuse(invalid, [&] { Checkpoint(world_, {}).save({}); });
   refuse(invalid,
          [&] { Checkpoint(world_, {.folder = "a", .timeout = std::chrono::milliseconds(0)}); });
   expect_golden("frameworks/torch/checkpoint/texts.txt", "refused", texts);
@@ -461,6 +518,40 @@ TEST_P(Resume, HasTheSameBitsAtAnyStep) {
     while (run.steps < kSteps) run.step();
     expect_same_bits(run.values(), uninterrupted);
   }
+}
+
+TEST_P(Resume, GoesOnFromCommits) {
+  constexpr std::int64_t kSteps = 14;
+  const auto run_to = [](Trained& run, std::int64_t end, const std::function<void()>& after) {
+    while (run.steps < end) {
+      run.step();
+      after();
+    }
+  };
+  const TrainedOptions options = GetParam().options();
+  Trained undisturbed(world_, options, seed());
+  run_to(undisturbed, kSteps, [] {});
+
+  const SharedFolder folder(world_);
+  AsElastic job(folder.file("commits"));
+  std::int64_t least = 0;
+  for (const int generation : {1, 2, 3}) {
+    SCOPED_TRACE(generation);
+    job.begin(generation);
+    const TrainedOptions own_options = GetParam().options();
+    Trained run(world_, own_options, generation == 1 ? seed() : seed() + 1);
+    Checkpoint checkpoint(world_, {});
+    run.add_to(checkpoint, own_options);
+    EXPECT_EQ(checkpoint.load().has_value(), generation > 1);
+    EXPECT_GE(run.steps, least);
+    least = run.steps + 2;  // the first two are kept
+    run_to(run, generation == 3 ? kSteps : run.steps + 4,
+           [&] { checkpoint.commit({.step = run.steps}); });
+    if (generation == 3) expect_same_bits(run.values(), undisturbed.values());
+  }
+  barrier(world_);
+  const auto kept = std::distance(fs::directory_iterator(folder.file("commits")), {});
+  EXPECT_EQ(kept, world_.cross_size()) << "those of earlier generations are removed";
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, Resume, testing::ValuesIn(kVariants),

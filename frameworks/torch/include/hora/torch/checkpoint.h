@@ -52,7 +52,7 @@ NamedTensors weights_of(const torch::nn::Module& module);
 void load_weights(torch::nn::Module& module, const NamedTensors& weights);
 
 struct CheckpointOptions {
-  /// Made where missing. One Checkpoint at a time writes into it.
+  /// Made where missing. One Checkpoint at a time writes into it. Empty: save() is an error.
   std::string folder = {};
   /// False: rank 0 writes. True: local rank 0 of each node writes all, for nodes without a shared
   /// file system of which some may be lost.
@@ -92,11 +92,11 @@ struct CheckpointLoadOptions {
 /// Saves what has been added to it, and loads it. docs/training.md, "Checkpoints", has the files,
 /// what survives what, and which bits and ranks a resumed training has.
 ///
-/// Collective: construct, add the same parts in the same order, save(), load() and wait() on every
-/// rank of the world. Parts, and what they were given, must outlive it and stay where they are.
-/// Errors: Error(invalid_argument), the same on every rank, naming rank, path and what the system
-/// says. Thread rule: one thread at a time; functions given to add_...() are called by save() and
-/// load(). load() holds all of the checkpoint in host memory on each rank.
+/// Collective: construct, add the same parts in the same order, save(), commit(), load() and
+/// wait() on every rank of the world. Parts, and what they were given, must outlive it and stay
+/// where they are. Errors: Error(invalid_argument), the same on every rank, naming rank, path and
+/// what the system says. Thread rule: one thread at a time; functions given to add_...() are called
+/// by save() and load(). load() holds all of the checkpoint in host memory on each rank.
 class Checkpoint {
  public:
   using Tensors = NamedTensors;
@@ -141,6 +141,13 @@ class Checkpoint {
   /// Copies all, then writes it in the background; between steps of all optimizers. Waits for the
   /// save before; where that has failed on any rank, throws on every rank, and saves nothing.
   void save(const CheckpointPosition& position, const CheckpointSaveOptions& options = {});
+
+  /// Says, after each step of all optimizers, that the training could go on from here. In a job of
+  /// `horarun --elastic` what has been added is copied into memory that outlives this process, and
+  /// from which the next generation goes on: as often as costs 1 % of the time, on each node.
+  /// `prepare` is called before, on every rank. A generation's load() before any save() or commit()
+  /// takes the newest of these copies and of its own folder first. Other jobs: does nothing.
+  void commit(const CheckpointPosition& position, const std::function<void()>& prepare = {});
 
   /// Loads the newest complete checkpoint, and returns its position; nothing where there is none at
   /// all. Throws where there is one, but none is complete and undamaged.
