@@ -5,8 +5,11 @@
 #include <hora/process_set.h>
 #include <hora/timeline.h>
 #include <spdlog/fmt/fmt.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
 
 #include "core/api/internals.h"
@@ -167,6 +170,16 @@ void note_resumable(const Context& context, std::int64_t step) {
 int generation() noexcept {
   const char* const number = std::getenv(kGenerationVariable);
   return number == nullptr ? 1 : std::max(1, std::atoi(number));
+}
+
+bool is_asked_to_give_way() noexcept {
+  const char* const commits = std::getenv(kCommitsVariable);
+  return commits != nullptr && ::access((std::string(commits) + kGiveWaySuffix).c_str(), F_OK) == 0;
+}
+
+void give_way() noexcept {
+  std::fflush(nullptr);
+  std::_Exit(kGaveWay);
 }
 
 std::string start_timeline(const Context& context, const std::string& path) {

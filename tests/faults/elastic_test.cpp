@@ -111,15 +111,19 @@ TEST_F(ElasticHosts, TheScriptSaysWhichHostsThereAre) {
     std::filesystem::rename(next, script);
   };
   print("echo 127.0.0.1:2");
-  LaunchedJob& job = running({"--min-np", "2", "--host-discovery-script", script}, 2);
+  LaunchedJob& job = running(
+      {"--min-np", "2", "--host-discovery-script", script, "--blacklist-cooldown-range", "1", "1"},
+      2);
   print("echo no hosts; exit 3");
   EXPECT_TRUE(
       job.wait_for("it has ended with exit status 3: no hosts; the hosts stay as they were"))
       << transcript(job);
   print("echo 127.0.0.1:2; echo 127.0.0.2");
-  job.read_for(Seconds(2.5));
+  expect_recovery(2, {"127.0.0.2 has come; 3 ranks on 127.0.0.1, 127.0.0.2 go on at step "});
   ::kill(job.rank(1), SIGKILL);
-  expect_recovery(2, {"; 3 ranks on 127.0.0.1, 127.0.0.2 go on at step "});
+  expect_recovery(3, {"; 3 ranks on 127.0.0.1, 127.0.0.2 go on at step "});
+  print("echo 127.0.0.2:2");
+  expect_recovery(4, {"127.0.0.1 is to be used no more; 2 ranks on 127.0.0.2 go on at step "});
   interrupt();
 }
 

@@ -139,10 +139,9 @@ void say_signals() {
   for (int left = second_signals.exchange(0); left > 0; --left) say("got SIGUSR2");
 }
 
-/// Whether any rank was told to end.
-bool must_leave(const hora::Context& world) {
-  int told = signals_to_end.load();
-  hora::allreduce(world, hora::view(&told, 1), {.name = "leave", .op = hora::ReduceOp::max});
+/// Whether any rank was told.
+bool is_any(const hora::Context& world, const char* name, int told) {
+  hora::allreduce(world, hora::view(&told, 1), {.name = name, .op = hora::ReduceOp::max});
   return told > 0;
 }
 
@@ -194,6 +193,7 @@ void note_progress(const hora::Context& world, std::int64_t steps) {
     std::filesystem::rename(next, progress_file);
   }
   hora::note_resumable(world, steps);
+  if (is_any(world, "give way", hora::is_asked_to_give_way())) hora::give_way();
 }
 
 void run(const Fault& fault, std::int64_t steps) {
@@ -211,7 +211,7 @@ void run(const Fault& fault, std::int64_t steps) {
     if (number == first) say("ready");
     note_progress(world, number + 1);
     say_signals();
-    if (fault.kind == "leave" && must_leave(world)) {
+    if (fault.kind == "leave" && is_any(world, "leave", signals_to_end)) {
       say("leaves");
       break;
     }

@@ -24,4 +24,12 @@ void note_resumable(const Context& context, std::int64_t step);
 /// is to load() and go on, whatever its command line says. Thread rule: any thread.
 int generation() noexcept;
 
+/// Whether `horarun --elastic` asks this generation to give way to another, with other hosts.
+/// Checkpoint::commit() looks and does so; for programs with files of their own, which agree on it:
+/// ranks see it at different times. Thread rule: any thread.
+bool is_asked_to_give_way() noexcept;
+/// Ends this process without destructors; called by all ranks, when the training can go on from
+/// what they have kept.
+[[noreturn]] void give_way() noexcept;
+
 }  // namespace hora

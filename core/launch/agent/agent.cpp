@@ -155,6 +155,8 @@ class Agent {
     end_all(milliseconds(request.grace_ms), request.signal);
   }
 
+  void on(const GiveWay&) { folders_.ask_to_give_way(); }
+
   void on(const TellNetwork& request) { network_.on(request); }
   void on(const TryNetwork& request) { network_.on(request); }
   template <class Other>
@@ -470,6 +472,11 @@ void SessionFolders::clear() const {
       std::filesystem::remove_all(entry.path(), ignored);
     }
   }
+}
+
+void SessionFolders::ask_to_give_way() const {
+  const std::string path = fmt::format("{}/{}{}", paths_[1], kCommits, internal::kGiveWaySuffix);
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
 }
 
 std::vector<std::string> SessionFolders::environment() const {

@@ -35,6 +35,8 @@ class SessionFolders {
 
   /// Removes all that is in them, but what an elastic job's generations share.
   void clear() const;
+  /// Makes the file that ranks of an elastic job look for, until clear().
+  void ask_to_give_way() const;
   /// Makes mpirun and its daemons use them ("NAME=VALUE"): TMPDIR. Not their own variables
   /// (OMPI_MCA_...), which mpirun passes on to other hosts, whose folders have other names.
   std::vector<std::string> environment() const;

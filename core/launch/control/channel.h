@@ -49,6 +49,7 @@ using TryNetwork = wire::TryNetworkT;
 using NetworkTold = wire::NetworkToldT;
 using NetworkTried = wire::NetworkTriedT;
 using GenerationEnded = wire::GenerationEndedT;
+using GiveWay = wire::GiveWayT;
 using Join = wire::JoinT;
 using JoinWait = wire::JoinWaitT;
 using JoinGo = wire::JoinGoT;
@@ -58,7 +59,7 @@ using Message =
     std::variant<Prepare, Start, SignalRanks, EndAll, Heartbeat, Hello, Prepared, ProcessEnded,
                  ProcessOutput, StartRemote, RankStarted, RankOutput, RankStopped, RankSignalled,
                  RankSeen, RankEnded, TellNetwork, TryNetwork, NetworkTold, NetworkTried,
-                 ArrivalsSeen, GenerationEnded, Join, JoinWait, JoinGo, JoinEnd>;
+                 ArrivalsSeen, GenerationEnded, Join, JoinWait, JoinGo, JoinEnd, GiveWay>;
 
 /// Heartbeats within the time after which a silent side is taken for lost.
 inline constexpr int kBeatsOfSilence = 6;

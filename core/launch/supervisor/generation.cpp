@@ -89,4 +89,33 @@ std::variant<Generation, WaitForHosts, GiveUp> next_generation(Moment now,
   return wait;
 }
 
+std::string reason_to_give_way(const Generation& running, Moment begun, Moment now,
+                               std::span<const HostSlots> hosts,
+                               std::span<const GenerationEnd> ended,
+                               const ElasticOptions& options) {
+  std::vector<GenerationEnd> all(ended.begin(), ended.end());
+  all.push_back({.generation = running, .time = now, .loss = {}});
+  const auto next = next_generation(now, hosts, all, options);
+  const auto* const generation = std::get_if<Generation>(&next);
+  if (generation == nullptr) return "";
+  const auto names_without = [](const auto& some, const auto& others) {
+    std::vector<std::string> names;
+    for (const auto& host : some) {
+      if (std::ranges::none_of(others, [&](const auto& each) { return each.name == host.name; })) {
+        names.push_back(host.name);
+      }
+    }
+    return names;
+  };
+  if (const auto gone = names_without(running.hosts, hosts); !gone.empty()) {
+    return fmt::format("{} is to be used no more", fmt::join(gone, ", "));
+  }
+  const auto ranks = [](const Generation& of) {
+    return of.hosts.back().first + of.hosts.back().ranks;
+  };
+  if (ranks(*generation) <= ranks(running) || now - begun < options.shortest_pause) return "";
+  const auto come = names_without(generation->hosts, running.hosts);
+  return come.empty() ? "there are more slots" : fmt::format("{} has come", fmt::join(come, ", "));
+}
+
 }  // namespace hora::launch

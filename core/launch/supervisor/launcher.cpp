@@ -164,7 +164,12 @@ class Launcher {
   void go_on() {
     look_for_hosts();
     const ElasticJob& job = *options_.elastic;
-    if (supervisor_) return;
+    if (supervisor_) {
+      const std::string reason =
+          reason_to_give_way(running_, begun_, now(), job.hosts, ended_, job.options);
+      if (!reason.empty()) carry_out(supervisor_->give_way(reason));
+      return;
+    }
     auto next = next_generation(now(), job.hosts, ended_, job.options);
     if (auto* const generation = std::get_if<Generation>(&next)) {
       options_.plan = job.plan(*generation);
@@ -173,6 +178,7 @@ class Launcher {
         drop_lost_agents(ended_.back().loss.hosts);
       }
       running_ = std::move(*generation);
+      begun_ = now();
       return begin();
     }
     // Else the next generation's line says what the last one has lost.
@@ -403,6 +409,7 @@ class Launcher {
   std::map<std::string, Agent> agents_;  ///< by host
   std::vector<std::string> hosts_;       ///< of the generation
   Generation running_;
+  Moment begun_{0};  ///< when that has begun
   std::vector<GenerationEnd> ended_;
   std::optional<Script> script_;  ///< that runs
   std::string discovery_problem_;

@@ -435,6 +435,12 @@ std::vector<Instruction> Supervisor::on_signal(int number, Moment now) {
   return take();
 }
 
+std::vector<Instruction> Supervisor::give_way(const std::string& reason) {
+  if (reason_to_give_way_.empty() && !end_limit_) send_all(GiveWay{});
+  reason_to_give_way_ = reason;
+  return take();
+}
+
 std::vector<Instruction> Supervisor::on_time(Moment now) {
   if (!end_limit_) {
     check_start(now);
@@ -515,6 +521,9 @@ void Supervisor::check_end(Moment now) {
     if (auto cause = ending_.cause(now)) {
       Loss loss{.text = std::move(cause->text), .rank = cause->rank};
       if (!cause->host.empty()) loss.hosts.push_back(std::move(cause->host));
+      if (!reason_to_give_way_.empty() && cause->status == internal::kGaveWay) {
+        loss = {.text = reason_to_give_way_};
+      }
       lose(std::move(loss), cause->status, now);
     }
   }

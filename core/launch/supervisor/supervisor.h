@@ -271,6 +271,8 @@ class Supervisor {
   std::vector<Instruction> on_lost(std::size_t host, const LostAgent& lost, Moment now);
   /// horarun itself was sent a signal.
   std::vector<Instruction> on_signal(int number, Moment now);
+  /// The generation is to give way to another at its next commit, for this reason.
+  std::vector<Instruction> give_way(const std::string& reason);
   /// Called at least ten times a second.
   std::vector<Instruction> on_time(Moment now);
 
@@ -342,6 +344,7 @@ class Supervisor {
   std::vector<Host> hosts_;
   std::vector<Rank> ranks_;
   std::vector<Instruction> actions_;
+  std::string reason_to_give_way_;  ///< empty: it was not asked to
   /// The one by which the network is chosen; then others of that network, the first when mpirun
   /// starts.
   std::optional<NetworkTrial> trial_;

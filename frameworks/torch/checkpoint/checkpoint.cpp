@@ -457,6 +457,7 @@ struct Checkpoint::State {
       }
       reports[0]["time"] = std::max(reports[0]["time"], report.at("time"));
       reports[0]["interval"] = std::max(reports[0]["interval"], report.at("interval"));
+      if (report.value("gives_way", false)) reports[0]["gives_way"] = true;
     }
     if (!before.empty()) {
       saves.complete = before;
@@ -485,10 +486,9 @@ struct Checkpoint::State {
     fill_image(saves.state_image, state, {{kPartsKey, nlohmann::json(names_of(parts)).dump()}});
   }
 
-  /// `interval`: commits until the next one that is kept, as this rank wants it. Returns what all
-  /// agree on; nothing where memory has been given up.
-  std::optional<std::int64_t> save(Saves& saves, const CheckpointPosition& position, bool best,
-                                   std::int64_t interval) {
+  /// `wishes`: whether it is the best one, the interval until the next one, whether the job gives
+  /// way. Returns those that all agree on; nothing where memory has been given up.
+  nlohmann::json save(Saves& saves, const CheckpointPosition& position, nlohmann::json wishes) {
     saves.finish();
     const auto begin = std::chrono::steady_clock::now();
     std::string problem;
@@ -506,14 +506,11 @@ struct Checkpoint::State {
     }
     manifest.shards = has_shards(saves) ? context.size() : 0;
     const double collecting = seconds_since(begin);
-    const auto header = exchange(saves,
-                                 {{"parts", names_of(parts)},
-                                  {"manifest", manifest},
-                                  {"time", std::max(seconds_since_1970(), latest + 1)},
-                                  {"interval", interval},
-                                  {"best", best}},
-                                 problem);
-    if (header.empty()) return std::nullopt;
+    wishes["parts"] = names_of(parts);
+    wishes["manifest"] = manifest;
+    wishes["time"] = std::max(seconds_since_1970(), latest + 1);
+    auto header = exchange(saves, std::move(wishes), problem);
+    if (header.empty()) return header;
     const auto exchanged = std::chrono::steady_clock::now();
     std::vector<Bytes> of_ranks;
     if (has_own() && !has_shards(saves)) {
@@ -537,7 +534,7 @@ struct Checkpoint::State {
     } catch (const std::exception& error) {
       saves.failure = error.what();  // the other ranks learn of it in the next exchange
     }
-    return header.at("interval").get<std::int64_t>();
+    return header;
   }
 
   void write(Saves& saves, const Manifest& manifest, bool best, const std::string& kept) const {
@@ -555,8 +552,10 @@ struct Checkpoint::State {
     if (is_memory(saves)) saves.main_folder.remove_previous();
   }
 
-  void wait() {
-    exchange(files, {{"parts", nlohmann::json::array()}, {"time", 0}, {"interval", 0}}, "");
+  /// Returns false where memory has been given up.
+  bool wait(Saves& saves) {
+    nlohmann::json nothing{{"parts", nlohmann::json::array()}, {"time", 0}, {"interval", 0}};
+    return !exchange(saves, std::move(nothing), "").empty();
   }
 
   /// Keeps a position in memory as often as costs kShareOfCommits of the time.
@@ -571,11 +570,15 @@ struct Checkpoint::State {
     if (prepare) prepare();
     // Each node keeps all, but buffers are rank 0's, as in files.
     if (module != nullptr && context.cross_size() > 1) broadcast_buffers(context, *module, 0);
-    const auto interval =
-        save(*memory, position, false, std::min(wanted, kMostGrowth * commit_interval));
-    if (!interval) return;
+    nlohmann::json wishes{{"best", false},
+                          {"interval", std::min(wanted, kMostGrowth * commit_interval)},
+                          {"gives_way", is_asked_to_give_way()}};
+    const auto agreed = save(*memory, position, std::move(wishes));
+    if (agreed.empty()) return;
+    if (agreed.at("gives_way").get<bool>() && wait(*memory)) give_way();
+    if (!memory) return;
     if (!memory->complete.empty() && context.local_rank() == 0) remove_earlier_commits();
-    until_commit = commit_interval = *interval;
+    until_commit = commit_interval = agreed.at("interval").get<std::int64_t>();
     committed = std::chrono::steady_clock::now();
   }
 
@@ -694,7 +697,7 @@ struct Checkpoint::State {
   /// `first`: before all saves and commits: a later generation goes on from the job's own, in
   /// memory or files, whatever is asked for.
   std::optional<CheckpointPosition> load(const CheckpointLoadOptions& from, bool first) {
-    wait();
+    wait(files);
     for (const CheckpointPart& part : parts) part.prepare();
     std::optional<Loaded> loaded;
     if (first && memory && generation() > 1) loaded = load_newest(options.folder, "", true);
@@ -859,8 +862,8 @@ void Checkpoint::save(const CheckpointPosition& position, const CheckpointSaveOp
     reject("save() needs a folder; give CheckpointOptions::folder");
   }
   state_->begun = true;
-  state_->save(state_->files, position, options.best, 0);
-  if (!state_->options.background) state_->wait();
+  state_->save(state_->files, position, {{"best", options.best}, {"interval", 0}});
+  if (!state_->options.background) wait();
 }
 
 void Checkpoint::commit(const CheckpointPosition& position, const std::function<void()>& prepare) {
@@ -878,7 +881,7 @@ std::optional<CheckpointPosition> Checkpoint::load(const CheckpointLoadOptions& 
 }
 
 void Checkpoint::wait() {
-  state_->wait();
+  state_->wait(state_->files);
 }
 
 }  // namespace hora

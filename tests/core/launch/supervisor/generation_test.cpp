@@ -91,6 +91,31 @@ TEST(NextGeneration, FollowsFromHostsAndEnds) {
   }
 }
 
+TEST(ReasonToGiveWay, IsAHostThatIsGoneOrMoreRanks) {
+  const ElasticOptions options{.min_np = 2, .max_np = 5};
+  const std::vector<HostSlots> two{{"a", 2}, {"b", 2}};
+  const Generation running = first_of(two, options);
+  const GenerationEnd lost_c{running, 0ms, {.hosts = {"c"}}};
+  struct Row {
+    std::vector<HostSlots> hosts;
+    std::vector<GenerationEnd> ended;
+    std::chrono::milliseconds now;
+    std::string reason;
+  };
+  for (const Row& row : std::vector<Row>{{two, {}, 20s, ""},
+                                         {kHosts, {}, 20s, "c has come"},
+                                         {kHosts, {}, 9s, ""},
+                                         {kHosts, {lost_c}, 9s, ""},
+                                         {{{"a", 3}, {"b", 2}}, {}, 20s, "there are more slots"},
+                                         {{{"b", 2}}, {}, 1s, "a is to be used no more"},
+                                         {{{"b", 2}, {"c", 2}}, {}, 1s, "a is to be used no more"},
+                                         {{{"a", 1}, {"b", 2}}, {}, 20s, ""},
+                                         {{{"b", 1}}, {}, 20s, ""},
+                                         {{}, {}, 20s, ""}}) {
+    EXPECT_EQ(reason_to_give_way(running, 0ms, row.now, row.hosts, row.ended, options), row.reason);
+  }
+}
+
 // Whatever fails, a job ends or goes on: with each host once, enough ranks, none on a host that was
 // set aside; and one whose program never gets on ends.
 TEST(NextGeneration, OfRandomHistoriesIsAJobOrAnEnd) {

@@ -251,6 +251,7 @@ class SupervisorTest : public testing::Test {
       return fmt::format("EndAll signal={} grace={} ms status={}{}", end->signal, end->grace_ms,
                          end->status, end->keep ? " keep" : "");
     }
+    if (std::holds_alternative<GiveWay>(message)) return "GiveWay";
     if (const auto* start = std::get_if<Start>(&message)) {
       return fmt::format("Start {} {} {}", start->arguments, start->text, start->environment);
     }
@@ -329,6 +330,9 @@ class SupervisorTest : public testing::Test {
   }
   Event is_lost(std::size_t host, const std::string& how = {}) {
     return [=, this] { gather(supervisor_->on_lost(host, {.how = how, .status = {}}, now_)); };
+  }
+  Event is_asked_to_give_way() {
+    return [this] { gather(supervisor_->give_way("host c has come")); };
   }
   Event signalled(int number) {
     return [=, this] { gather(supervisor_->on_signal(number, now_)); };
@@ -502,6 +506,11 @@ TEST_F(SupervisorTest, OfAnElasticJobLosesRanksAndHosts) {
            {"a host", {start(), goes_on_at(40), is_lost(1, "it is gone"), a_is_over}},
            {"a silent one, and one that cannot end what runs",
             {start(), goes_on_at(40), beats({0}, 9, 4000), after(12'000)}},
+           {"what gives way, asked twice",
+            {start(), is_asked_to_give_way(), is_asked_to_give_way(), ends(0, 75 << 8),
+             ends(2, 75 << 8), after(600), a_is_over, b_is_over}},
+           {"a rank of what is to give way",
+            {start(), is_asked_to_give_way(), ends(2, SIGKILL), after(600), a_is_over, b_is_over}},
            {"a daemon's host",
             {start(), goes_on_at(40), daemon_ends(SIGKILL), after(600), a_is_over, b_is_over}},
            {"a host that does not start", {greets(0), is_lost(1), a_is_over}},
