@@ -143,7 +143,7 @@ class Launcher {
   /// A generation, whose hosts and ranks options_.plan has.
   void begin() {
     const JobPlan& plan = options_.plan;
-    if (options_.watch_interval) live_.emplace(plan.hosts, now());
+    if (options_.watch_interval) live_.emplace(plan.hosts, now(), plan.generation);
     supervisor_.emplace(plan, now());
     hosts_.clear();
     options_.agents.resize(plan.hosts.size());
@@ -504,7 +504,8 @@ int RankOutputWriter::file_of(int rank) {
   return file.get();
 }
 
-LiveView::LiveView(const std::vector<JobHost>& hosts, Moment now) : start_(now) {
+LiveView::LiveView(const std::vector<JobHost>& hosts, Moment now, int generation)
+    : start_(now), generation_(generation) {
   for (const JobHost& host : hosts) {
     host_names_.push_back(printable(host.name));
     ranks_.resize(ranks_.size() + static_cast<std::size_t>(host.ranks),
@@ -582,7 +583,8 @@ std::array<std::string, 4> LiveView::lateness_of(const Rank& rank) const {
 
 /// How far the job is, and who came last most often.
 std::string LiveView::progress(Moment now) const {
-  std::string text = span_text(now - start_);
+  std::string text = generation_ > 1 ? fmt::format("generation {}, ", generation_) : "";
+  text += span_text(now - start_);
   if (!arrivals_at_) return text;
   const std::string rate =
       steps_a_second_ > 0 ? fmt::format(", {:.3g} a second", steps_a_second_) : "";

@@ -62,7 +62,7 @@ class RankOutputWriter {
 /// Says what guards tell of their ranks. Thread rule: one thread.
 class LiveView {
  public:
-  LiveView(const std::vector<JobHost>& hosts, Moment now);
+  LiveView(const std::vector<JobHost>& hosts, Moment now, int generation = 1);
 
   /// Takes what an agent has passed on. Ranks that the job does not have are ignored.
   void on_message(std::size_t host, const Message& message, Moment now);
@@ -88,6 +88,7 @@ class LiveView {
   std::vector<std::string> host_names_;
   std::vector<Rank> ranks_;
   Moment start_;
+  int generation_;
   std::uint64_t steps_ = 0, decisions_ = 0;
   double steps_a_second_ = 0;               ///< between the last two messages
   std::optional<Moment> arrivals_at_ = {};  ///< of the last message

@@ -36,6 +36,8 @@ constexpr std::uint32_t kMpirun = 0;
 /// Agents end what runs, and say goodbye, within this after the grace.
 constexpr Moment kAgentsEnd{6000};
 constexpr Moment kStoppedWarning{1000};
+/// From hora::init on.
+constexpr Moment kRecoveryWarning{30000};
 constexpr int kUnavailable = 69;  ///< sysexits.h, EX_UNAVAILABLE
 /// So many checks in which two hosts have not answered mean that the network is cut.
 constexpr int kMissedOfCut = 3;
@@ -375,6 +377,9 @@ void Supervisor::on(std::size_t, const RankSignalled& signalled, Moment) {
 void Supervisor::on(std::size_t, const RankSeen& seen, Moment now) {
   if (!is_rank(seen.rank)) return;
   ranks_[seen.rank].overdue = seen.overdue;
+  const bool runs = seen.state == static_cast<int>(internal::RecordState::initialised);
+  if (runs && !has_run_) running_since_ = now;
+  has_run_ |= runs;
   ending_.on_rank_seen(seen, now);
   note_resumable(seen.resumable, now);
 }
@@ -448,6 +453,7 @@ std::vector<Instruction> Supervisor::on_time(Moment now) {
     check_stopped(now);
     check_init(now);
     check_network(now);
+    check_recovery(now);
   }
   check_end(now);
   return take();
@@ -574,6 +580,14 @@ void Supervisor::note_resumable(std::int64_t step, Moment now) {
       first_of(std::move(names), kMostNamedHosts), ranks_.size() == 1 ? "es" : "", step,
       static_cast<double>((now - plan_.recovery->lost).count()) / 1000);
   plan_.recovery.reset();
+}
+
+void Supervisor::check_recovery(Moment now) {
+  if (!plan_.recovery || !running_since_ || now - *running_since_ < kRecoveryWarning) return;
+  running_since_.reset();
+  say("generation {}: {}; its ranks have not called Checkpoint::load() for {} s, without which the "
+      "training begins anew",
+      plan_.generation, plan_.recovery->cause, kRecoveryWarning.count() / 1000);
 }
 
 void Supervisor::fail(const std::string& reason, int status, Moment now) {

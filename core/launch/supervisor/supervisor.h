@@ -326,6 +326,7 @@ class Supervisor {
   void lose(Loss loss, int status, Moment now);
   void lose_host(std::size_t host, std::string reason, Moment now);
   void note_resumable(std::int64_t step, Moment now);
+  void check_recovery(Moment now);
   void end_all(Moment grace, int signal, Moment now);
   void send_to(std::size_t host, Message message) {
     actions_.push_back(SendTo{host, std::move(message)});
@@ -344,7 +345,9 @@ class Supervisor {
   std::vector<Host> hosts_;
   std::vector<Rank> ranks_;
   std::vector<Instruction> actions_;
-  std::string reason_to_give_way_;  ///< empty: it was not asked to
+  bool has_run_ = false;                 ///< a rank has left hora::init
+  std::optional<Moment> running_since_;  ///< then; reset with the warning
+  std::string reason_to_give_way_;       ///< empty: it was not asked to
   /// The one by which the network is chosen; then others of that network, the first when mpirun
   /// starts.
   std::optional<NetworkTrial> trial_;

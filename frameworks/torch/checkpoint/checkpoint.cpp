@@ -306,9 +306,10 @@ struct Loaded {
 
 /// The saves that go into one folder, of which one may be under way.
 struct Saves {
-  Saves(const Context& context, const std::string& folder, bool is_per_node)
+  Saves(const Context& context, const std::string& folder, bool is_per_node,
+        bool reuses_files = false)
       : per_node(is_per_node),
-        main_folder(folder),
+        main_folder(folder, reuses_files),
         shard_folder(folder + "/rank-" + std::to_string(context.rank())) {}
 
   /// Waits for the thread that writes: the images are not in use any more.
@@ -354,7 +355,7 @@ struct Checkpoint::State {
     }
     if (const char* const folder = std::getenv(kCommitsVariable)) {
       memory.emplace(context, c10::str(folder, "/", begin_of_commits(), ::getpid()),
-                     /*is_per_node=*/true);
+                     /*is_per_node=*/true, /*reuses_files=*/true);
     }
     if (context.local_rank() != 0) return;
     for (const FoundPart& one : contents_of_node(options.folder, memory.has_value()).found) {
@@ -549,7 +550,6 @@ struct Checkpoint::State {
     if (module != nullptr) images.push_back({kWeightsFile, saves.weights_image});
     images.push_back({kStateFile, saves.state_image});
     saves.main_folder.write(manifest, images, best, kept);
-    if (is_memory(saves)) saves.main_folder.remove_previous();
   }
 
   /// Returns false where memory has been given up.

@@ -65,10 +65,15 @@ void write_durably(const std::string& path, Descriptor file, std::span<const std
   if (file.close() != 0) fail(path, "closed");
 }
 
-/// Makes a new file (mode 0600) that holds `bytes`, on the disk when it returns.
-void write_durably(const std::string& path, std::span<const std::byte> bytes) {
-  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-  write_durably(path, Descriptor(::open(path.c_str(), kFlags, S_IRUSR | S_IWUSR)), bytes);
+/// Makes a file (mode 0600) that holds `bytes`, on the disk when it returns. There must be none of
+/// this name, unless `over`.
+void write_durably(const std::string& path, std::span<const std::byte> bytes, bool over = false) {
+  const int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | (over ? 0 : O_EXCL);
+  Descriptor file(::open(path.c_str(), flags, S_IRUSR | S_IWUSR));
+  if (over && file.get() >= 0) {
+    if (::ftruncate(file.get(), static_cast<off_t>(bytes.size())) != 0) fail(path, "written");
+  }
+  write_durably(path, std::move(file), bytes);
 }
 
 std::span<const std::byte> bytes_in(const std::string& text) {
@@ -395,8 +400,14 @@ void CheckpointFolder::write(Manifest manifest, std::span<const FileImage> files
   const std::string staged = join(folder_, kStaged);
   const std::string staged_best = join(folder_, kStagedBest);
   try {
+    if (reuses_files_ && stat_of(join(folder_, kPrevious))) {
+      rename(join(folder_, kPrevious), staged);
+      ::unlink(join(staged, kManifestName).c_str());  // it is incomplete from now on
+    }
     make_folders(staged);
-    for (const FileImage& file : all) write_durably(join(staged, file.name), file.bytes);
+    for (const FileImage& file : all) {
+      write_durably(join(staged, file.name), file.bytes, reuses_files_);
+    }
     sync_folder(staged);
     if (best) {
       // It has the same files under a second name, where the file system can.
@@ -415,11 +426,6 @@ void CheckpointFolder::write(Manifest manifest, std::span<const FileImage> files
     throw;
   }
   rotate(folder_, complete);
-}
-
-void CheckpointFolder::remove_previous() const {
-  std::error_code ignored;
-  fs::remove_all(join(folder_, kPrevious), ignored);
 }
 
 FolderContents contents_of_folder(const std::string& folder) {

@@ -116,8 +116,10 @@ class Descriptor {
 /// Writes into one folder. Thread rule: one thread at a time.
 class CheckpointFolder {
  public:
-  /// Nothing is touched before the first write().
-  explicit CheckpointFolder(std::string folder) noexcept : folder_(std::move(folder)) {}
+  /// Nothing is touched before the first write(). `reuses_files`: the previous one is written over,
+  /// so that memory need not be had anew; it is lost where a write fails.
+  explicit CheckpointFolder(std::string folder, bool reuses_files = false) noexcept
+      : folder_(std::move(folder)), reuses_files_(reuses_files) {}
 
   /// Makes the files, with the manifest's `files` filled in, the last checkpoint; the one that was
   /// becomes the previous one; where `best`, it is the best one as well. `complete`: the newest
@@ -126,11 +128,10 @@ class CheckpointFolder {
   /// writer.
   void write(Manifest manifest, std::span<const FileImage> files, bool best,
              const std::string& complete);
-  /// Removes the previous one.
-  void remove_previous() const;
 
  private:
   std::string folder_;
+  bool reuses_files_;
   std::optional<Descriptor> lock_;  ///< from the first write on; a killed process gives it back
 };
 

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Random losses in elastic trainings of the CIFAR-10 program: how long each takes, and whether the model has the
+# bytes of a training that lost nothing. tests/soak.sh --elastic calls it.
+# Usage: elastic_soak.sh BUILD LOSSES SEED      Exit code: 0 only where no training hung, all models are equal.
+set -euo pipefail
+root=$(dirname "$(realpath "$0")")/../..
+# shellcheck source-path=SCRIPTDIR source=../examples/cifar10/made_digits.sh
+source "$root/tests/examples/cifar10/made_digits.sh"
+build=$(realpath "$1") losses=$2 RANDOM=$3
+work=$(mktemp -d "${TMPDIR:-/tmp}/elastic_soak.XXXXXX")
+job=
+finish() {
+  if [[ -n $job ]]; then kill -KILL "$job" 2> /dev/null || true; fi
+  rm -rf "$work"
+}
+trap finish EXIT
+cd "$work"
+made_digits 9 7 > digits.csv
+"$build/examples/prepare_digits" --output data < digits.csv > /dev/null
+
+layouts=('-np 2' '-np 2 --ranks-per-node 1' '-np 4 --ranks-per-node 2')
+variants=('' '--zero' '--zero --fused-update' '--accumulate 2' '--opt adam' '--compression powersgd' '--sync-bn')
+
+begin() { # HORARUN_OPTION...
+  # shellcheck disable=SC2086  # words
+  "$build/core/launch/horarun" --no-prefix-output --binding none "$@" $layout "$build/examples/cifar10" \
+    --data data -a resnet20 --stem imagenet --epochs 4 --limit 1000 --batch 2 --seed 5 --print-freq 1 $variant \
+    --save model.pt < /dev/null > output 2>&1 &
+  job=$!
+}
+# Processes of this job whose name is $1, and whose arguments hold $2.
+processes() {
+  local process name
+  for process in /proc/[0-9]*; do
+    { read -r name < "$process/comm"; } 2> /dev/null || continue
+    [[ $name == "$1" && $(readlink "$process/cwd") == "$work" ]] || continue
+    if [[ -z ${2:-} ]] || tr '\0' ' ' < "$process/cmdline" | grep -q -e "$2"; then echo "${process#/proc/}"; fi
+  done 2> /dev/null
+}
+# Whether as many generations have gone on, and the last one has made a step.
+steps_after() { awk -v wanted="$1" '/^resumed /{++n; s = 0} /^Epoch: /{s = 1} END{exit !(n == wanted && s)}' output; }
+# Waits for that; 1: the training has ended, 2: not within 30 s.
+wait_for_step() {
+  local end=$((SECONDS + 30))
+  until steps_after "$1"; do
+    kill -0 "$job" 2> /dev/null || return 1
+    ((SECONDS < end)) || return 2
+    sleep 0.01
+  done
+}
+now_ms() { echo $((${EPOCHREALTIME/./} / 1000)); }
+
+declare -A reference
+count=0 hung=0 different=0 trainings=0
+while ((count < losses)); do
+  layout=${layouts[RANDOM % ${#layouts[@]}]} variant=${variants[RANDOM % ${#variants[@]}]}
+  [[ $variant != *fused* || $layout != *node* ]] || continue # for one node
+  if [[ -z ${reference[$layout$variant]:-} ]]; then
+    begin
+    wait "$job" || { echo "$layout $variant: an undisturbed training fails:"; tail -n 20 output; exit 1; }
+    reference[$layout$variant]=$(sha256sum < model.pt)
+  fi
+  rm -f model.pt
+  begin --elastic
+  generation=0 lost=()
+  while ((count < losses)); do
+    ended=0
+    wait_for_step "$generation" || ended=$?
+    ((ended == 0)) || break
+    sleep "0.$((RANDOM % 10))"
+    mapfile -t ranks < <(processes cifar10)
+    ((${#ranks[@]} > 0)) || break
+    kind=$((RANDOM % 8)) victims=("${ranks[RANDOM % ${#ranks[@]}]}")
+    case $kind in
+      0) mapfile -t victims < <(processes horarun ' --guard ' | head -n 1) ;;
+      1) mapfile -t victims < <(processes mpirun) ;;
+      2) victims=("${ranks[@]}") ;;
+    esac
+    start=$(now_ms)
+    kill -KILL "${victims[@]}" 2> /dev/null || break # it has just come to its end
+    ((++generation))
+    wait_for_step "$generation" || ended=$?
+    ((ended == 0)) || break
+    took=$(($(now_ms) - start))
+    echo "$took $layout" >> took.txt
+    lost+=("$kind:$took")
+    ((++count))
+  done
+  if ((ended == 2)); then
+    ((++hung))
+    echo "HUNG: $layout $variant"; tail -n 20 output
+    kill -KILL "$job"
+  fi
+  wait "$job" || true
+  job=
+  ((++trainings))
+  if [[ $(sha256sum 2> /dev/null < model.pt) != "${reference[$layout$variant]}" ]]; then
+    ((++different))
+    echo "DIFFERENT: $layout $variant, losses ${lost[*]}"; grep '^horarun' output || true; tail -n 5 output
+  fi
+done
+echo "$count losses in $trainings trainings: $hung hung, $different models differ"
+for layout in "${layouts[@]}"; do
+  grep -e " $layout\$" took.txt | sort -n | awk -v layout="$layout" '{t[NR] = $1} END{
+    if (NR) printf "%-28s %4d losses, until the next step: median %.2f s, worst %.2f s\n", layout, NR, t[int((NR + 1) / 2)] / 1000, t[NR] / 1000}'
+done
+((hung == 0 && different == 0))
