@@ -40,13 +40,10 @@ trap 'rm -rf "$temporary"' EXIT
 before=$(bash tests/leftovers.sh "$build" "$temporary")
 echo "seed $seed"
 status=0
-export TMPDIR=$temporary OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
-if [[ -n $elastic ]]; then
-  bash tests/faults/elastic_soak.sh "$build" "$elastic" "$seed" || status=$?
-else
-  TEST_FAULTS=$faults TEST_SEED=$seed \
-    "$build/tests/faults/faults_test" --gtest_filter='*OfADrawnFaultIsNamed*' || status=$?
-fi
+job=("$build/tests/faults/faults_test" '--gtest_filter=*OfADrawnFaultIsNamed*')
+[[ -z $elastic ]] || job=(bash tests/faults/elastic_soak.sh "$build" "$elastic" "$seed")
+TMPDIR=$temporary OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1 \
+  TEST_FAULTS=$faults TEST_SEED=$seed "${job[@]}" || status=$?
 left=$(bash tests/leftovers.sh "$build" "$temporary" | grep -vxF -e "$before" -e '' || true)
 if [[ -n $left ]]; then
   echo "Left behind:"

@@ -101,7 +101,7 @@ while ((count < losses)); do
 done
 echo "$count losses in $trainings trainings: $hung hung, $different models differ"
 for layout in "${layouts[@]}"; do
-  grep -e " $layout\$" took.txt | sort -n | awk -v layout="$layout" '{t[NR] = $1} END{
+  { grep -e " $layout\$" took.txt || true; } | sort -n | awk -v layout="$layout" '{t[NR] = $1} END{
     if (NR) printf "%-28s %4d losses, until the next step: median %.2f s, worst %.2f s\n", layout, NR, t[int((NR + 1) / 2)] / 1000, t[NR] / 1000}'
 done
 ((hung == 0 && different == 0))
