@@ -28,12 +28,12 @@ begin() { # HORARUN_OPTION...
     --save model.pt < /dev/null > output 2>&1 &
   job=$!
 }
-# Processes of this job whose name is $1, and whose arguments hold $2.
+# Processes of this job whose name matches $1, and whose arguments hold $2.
 processes() {
   local process name
   for process in /proc/[0-9]*; do
     { read -r name < "$process/comm"; } 2> /dev/null || continue
-    [[ $name == "$1" && $(readlink "$process/cwd") == "$work" ]] || continue
+    [[ $name =~ ^($1)$ && $(readlink "$process/cwd") == "$work" ]] || continue
     if [[ -z ${2:-} ]] || tr '\0' ' ' < "$process/cmdline" | grep -q -e "$2"; then echo "${process#/proc/}"; fi
   done 2> /dev/null
 }
@@ -73,7 +73,7 @@ while ((count < losses)); do
     kind=$((RANDOM % 8)) victims=("${ranks[RANDOM % ${#ranks[@]}]}")
     case $kind in
       0) mapfile -t victims < <(processes horarun ' --guard ' | head -n 1) ;;
-      1) mapfile -t victims < <(processes mpirun) ;;
+      1) mapfile -t victims < <(processes 'mpirun|mpiexec.hydra|prterun') ;;
       2) victims=("${ranks[@]}") ;;
     esac
     start=$(now_ms)
