@@ -29,7 +29,7 @@ inline constexpr const char* kHostVariable = "HORARUN_HOST";
 inline constexpr const char* kGenerationVariable = "HORARUN_GENERATION";
 inline constexpr const char* kCommitsVariable = "HORARUN_COMMITS";
 
-/// Behind the name of that folder: a file that asks the generation to give way to another.
+/// Suffix of that folder's name, for a file that asks the generation to give way to another.
 inline constexpr const char* kGiveWaySuffix = ".give-way";
 /// Exit status of a rank that does (sysexits.h, EX_TEMPFAIL).
 inline constexpr int kGaveWay = 75;

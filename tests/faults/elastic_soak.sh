@@ -7,14 +7,7 @@ root=$(dirname "$(realpath "$0")")/../..
 # shellcheck source-path=SCRIPTDIR source=../examples/cifar10/made_digits.sh
 source "$root/tests/examples/cifar10/made_digits.sh"
 build=$(realpath "$1") losses=$2 RANDOM=$3
-work=$(mktemp -d "${TMPDIR:-/tmp}/elastic_soak.XXXXXX")
-job=
-finish() {
-  if [[ -n $job ]]; then kill -KILL "$job" 2> /dev/null || true; fi
-  rm -rf "$work"
-}
-trap finish EXIT
-cd "$work"
+begin_work elastic_soak
 made_digits 9 7 > digits.csv
 "$build/examples/prepare_digits" --output data < digits.csv > /dev/null
 
@@ -27,15 +20,6 @@ begin() { # HORARUN_OPTION...
     --data data -a resnet20 --stem imagenet --epochs 4 --limit 1000 --batch 2 --seed 5 --print-freq 1 $variant \
     --save model.pt < /dev/null > output 2>&1 &
   job=$!
-}
-# Processes of this job whose name matches $1, and whose arguments hold $2.
-processes() {
-  local process name
-  for process in /proc/[0-9]*; do
-    { read -r name < "$process/comm"; } 2> /dev/null || continue
-    [[ $name =~ ^($1)$ && $(readlink "$process/cwd") == "$work" ]] || continue
-    if [[ -z ${2:-} ]] || tr '\0' ' ' < "$process/cmdline" | grep -q -e "$2"; then echo "${process#/proc/}"; fi
-  done 2> /dev/null
 }
 # Whether as many generations have gone on, and the last one has made a step.
 steps_after() { awk -v wanted="$1" '/^resumed /{++n; s = 0} /^Epoch: /{s = 1} END{exit !(n == wanted && s)}' output; }

@@ -95,7 +95,12 @@ std::string reason_to_give_way(const Generation& running, Moment begun, Moment n
                                const ElasticOptions& options) {
   std::vector<GenerationEnd> all(ended.begin(), ended.end());
   all.push_back({.generation = running, .time = now, .loss = {}});
-  const auto next = next_generation(now, hosts, all, options);
+  std::vector<HostSlots> never_lost;
+  std::ranges::copy_if(hosts, std::back_inserter(never_lost), [&](const HostSlots& host) {
+    return std::ranges::find(running.hosts, host.name, &HostRanks::name) != running.hosts.end() ||
+           set_aside_until(host.name, ended, options) == Moment(0);
+  });
+  const auto next = next_generation(now, never_lost, all, options);
   const auto* const generation = std::get_if<Generation>(&next);
   if (generation == nullptr) return "";
   const auto names_without = [](const auto& some, const auto& others) {

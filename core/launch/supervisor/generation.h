@@ -56,8 +56,9 @@ std::variant<Generation, WaitForHosts, GiveUp> next_generation(Moment now,
                                                                const ElasticOptions& options);
 
 /// Why `running`, which has begun at `begun`, is to give way to another: a host of it is there no
-/// more, or hosts are enough for more ranks, and it has run for the shortest pause. Empty: it is
-/// not; never where no other could begin.
+/// more, or hosts are enough for more ranks, and it has run for the shortest pause. Hosts that were
+/// lost are tried with the next generation, and are no reason for one. Empty: it is not; never
+/// where no other could begin.
 std::string reason_to_give_way(const Generation& running, Moment begun, Moment now,
                                std::span<const HostSlots> hosts,
                                std::span<const GenerationEnd> ended, const ElasticOptions& options);

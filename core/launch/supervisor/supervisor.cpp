@@ -36,7 +36,7 @@ constexpr std::uint32_t kMpirun = 0;
 /// Agents end what runs, and say goodbye, within this after the grace.
 constexpr Moment kAgentsEnd{6000};
 constexpr Moment kStoppedWarning{1000};
-/// From hora::init on.
+/// Time from hora::init until a generation is named that has not loaded.
 constexpr Moment kRecoveryWarning{30000};
 constexpr int kUnavailable = 69;  ///< sysexits.h, EX_UNAVAILABLE
 /// So many checks in which two hosts have not answered mean that the network is cut.

@@ -98,7 +98,7 @@ class TrainingState {
 
  private:
   void save(bool best = false);
-  /// What is saved of the progress. Collective.
+  /// Sums the progress over all ranks into the text that is saved. Collective.
   void describe_progress();
 
   const hora::Context& world_;

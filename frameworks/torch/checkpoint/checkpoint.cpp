@@ -224,12 +224,12 @@ std::vector<std::string> folders_of_commits() {
   return folders;
 }
 
-/// The begin of the names of this generation's.
+/// Returns the begin of the names of this generation's folders.
 std::string begin_of_commits() {
   return std::to_string(generation()) + "-";
 }
 
-/// Of earlier generations, on this node.
+/// Removes what earlier generations have committed on this node.
 void remove_earlier_commits() {
   for (const std::filesystem::path folder : folders_of_commits()) {
     std::error_code ignored;
@@ -337,9 +337,9 @@ struct Saves {
   std::future<void> task;  // last: destroyed first
 };
 
-/// Of the time, for commits.
+/// Share of the time that commits may take.
 constexpr double kShareOfCommits = 0.01;
-/// Of the collectives of a commit.
+/// Time of the collectives of a commit.
 constexpr double kExchangeSeconds = 1e-3;
 /// An interval is at most as many times the one before.
 constexpr std::int64_t kMostGrowth = 4;
@@ -734,9 +734,9 @@ struct Checkpoint::State {
 
   std::int64_t latest = 0;  ///< time of the latest save, those found in the folder included
 
-  std::int64_t commit_interval = 1;                 ///< commits of which the last is kept
-  std::int64_t until_commit = 1;                    ///< that is
-  std::chrono::steady_clock::time_point committed;  ///< then, the last time
+  std::int64_t commit_interval = 1;                 ///< commits from one that is kept to the next
+  std::int64_t until_commit = 1;                    ///< commits until the next that is kept
+  std::chrono::steady_clock::time_point committed;  ///< when the last one was kept
 
   Saves files;
   std::optional<Saves> memory;  ///< of elastic jobs

@@ -70,9 +70,8 @@ void write_durably(const std::string& path, Descriptor file, std::span<const std
 void write_durably(const std::string& path, std::span<const std::byte> bytes, bool over = false) {
   const int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | (over ? 0 : O_EXCL);
   Descriptor file(::open(path.c_str(), flags, S_IRUSR | S_IWUSR));
-  if (over && file.get() >= 0) {
-    if (::ftruncate(file.get(), static_cast<off_t>(bytes.size())) != 0) fail(path, "written");
-  }
+  const auto size = static_cast<off_t>(bytes.size());
+  if (over && file.get() >= 0 && ::ftruncate(file.get(), size) != 0) fail(path, "written");
   write_durably(path, std::move(file), bytes);
 }
 

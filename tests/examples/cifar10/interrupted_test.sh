@@ -12,14 +12,7 @@ fi
 source "$(dirname "$(realpath "$0")")/made_digits.sh"
 prepare_digits=$1 cifar10=$2 horarun=$3
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/cifar10_interrupted_test.XXXXXX")
-job=
-finish() {
-  if [[ -n $job ]]; then kill -KILL "$job" 2> /dev/null || true; fi
-  rm -rf "$work"
-}
-trap finish EXIT
-cd "$work"
+begin_work cifar10_interrupted_test
 RANDOM=${TEST_SEED:=$RANDOM}
 echo "Repeat with TEST_SEED=$TEST_SEED"
 
@@ -86,17 +79,8 @@ some_steps() {
   fail "no step within a minute"
 }
 
-# The rank of this number, by the order in which ranks were started on this host. By names and folders: to read
-# the arguments of a process, as pgrep does, waits for that one's memory, on a busy machine for seconds.
-a_rank() {
-  local process name
-  for process in /proc/[0-9]*; do
-    { read -r name < "$process/comm"; } 2> /dev/null || continue
-    if [[ $name == cifar10 && $(readlink "$process/cwd") == "$work" ]]; then
-      echo "${process#/proc/}"
-    fi
-  done | sort -n | sed -n "$1p"
-}
+# The rank of this number, by the order in which ranks were started on this host.
+a_rank() { processes cifar10 | sort -n | sed -n "$1p"; }
 
 # expect_lines COUNT PATTERN
 expect_lines() {

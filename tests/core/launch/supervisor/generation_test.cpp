@@ -95,7 +95,8 @@ TEST(ReasonToGiveWay, IsAHostThatIsGoneOrMoreRanks) {
   const ElasticOptions options{.min_np = 2, .max_np = 5};
   const std::vector<HostSlots> two{{"a", 2}, {"b", 2}};
   const Generation running = first_of(two, options);
-  const GenerationEnd lost_c{running, 0ms, {.hosts = {"c"}}};
+  const GenerationEnd lost_b{running, 0ms, {.hosts = {"b"}}},
+      lost_c{running, 0ms, {.hosts = {"c"}}};
   struct Row {
     std::vector<HostSlots> hosts;
     std::vector<GenerationEnd> ended;
@@ -106,6 +107,8 @@ TEST(ReasonToGiveWay, IsAHostThatIsGoneOrMoreRanks) {
                                          {kHosts, {}, 20s, "c has come"},
                                          {kHosts, {}, 9s, ""},
                                          {kHosts, {lost_c}, 9s, ""},
+                                         {kHosts, {lost_c}, 20s, ""},
+                                         {kHosts, {lost_b}, 20s, "c has come"},
                                          {{{"a", 3}, {"b", 2}}, {}, 20s, "there are more slots"},
                                          {{{"b", 2}}, {}, 1s, "a is to be used no more"},
                                          {{{"b", 2}, {"c", 2}}, {}, 1s, "a is to be used no more"},

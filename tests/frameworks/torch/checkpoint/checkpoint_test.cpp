@@ -103,7 +103,7 @@ struct Trained : Training {
   std::string sampler;
 };
 
-/// What `horarun --elastic` tells ranks.
+/// Sets the variables that `horarun --elastic` gives to ranks.
 class AsElastic {
  public:
   explicit AsElastic(const std::string& commits) {
