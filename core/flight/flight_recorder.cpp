@@ -221,6 +221,7 @@ void RecordWriter::begin() const noexcept {
   header.cause_state.store(0, kRelaxed);
   header.phase_at.store(0, kRelaxed);
   store_text(header.phase, {});
+  header.resumed.store(0, kRelaxed);
   header.resumable.store(0, kRelaxed);
   memory_->arrivals.sequence.store(0, kRelaxed);
   header.pid.store(::getpid(), kRelease);
@@ -664,6 +665,7 @@ tl::expected<FlightRecord, std::string> read_record(const RecordLayout& memory, 
   }
   record.phase = text_of(header.phase);
   record.phase_at = time_of(header.phase_at);
+  record.resumed = std::max<std::int64_t>(0, header.resumed.load(kRelaxed)) - 1;
   record.resumable = std::max<std::int64_t>(0, header.resumable.load(kRelaxed)) - 1;
   record.last_activity = std::max({record.begin, time_of(header.submitted_at),
                                    time_of(header.progressed_at), time_of(header.phase_at)});

@@ -34,7 +34,7 @@ inline constexpr std::uint32_t kFailedElsewhere = 0x100;
 
 inline constexpr auto kRelaxed = std::memory_order_relaxed;
 inline constexpr std::uint64_t kRecordMagic = 0x64726f6365526148;  // "HaRecord"
-inline constexpr std::uint32_t kRecordVersion = 5;                 ///< of the memory
+inline constexpr std::uint32_t kRecordVersion = 6;                 ///< of the memory
 inline constexpr std::size_t kRecordedCollectives = 1000;
 
 /// The path of the memory that the guard has made, "/proc/<guard>/fd/<n>"; unset: memory of the
@@ -127,7 +127,7 @@ struct RecordHeader {
 
   alignas(64) std::atomic<std::int64_t> phase_at;
   RecordWords<kRecordPhaseBytes> phase;
-  std::atomic<std::int64_t> resumable;  ///< a step, + 1; 0: none
+  std::atomic<std::int64_t> resumed, resumable;  ///< the first and the last step, + 1; 0: none
 };
 
 inline constexpr std::size_t kRecordedArrivals = 64;
@@ -214,7 +214,10 @@ class RecordWriter {
   void note_phase(std::string_view phase) const noexcept;
   /// Notes the step from which the training can go on.
   void note_resumable(std::int64_t step) const noexcept {
-    if (memory_) memory_->header.resumable.store(step + 1, kRelaxed);
+    if (!memory_) return;
+    std::int64_t none = 0;
+    memory_->header.resumed.compare_exchange_strong(none, step + 1, kRelaxed);
+    memory_->header.resumable.store(step + 1, kRelaxed);
   }
 
   /// Begins the entry of a collective; `peers`: ranks of its set.
@@ -370,7 +373,8 @@ struct FlightRecord {
   std::optional<RecordedCause> cause = {};
   std::string phase = {};
   RecordTime phase_at{};
-  std::int64_t resumable = -1;   ///< the step from which the training can go on; -1: none
+  std::int64_t resumed = -1;     ///< the first step from which the training could go on; -1: none
+  std::int64_t resumable = -1;   ///< the last one
   std::uint64_t submitted = 0;   ///< collectives in all; those that follow are the last ones
   std::uint64_t unreadable = 0;  ///< of them, for their entries were half-written or damaged
   std::vector<RecordedCollective> collectives = {};  ///< in the order of submission

@@ -78,6 +78,7 @@ while ((count < losses)); do
   wait "$job" || true
   job=
   ((++trainings))
+  sed -n "s/^horarun: generation.* \\([0-9]*\\) steps* lost\$/\\1 $layout $variant/p" output >> lost.txt
   if [[ $(sha256sum 2> /dev/null < model.pt) != "${reference[$layout$variant]}" ]]; then
     ((++different))
     echo "DIFFERENT: $layout $variant, losses ${lost[*]}"; grep '^horarun' output || true; tail -n 5 output
@@ -88,4 +89,6 @@ for layout in "${layouts[@]}"; do
   { grep -e " $layout\$" took.txt || true; } | sort -n | awk -v layout="$layout" '{t[NR] = $1} END{
     if (NR) printf "%-28s %4d losses, until the next step: median %.2f s, worst %.2f s\n", layout, NR, t[int((NR + 1) / 2)] / 1000, t[NR] / 1000}'
 done
+sort lost.txt | awk '{all[$1 > 0] += 1; key = $0; sub(/^[0-9]+ /, "", key); if ($1 > 0) {with[key] += 1; if ($1 > most[key]) most[key] = $1}}
+  END{printf "no step lost: %d of %d\n", all[0], all[0] + all[1]; for (key in with) printf "  %s: %d times some, at most %d\n", key, with[key], most[key]}'
 ((hung == 0 && different == 0))

@@ -15,9 +15,10 @@ namespace HORA_EXPORT hora {
 /// Throws Error(shut_down). Thread rule: any thread; the last writer wins.
 void note_phase(const Context& context, std::string_view phase);
 
-/// Notes that the training could go on from `step`, >= 0, were this job to end now. Checkpoint does
-/// so; for programs with files of their own. `horarun --elastic` says it, and ends a job of which a
-/// rank fails again and again without getting on. Otherwise as note_phase().
+/// Notes that the training could go on from `step`, >= 0, were this job to end now; first of all,
+/// the step from which it does go on. Checkpoint does so; for programs with files of their own.
+/// `horarun --elastic` says how many steps are lost, and ends a job of which a rank fails again and
+/// again without getting on. Otherwise as note_phase().
 void note_resumable(const Context& context, std::int64_t step);
 
 /// Returns 1, or the number of this generation of a job of `horarun --elastic`: above 1 the program

@@ -437,6 +437,7 @@ RankSeen rank_seen(const internal::RecordLayout& memory, int rank, RecordTime no
     seen.collective = record.collectives.back().name.substr(0, kMostName);
   }
   seen.phase = record.phase.substr(0, kMostName);
+  seen.resumed = record.resumed;
   seen.resumable = record.resumable;
   const RecordTime idle = std::max(now - record.last_activity, RecordTime(0));
   seen.idle_ms = static_cast<std::uint64_t>(

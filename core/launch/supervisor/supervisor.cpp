@@ -381,7 +381,8 @@ void Supervisor::on(std::size_t, const RankSeen& seen, Moment now) {
   if (runs && !has_run_) running_since_ = now;
   has_run_ |= runs;
   ending_.on_rank_seen(seen, now);
-  note_resumable(seen.resumable, now);
+  resumable_ = std::max(resumable_, seen.resumable);
+  note_resumed(seen.resumed, now);
 }
 
 void Supervisor::on(std::size_t host, const GenerationEnded&, Moment now) {
@@ -397,7 +398,7 @@ void Supervisor::on(std::size_t host, const RankEnded& ended, Moment now) {
     say("no flight record of rank {} (host {}): {}", ended.rank, plan_.hosts[host].name,
         ended.record_failure);
   }
-  note_resumable(ended.resumable, now);
+  resumable_ = std::max(resumable_, ended.resumable);
   ending_.on_rank_ended(ended, plan_.hosts[host].name, now);
 }
 
@@ -568,17 +569,18 @@ void Supervisor::lose_host(std::size_t host, std::string reason, Moment now) {
   lose({.text = std::move(reason), .hosts = {plan_.hosts[host].name}}, kUnavailable, now);
 }
 
-void Supervisor::note_resumable(std::int64_t step, Moment now) {
-  resumable_ = std::max(resumable_, step);
+void Supervisor::note_resumed(std::int64_t step, Moment now) {
   if (step < 0 || !plan_.recovery) return;
   std::vector<std::string> names;
   for (const JobHost& host : plan_.hosts) {
     if (host.ranks > 0) names.push_back(host.name);
   }
-  say("generation {}: {}; {} rank{} on {} go{} on at step {} after {:.1f} s", plan_.generation,
+  const std::int64_t lost = std::max<std::int64_t>(plan_.recovery->step - step, 0);
+  say("generation {}: {}; {} rank{} on {} go{} on at step {} after {:.1f} s{}", plan_.generation,
       plan_.recovery->cause, ranks_.size(), ranks_.size() == 1 ? "" : "s",
       first_of(std::move(names), kMostNamedHosts), ranks_.size() == 1 ? "es" : "", step,
-      static_cast<double>((now - plan_.recovery->lost).count()) / 1000);
+      static_cast<double>((now - plan_.recovery->lost).count()) / 1000,
+      plan_.recovery->step < 0 ? "" : fmt::format(", {} step{} lost", lost, lost == 1 ? "" : "s"));
   plan_.recovery.reset();
 }
 

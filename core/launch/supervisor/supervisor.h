@@ -211,7 +211,8 @@ struct JobHost {
 /// A generation of an elastic job that follows another.
 struct Recovery {
   std::string cause;
-  Moment lost{0};  ///< when the one before it ended
+  Moment lost{0};          ///< when the one before it ended
+  std::int64_t step = -1;  ///< the last from which a training could go on; -1: none is known
 };
 
 struct JobPlan {
@@ -325,7 +326,7 @@ class Supervisor {
   /// The same; an elastic job may go on without what it has lost.
   void lose(Loss loss, int status, Moment now);
   void lose_host(std::size_t host, std::string reason, Moment now);
-  void note_resumable(std::int64_t step, Moment now);
+  void note_resumed(std::int64_t step, Moment now);
   void check_recovery(Moment now);
   void end_all(Moment grace, int signal, Moment now);
   void send_to(std::size_t host, Message message) {

@@ -163,7 +163,9 @@ class Trainer {
     const TrainingProgress& trained = state_.progress();
     EpochResult result;
     // Means over all ranks; without the steps left out, which is decided alike on all ranks.
-    if (trained.images > 0) result.loss = average_over_ranks(trained.loss / trained.images);
+    const double images = average_over_ranks(trained.images);
+    const double loss = average_over_ranks(trained.loss);
+    if (images > 0) result.loss = loss / images;
     const double waiting = average_over_ranks(seconds > 0 ? batches_.waited() / seconds : 0);
     std::string validated;
     if (epoch + 1 == options_.epochs || (epoch + 1) % options_.validation.every == 0) {

@@ -3,7 +3,6 @@
 #include <hora/phase.h>
 #include <spdlog/fmt/fmt.h>
 
-#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -26,8 +25,6 @@ void visit_fields(Progress& progress, const Visit& visit) {
   visit("seed", progress.position.seed);
   visit("shuffle", progress.position.shuffle);
   visit("steps", progress.steps);
-  visit("loss", progress.loss);
-  visit("images", progress.images);
   visit("best_accuracy", progress.best_accuracy);
   visit("seconds", progress.seconds);
 }
@@ -40,11 +37,9 @@ std::string to_text(const TrainingProgress& progress) {
 }
 
 /// Throws nlohmann::json::exception for a text that is none of to_text().
-TrainingProgress progress_from(const std::string& text) {
+void take_progress(const std::string& text, TrainingProgress& progress) {
   const nlohmann::json json = nlohmann::json::parse(text);
-  TrainingProgress progress;
   visit_fields(progress, [&](const char* name, auto& value) { json.at(name).get_to(value); });
-  return progress;
 }
 
 /// A folder's newest checkpoint, or FOLDER/last, FOLDER/previous or FOLDER/best.
@@ -126,9 +121,15 @@ TrainingState::TrainingState(const hora::Context& world, const CheckpointOptions
   checkpoint_.add_optimizer("optimizer", optimizer);
   checkpoint_.add_scaler("scaler", scaler);
   checkpoint_.add_random_state();
-  checkpoint_.add_text(
-      "progress", [this] { return progress_text_; },
-      [this](const std::string& text) { progress_text_ = text; });
+  const auto describe_progress = [this] {
+    TrainingProgress saved = progress_;
+    saved.seconds = seconds();
+    return to_text(saved);
+  };
+  checkpoint_.add_text("progress", describe_progress,
+                       [this](const std::string& text) { progress_text_ = text; });
+  checkpoint_.add_number("loss", progress_.loss, hora::CheckpointScope::each_rank);
+  checkpoint_.add_number("images", progress_.images, hora::CheckpointScope::each_rank);
   if (hook != nullptr) checkpoint_.add_hook("hook", *hook);
 }
 
@@ -148,7 +149,7 @@ std::string TrainingState::resume() {
           ": there is no checkpoint on any rank; expected a folder of last, previous and best, "
           "or one of these");
     }
-    progress_ = progress_from(progress_text_);
+    take_progress(progress_text_, progress_);
     // Throws where the position is not this sampler's.
     hora::DistributedSampler sampler = sampler_;
     const EpochSteps steps(sampler, progress_.position);
@@ -159,8 +160,6 @@ std::string TrainingState::resume() {
     if (error.code() != hora::ErrorCode::invalid_argument) throw;
     refuse((progress_.steps > 0 ? ", " + describe(progress_) : "") + ": " + error.what());
   }
-  progress_.loss /= world_.size();
-  progress_.images /= world_.size();
   seconds_before_ = progress_.seconds;
   if (named == options_.folder) saved_steps_ = progress_.steps;
   return named.empty() ? "memory" : named;
@@ -174,7 +173,7 @@ void TrainingState::step_done(const hora::SamplerPosition& reached, double loss,
   progress_.images += static_cast<double>(images);
   const auto every = static_cast<std::int64_t>(options_.every_steps);
   if (every > 0 && progress_.steps % every == 0) save();
-  checkpoint_.commit({.step = progress_.steps, .epoch = epochs()}, [this] { describe_progress(); });
+  checkpoint_.commit({.step = progress_.steps, .epoch = epochs()});
 }
 
 void TrainingState::epoch_done(std::optional<double> accuracy) {
@@ -203,22 +202,10 @@ double TrainingState::seconds() const {
 
 void TrainingState::save(bool best) {
   if (options_.folder.empty()) return;
-  describe_progress();
   // Each node saves its own, but BatchNorm's running statistics are rank 0's.
   if (options_.per_node) hora::broadcast_buffers(world_, model_, /*root=*/0);
   checkpoint_.save({.step = progress_.steps, .epoch = epochs()}, {.best = best});
   saved_steps_ = progress_.steps;
-}
-
-void TrainingState::describe_progress() {
-  std::array sums{progress_.loss, progress_.images};
-  hora::allreduce(world_, hora::view(sums.data(), std::int64_t{sums.size()}),
-                  {.name = "sums of the epoch", .op = hora::ReduceOp::sum});
-  TrainingProgress all = progress_;
-  all.loss = sums[0];
-  all.images = sums[1];
-  all.seconds = seconds();
-  progress_text_ = to_text(all);
 }
 
 }  // namespace vision

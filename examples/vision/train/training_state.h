@@ -21,7 +21,7 @@ struct TrainingProgress {
   hora::SamplerPosition position = {};
   std::int64_t steps = 0;    ///< made, in all epochs
   double loss = 0;           ///< sum over this rank's images of this epoch so far
-  double images = 0;         ///< their number; a share of all ranks' after an interruption
+  double images = 0;         ///< their number; 0 on a rank that did not make them
   double best_accuracy = 0;  ///< percent; 0 before the first validation
   double seconds = 0;        ///< since the begin, without the time between runs
 };
@@ -98,8 +98,6 @@ class TrainingState {
 
  private:
   void save(bool best = false);
-  /// Sums the progress over all ranks into the text that is saved. Collective.
-  void describe_progress();
 
   const hora::Context& world_;
   const CheckpointOptions options_;
@@ -107,7 +105,7 @@ class TrainingState {
   const hora::DistributedSampler& sampler_;
   hora::Checkpoint checkpoint_;
   TrainingProgress progress_;
-  std::string progress_text_;  ///< of all ranks together, as it is saved
+  std::string progress_text_;  ///< as it was loaded
   std::int64_t saved_steps_ = -1;
   double seconds_before_ = 0;  ///< in runs before this one
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();

@@ -21,8 +21,7 @@
 #include "core/base/diagnostics.h"
 #include "core/base/process.h"
 #include "core/base/text.h"
-#include "frameworks/torch/checkpoint/named_tensors.h"
-#include "frameworks/torch/checkpoint/store.h"
+#include "frameworks/torch/checkpoint/live_memory.h"
 #include "frameworks/torch/optimizer/optimizer.h"
 #include "frameworks/torch/tensor_view.h"
 
@@ -54,12 +53,22 @@ struct SavedPart {
   }
 };
 
+/// How a part lies in memory that outlives the process.
+enum class LiveAs {
+  copied,   ///< by each commit
+  tensors,  ///< those that it keeps change in an optimizer's step alone: their memory is there
+  nothing,  ///< it changes at times that are unknown, or in many places: no part does then
+};
+
 struct CheckpointPart {
   std::string name;
   CheckpointScope scope = CheckpointScope::shared;
+  LiveAs live_as = LiveAs::copied;
   std::function<NamedTensors()> save = {};  ///< not copied
   std::function<void(const SavedPart&)> load = {};
   std::function<void()> prepare = [] {};  ///< before any part is saved or loaded, on every rank
+  /// Of a wrapped optimizer: sets what is called before it changes anything.
+  std::function<void(std::function<void()>)> before_change = {};
 };
 
 CheckpointPart wrapped_part(const Context& context, const std::string& name,
@@ -69,6 +78,10 @@ CheckpointPart wrapped_part(const Context& context, const std::string& name,
   };
   CheckpointPart part{.name = name};
   if (implementation().is_sharded() && context.size() > 1) part.scope = CheckpointScope::shard;
+  part.live_as = implementation().changes_in_step_alone() ? LiveAs::tensors : LiveAs::nothing;
+  part.before_change = [implementation](std::function<void()> before) {
+    implementation().set_before_change(std::move(before));
+  };
   part.prepare = [implementation] { implementation().complete_parameters(); };
   part.save = [implementation, name] {
     implementation().check_between_steps("save() of " + in_quotes(name));
@@ -97,7 +110,7 @@ CheckpointPart optimizer_part(const std::string& name, torch::optim::Optimizer& 
       pieces.push_back({found->second, parameter, parameter});
     }
   }
-  CheckpointPart part{.name = name};
+  CheckpointPart part{.name = name, .live_as = LiveAs::nothing};
   part.save = [&optimizer, pieces] { return state_of(optimizer, pieces); };
   part.load = [&optimizer, pieces](const SavedPart& saved) {
     load_state(optimizer, pieces, saved.all());
@@ -229,6 +242,75 @@ std::string begin_of_commits() {
   return std::to_string(generation()) + "-";
 }
 
+/// In the names of folders of LiveMemory.
+constexpr std::string_view kLiveSuffix = "-live";
+/// Begin of the names of the module's weights in LiveMemory.
+constexpr std::string_view kWeightsPrefix = "/";
+/// Copies of more than this are not made at each commit.
+constexpr std::size_t kMostCopied = std::size_t{1} << 20;
+
+/// The entries of the files of a save.
+struct SaveEntries {
+  void insert(const std::string& name, const at::Tensor& tensor) {
+    const bool is_weight = name.starts_with(kWeightsPrefix);
+    (is_weight ? weights : state)
+        .insert(is_weight ? name.substr(kWeightsPrefix.size()) : name, tensor);
+  }
+  void write(CheckpointFolder into, const Manifest& manifest, const Metadata& metadata,
+             const std::string& complete) const {
+    Bytes of_weights, of_state;
+    std::vector<FileImage> files;
+    if (!weights.is_empty()) {
+      fill_image(of_weights, weights);
+      files.push_back({kWeightsFile, of_weights});
+    }
+    fill_image(of_state, state, metadata);
+    files.push_back({kStateFile, of_state});
+    into.write(manifest, files, false, complete);
+  }
+  NamedTensors weights, state;
+};
+
+/// Makes saves of what processes of earlier generations on this node have left in LiveMemory: a
+/// shard for each copy, and a main part for each commit by which a process has all tensors whole.
+/// By another number of `ranks` than wrote it, what small ranks other than 0 had is left out: its
+/// host may be lost.
+void save_what_lives(int ranks) {
+  std::set<std::string> mains;
+  for (const std::string& folder : folders_of_commits()) {
+    const std::string name = std::filesystem::path(folder).filename();
+    if (name.starts_with(begin_of_commits())) continue;
+    const auto live = take_live(folder);
+    if (!live) continue;
+    std::string before;
+    for (const LiveContents::Copy& copy : live->copies) {
+      Manifest manifest = live->training.manifest;
+      manifest.save = c10::str(name.substr(0, name.find('-')), "-", copy.commit.count);
+      manifest.step = copy.commit.step;
+      manifest.epoch = copy.commit.epoch;
+      manifest.time = copy.commit.time;
+      SaveEntries main, shard;
+      for (const auto& item : copy.entries) shard.insert(item.key(), item.value());
+      bool has_own = false;
+      for (const auto& item : live->tensors) {
+        const bool is_own = item.key().starts_with(kRanks);
+        has_own |= is_own;
+        if (copy.has_tensors) (is_own ? shard : main).insert(item.key(), item.value());
+      }
+      if (manifest.shards != ranks && !has_own) manifest.shards = 1;
+      if (manifest.shard < manifest.shards && (copy.has_tensors || !has_own)) {
+        shard.write(CheckpointFolder(c10::str(folder, "/rank-", manifest.shard)), manifest, {},
+                    before);
+        before = manifest.save;
+      }
+      if (!copy.has_tensors || !mains.insert(manifest.save).second) continue;
+      manifest.shard = -1;
+      main.write(CheckpointFolder(folder), manifest,
+                 {{kPartsKey, nlohmann::json(live->training.parts).dump()}}, "");
+    }
+  }
+}
+
 /// Removes what earlier generations have committed on this node.
 void remove_earlier_commits() {
   for (const std::filesystem::path folder : folders_of_commits()) {
@@ -353,9 +435,8 @@ struct Checkpoint::State {
     if (options.timeout.count() <= 0) {
       reject(c10::str("the timeout is ", options.timeout.count(), " ms; expected more than 0"));
     }
-    if (const char* const folder = std::getenv(kCommitsVariable)) {
-      memory.emplace(context, c10::str(folder, "/", begin_of_commits(), ::getpid()),
-                     /*is_per_node=*/true, /*reuses_files=*/true);
+    if (std::getenv(kCommitsVariable) != nullptr) {
+      memory.emplace(context, own_commits(), /*is_per_node=*/true, /*reuses_files=*/true);
     }
     if (context.local_rank() != 0) return;
     for (const FoundPart& one : contents_of_node(options.folder, memory.has_value()).found) {
@@ -365,6 +446,9 @@ struct Checkpoint::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
+    for (const CheckpointPart& part : parts) {
+      if (live && part.before_change) part.before_change({});
+    }
     files.finish();
     if (!files.failure.empty()) {
       log_warning(
@@ -487,6 +571,16 @@ struct Checkpoint::State {
     fill_image(saves.state_image, state, {{kPartsKey, nlohmann::json(names_of(parts)).dump()}});
   }
 
+  Manifest manifest_of(const CheckpointPosition& position) const {
+    Manifest manifest;
+    manifest.step = position.step;
+    manifest.epoch = position.epoch;
+    for (int node = 0; node < context.cross_size(); ++node) {
+      manifest.ranks_of_nodes.push_back(static_cast<int>(context.ranks_of_node(node).size()));
+    }
+    return manifest;
+  }
+
   /// `wishes`: whether it is the best one, the interval until the next one, whether the job gives
   /// way. Returns those that all agree on; nothing where memory has been given up.
   nlohmann::json save(Saves& saves, const CheckpointPosition& position, nlohmann::json wishes) {
@@ -498,13 +592,8 @@ struct Checkpoint::State {
     } catch (const std::exception& error) {
       problem = error.what();
     }
-    Manifest manifest;
+    Manifest manifest = manifest_of(position);
     manifest.save = random_save_name();
-    manifest.step = position.step;
-    manifest.epoch = position.epoch;
-    for (int node = 0; node < context.cross_size(); ++node) {
-      manifest.ranks_of_nodes.push_back(static_cast<int>(context.ranks_of_node(node).size()));
-    }
     manifest.shards = has_shards(saves) ? context.size() : 0;
     const double collecting = seconds_since(begin);
     wishes["parts"] = names_of(parts);
@@ -558,8 +647,100 @@ struct Checkpoint::State {
     return !exchange(saves, std::move(nothing), "").empty();
   }
 
-  /// Keeps a position in memory as often as costs kShareOfCommits of the time.
-  void commit(const CheckpointPosition& position, const std::function<void()>& prepare) {
+  bool can_live() const {
+    return std::ranges::find(parts, LiveAs::nothing, &CheckpointPart::live_as) == parts.end() &&
+           std::ranges::find(parts, LiveAs::tensors, &CheckpointPart::live_as) != parts.end() &&
+           context.device().kind == DeviceKind::cpu;
+  }
+
+  /// Returns the tensors whose memory is to live, and what is to be copied.
+  std::pair<NamedTensors, NamedTensors> entries_to_live() const {
+    NamedTensors tensors, copied;
+    const bool is_first = context.rank() == 0;
+    if (module != nullptr) {
+      for (const auto& item : module->named_parameters()) {
+        tensors.insert(c10::str(kWeightsPrefix, item.key()), item.value());
+      }
+      for (const auto& item : is_first ? module->named_buffers() : NamedTensors()) {
+        if (item.value().defined()) {
+          copied.insert(c10::str(kWeightsPrefix, item.key()), item.value());
+        }
+      }
+    }
+    const std::string own = c10::str(kRanks, context.rank(), '/');
+    for (const CheckpointPart& part : parts) {
+      const bool is_shared = part.scope == CheckpointScope::shared;
+      if (is_shared && !is_first && part.live_as == LiveAs::copied) continue;
+      for (const auto& item : part.save()) {
+        const bool is_kept = item.value().use_count() > 1;  // by the part itself
+        const bool stays = is_kept && part.live_as == LiveAs::tensors;
+        if (!stays && is_shared && !is_first) continue;
+        (stays ? tensors : copied)
+            .insert((is_shared ? "" : own) + part.name + "/" + item.key(), item.value());
+      }
+    }
+    return {std::move(tensors), std::move(copied)};
+  }
+
+  /// Keeps the position at each commit, without a copy of what is large.
+  void keep_alive(const CheckpointPosition& position) {
+    if (!lives || commits < next_live) return;
+    try {
+      for (const CheckpointPart& part : parts) part.prepare();
+      const auto [tensors, copied] = entries_to_live();
+      std::size_t bytes = 0;
+      for (const auto& item : copied) bytes += item.value().nbytes();
+      if (bytes > kMostCopied) {
+        lives = false;
+        live.reset();
+        return;
+      }
+      fill_image(live_image, copied);
+      if (!live || !live->fits(tensors, live_image.size())) {
+        next_live = 2 * commits;
+        LiveTraining training{manifest_of(position), names_of(parts)};
+        training.manifest.shards = context.size();
+        training.manifest.shard = context.rank();
+        live.reset();
+        live.emplace(own_commits() + std::string(kLiveSuffix), training, tensors,
+                     2 * live_image.size() + 4096);
+        for (const CheckpointPart& part : parts) {
+          if (part.before_change) part.before_change([this] { change_begins(); });
+        }
+      }
+      const std::int64_t time = std::max(seconds_since_1970(), latest + 1);
+      live->keep({static_cast<std::uint64_t>(commits), position.step, position.epoch, time},
+                 live_image);
+    } catch (const std::exception& error) {
+      lives = false;
+      live.reset();
+      log_warning(c10::str("Checkpoint: commit() of step ", position.step, " on rank ",
+                           context.rank(), " cannot keep tensors in memory: ", error.what(),
+                           "; a loss costs the steps since the last copy of them"));
+    }
+  }
+
+  void change_begins() {
+    const std::string changed = live ? live->change_begins() : "";
+    if (changed.empty()) return;
+    lives = false;
+    live.reset();
+    log_warning(c10::str("Checkpoint: tensor ", in_quotes(changed), " on rank ", context.rank(),
+                         " was changed between commit() and step(): after a loss the training "
+                         "would have gone on from neither; call commit() after the last change"));
+  }
+
+  std::string own_commits() const {
+    return c10::str(std::getenv(kCommitsVariable), "/", begin_of_commits(), ::getpid());
+  }
+
+  /// Keeps a position, and copies of all parts in memory as often as costs kShareOfCommits of the
+  /// time.
+  void commit(const CheckpointPosition& position) {
+    if (std::getenv(kCommitsVariable) == nullptr) return;
+    if (++commits == 1) lives = can_live();
+    keep_alive(position);
+    note_resumable(context, position.step);
     if (!memory || --until_commit > 0) return;
     memory->finish();
     const double step_seconds = seconds_since(committed) / static_cast<double>(commit_interval);
@@ -567,7 +748,6 @@ struct Checkpoint::State {
     const auto wanted = memory->pending.empty()
                             ? 1
                             : static_cast<std::int64_t>(std::min(cost / step_seconds, 1e9)) + 1;
-    if (prepare) prepare();
     // Each node keeps all, but buffers are rank 0's, as in files.
     if (module != nullptr && context.cross_size() > 1) broadcast_buffers(context, *module, 0);
     nlohmann::json wishes{{"best", false},
@@ -602,7 +782,10 @@ struct Checkpoint::State {
       const std::string place = in_quotes(part.folder + "/" + file.name) + ": ";
       if (!contents) return place + contents.error();
       try {
-        if (file.name == kWeightsFile) into.weights = contents->tensors;
+        if (file.name == kWeightsFile) {
+          if (!into.weights) into.weights.emplace();
+          into.weights->update(contents->tensors);
+        }
         if (file.name != kStateFile) continue;
         take_entries(into.parts, contents->tensors);
         if (part.manifest.shard >= 0) continue;
@@ -694,13 +877,26 @@ struct Checkpoint::State {
     }
   }
 
+  void take_what_lives() const {
+    try {
+      save_what_lives(context.size());
+    } catch (const std::exception& error) {
+      log_warning(c10::str("Checkpoint: on rank ", context.rank(),
+                           " what its ranks kept in memory cannot be used: ", error.what(),
+                           "; the last copy is taken"));
+    }
+  }
+
   /// `first`: before all saves and commits: a later generation goes on from the job's own, in
   /// memory or files, whatever is asked for.
   std::optional<CheckpointPosition> load(const CheckpointLoadOptions& from, bool first) {
     wait(files);
     for (const CheckpointPart& part : parts) part.prepare();
     std::optional<Loaded> loaded;
-    if (first && memory && generation() > 1) loaded = load_newest(options.folder, "", true);
+    if (first && memory && generation() > 1) {
+      if (context.local_rank() == 0) take_what_lives();
+      loaded = load_newest(options.folder, "", true);
+    }
     if (!loaded) {
       loaded = load_newest(from.folder.empty() ? options.folder : from.folder, from.slot, false);
     }
@@ -737,6 +933,12 @@ struct Checkpoint::State {
   std::int64_t commit_interval = 1;                 ///< commits from one that is kept to the next
   std::int64_t until_commit = 1;                    ///< commits until the next that is kept
   std::chrono::steady_clock::time_point committed;  ///< when the last one was kept
+
+  std::int64_t commits = 0;    ///< all of them
+  bool lives = false;          ///< whether `live` is tried
+  std::int64_t next_live = 1;  ///< the commit at which `live` may be made anew
+  Bytes live_image;
+  std::optional<LiveMemory> live;
 
   Saves files;
   std::optional<Saves> memory;  ///< of elastic jobs
@@ -850,7 +1052,7 @@ void Checkpoint::add_state(const std::string& name, const std::function<Tensors(
     const auto found = saved.of_rank.find(rank);
     if (found != saved.of_rank.end()) load(found->second);
   };
-  state_->add({name, scope, save, load_own});
+  state_->add({.name = name, .scope = scope, .save = save, .load = load_own});
 }
 
 void Checkpoint::save(const CheckpointPosition& position, const CheckpointSaveOptions& options) {
@@ -866,9 +1068,9 @@ void Checkpoint::save(const CheckpointPosition& position, const CheckpointSaveOp
   if (!state_->options.background) wait();
 }
 
-void Checkpoint::commit(const CheckpointPosition& position, const std::function<void()>& prepare) {
+void Checkpoint::commit(const CheckpointPosition& position) {
   state_->begun = true;
-  state_->commit(position, prepare);
+  state_->commit(position);
 }
 
 std::optional<CheckpointPosition> Checkpoint::load(const CheckpointLoadOptions& options) {

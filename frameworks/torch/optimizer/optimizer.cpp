@@ -350,6 +350,7 @@ void OptimizerImplementation::step() {
     fused_->run();
     round_.end_update();
   } else {
+    if (before_change_) before_change_();
     optimizer_.step();
   }
   finish_step();
@@ -366,6 +367,7 @@ torch::Tensor OptimizerImplementation::step(const torch::optim::Optimizer::LossC
   if (scaling_ != nullptr) {
     refuse("step(closure) with a GradScaler, which is to decide whether to step; call its step()");
   }
+  if (before_change_) before_change_();
   const torch::Tensor loss = optimizer_.step([&] { return evaluate(closure); });
   end_step();
   finish_step();

@@ -161,6 +161,10 @@ class OptimizerImplementation {
   /// The tensors that the optimizer steps on this rank, with their names.
   std::vector<OptimizerPiece> pieces() const;
   bool is_sharded() const { return shards_ != nullptr; }
+  /// Whether only step(), after the averages have come, changes parameters and state.
+  bool changes_in_step_alone() const { return fused_ == nullptr; }
+  /// Called before each such change; empty: nothing is. One Checkpoint at a time.
+  void set_before_change(std::function<void()> before) { before_change_ = std::move(before); }
   /// Throws Error(invalid_use) for `what` from backward() on until step() or zero_grad().
   void check_between_steps(const std::string& what) const;
   OptimizerStatistics& statistics() { return statistics_; }
@@ -210,6 +214,7 @@ class OptimizerImplementation {
   const GuardToken no_sync_ = std::make_shared<char>();
   const GuardToken skip_synchronize_ = std::make_shared<char>();
   LossScaling* scaling_ = nullptr;
+  std::function<void()> before_change_;
   OptimizerStatistics statistics_;
 };
 

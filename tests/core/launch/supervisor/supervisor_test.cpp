@@ -492,9 +492,10 @@ TEST_F(SupervisorTest, DoesAndSaysWhatTheJobNeeds) {
 TEST_F(SupervisorTest, OfAnElasticJobLosesRanksAndHosts) {
   plan_.elastic = true;
   plan_.generation = 2;
-  plan_.recovery = {"rank 1 was killed", Moment(-1500)};
+  plan_.recovery = {"rank 1 was killed", Moment(-1500), 42};
   const auto goes_on_at = [&](std::int64_t step) {
-    return comes(0, test::made<RankSeen>(&RankSeen::rank, 1, &RankSeen::resumable, step));
+    return comes(0, test::made<RankSeen>(&RankSeen::rank, 1, &RankSeen::resumed, step,
+                                         &RankSeen::resumable, step));
   };
   const Event a_is_over = comes(0, GenerationEnded()), b_is_over = comes(1, GenerationEnded());
   std::string text;

@@ -534,7 +534,7 @@ TEST_P(Resume, GoesOnFromCommits) {
 
   const SharedFolder folder(world_);
   AsElastic job(folder.file("commits"));
-  std::int64_t least = 0;
+  std::int64_t committed = 0;
   for (const int generation : {1, 2, 3}) {
     SCOPED_TRACE(generation);
     job.begin(generation);
@@ -543,15 +543,19 @@ TEST_P(Resume, GoesOnFromCommits) {
     Checkpoint checkpoint(world_, {});
     run.add_to(checkpoint, own_options);
     EXPECT_EQ(checkpoint.load().has_value(), generation > 1);
-    EXPECT_GE(run.steps, least);
-    least = run.steps + 2;  // the first two are kept
+    // The first two are copied.
+    EXPECT_GE(run.steps, generation == 3 ? committed - 2 : committed);
+    EXPECT_LE(run.steps, committed);
+    committed = run.steps + 4;
     run_to(run, generation == 3 ? kSteps : run.steps + 4,
            [&] { checkpoint.commit({.step = run.steps}); });
+    if (generation == 2) run.step();  // as if killed in an update
     if (generation == 3) expect_same_bits(run.values(), undisturbed.values());
   }
   barrier(world_);
   const auto kept = std::distance(fs::directory_iterator(folder.file("commits")), {});
-  EXPECT_EQ(kept, world_.cross_size()) << "those of earlier generations are removed";
+  EXPECT_EQ(kept, world_.cross_size() + world_.size())
+      << "those of earlier generations are removed";
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, Resume, testing::ValuesIn(kVariants),

@@ -143,11 +143,14 @@ class Checkpoint {
   void save(const CheckpointPosition& position, const CheckpointSaveOptions& options = {});
 
   /// Says, after each step of all optimizers, that the training could go on from here. In a job of
-  /// `horarun --elastic` what has been added is copied into memory that outlives this process, and
-  /// from which the next generation goes on: as often as costs 1 % of the time, on each node.
-  /// `prepare` is called before, on every rank. A generation's load() before any save() or commit()
-  /// takes the newest of these copies and of its own folder first. Other jobs: does nothing.
-  void commit(const CheckpointPosition& position, const std::function<void()>& prepare = {});
+  /// `horarun --elastic` that outlives this process in memory, from which the next generation goes
+  /// on. On CPUs the memory of weights and wrapped optimizers' state is moved there by the first
+  /// commit(), and what else was added is copied by each: no step is lost. What cannot be so (a
+  /// hook's memory, Sharding::fused, GPUs, more than 1 MiB to copy, a kill in the midst of
+  /// an update) goes on from whole copies, made as often as costs 1 % of the time, on each node. A
+  /// generation's load() before any save() or commit() takes the newest of all these and of its own
+  /// folder first. Other jobs: does nothing.
+  void commit(const CheckpointPosition& position);
 
   /// Loads the newest complete checkpoint, and returns its position; nothing where there is none at
   /// all. Throws where there is one, but none is complete and undamaged.

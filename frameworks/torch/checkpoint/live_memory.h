@@ -1,0 +1,78 @@
+/// State of a training that outlives its process without being copied: the tensors' own memory is
+/// a file in shared memory, which is there when the process has been killed.
+///
+/// FOLDER/live has a header, room for two copies of what may change between two commits, which are
+/// written in turn, and the tensors' memory. FOLDER/live.json says where each tensor lies.
+#pragma once
+
+#include <atomic>
+
+#include "frameworks/torch/checkpoint/named_tensors.h"
+#include "frameworks/torch/checkpoint/store.h"
+
+namespace hora::internal {
+
+/// One of a process's commits.
+struct LiveCommit {
+  std::uint64_t count = 0;  ///< which of the generation's, from 1: the same on every rank
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+  std::int64_t time = 0;  ///< as Manifest has it
+};
+
+/// What all of a process's commits have in common.
+struct LiveTraining {
+  Manifest manifest;  ///< `shard`: the rank
+  std::vector<std::string> parts;
+};
+
+class LiveMapping;
+
+/// Thread rule: one thread at a time.
+class LiveMemory {
+ public:
+  /// Moves the memory of the storages of `tensors`, dense ones on the CPU, into new files, with
+  /// room for copies of `room` bytes; pointers that were taken before are not valid any more.
+  /// Tensors keep it when this is destroyed. Throws Error(invalid_argument).
+  LiveMemory(const std::string& folder, const LiveTraining& training, const NamedTensors& tensors,
+             std::size_t room);
+  LiveMemory(const LiveMemory&) = delete;
+  LiveMemory& operator=(const LiveMemory&) = delete;
+
+  /// Whether these are the tensors, where they were, and a copy of so many bytes has room.
+  bool fits(const NamedTensors& tensors, std::size_t bytes) const;
+
+  /// The tensors are as the commit says, with this copy beside them, until change_begins().
+  void keep(const LiveCommit& commit, std::span<const std::byte> copy);
+  /// Returns the name of a tensor that has changed since the last keep(), and should not have;
+  /// empty: none.
+  std::string change_begins();
+
+ private:
+  struct Tensor {
+    std::string name;
+    at::Tensor tensor;
+    std::int64_t version = 0;  ///< autograd's counter of changes
+  };
+  std::shared_ptr<LiveMapping> mapping_;
+  std::vector<Tensor> tensors_;
+  std::size_t room_;
+};
+
+/// What a process that has ended has left.
+struct LiveContents {
+  struct Copy {
+    LiveCommit commit;
+    bool has_tensors = false;  ///< they are as the commit says
+    NamedTensors entries = NamedTensors();
+  };
+  LiveTraining training;
+  NamedTensors tensors = NamedTensors();
+  std::vector<Copy> copies;  ///< the older one first
+};
+
+/// Removes the folder's files, whose contents it returns to one caller alone. Nothing where there
+/// are none, or they do not fit together.
+std::optional<LiveContents> take_live(const std::string& folder);
+
+}  // namespace hora::internal
