@@ -53,35 +53,31 @@ struct SavedPart {
   }
 };
 
-/// How a part lies in memory that outlives the process.
-enum class LiveAs {
-  copied,   ///< by each commit
-  tensors,  ///< those that it keeps change in an optimizer's step alone: their memory is there
-  nothing,  ///< it changes at times that are unknown, or in many places: no part does then
-};
-
 struct CheckpointPart {
   std::string name;
   CheckpointScope scope = CheckpointScope::shared;
-  LiveAs live_as = LiveAs::copied;
   std::function<NamedTensors()> save = {};  ///< not copied
   std::function<void(const SavedPart&)> load = {};
   std::function<void()> prepare = [] {};  ///< before any part is saved or loaded, on every rank
-  /// Of a wrapped optimizer: sets what is called before it changes anything.
-  std::function<void(std::function<void()>)> before_change = {};
+  DistributedOptimizer* wrapped = nullptr;
+  OptionsCopies options = {};  ///< of `wrapped`
+  /// Whether its tensors, and weights, change at known times alone.
+  bool can_live = true;
 };
+
+OptimizerImplementation& implementation_of(DistributedOptimizer& optimizer) {
+  return *OptimizerImplementation::together({&optimizer}, "Checkpoint").front();
+}
 
 CheckpointPart wrapped_part(const Context& context, const std::string& name,
                             DistributedOptimizer& optimizer) {
   const auto implementation = [&optimizer]() -> OptimizerImplementation& {
-    return *OptimizerImplementation::together({&optimizer}, "Checkpoint").front();
+    return implementation_of(optimizer);
   };
   CheckpointPart part{.name = name};
   if (implementation().is_sharded() && context.size() > 1) part.scope = CheckpointScope::shard;
-  part.live_as = implementation().changes_in_step_alone() ? LiveAs::tensors : LiveAs::nothing;
-  part.before_change = [implementation](std::function<void()> before) {
-    implementation().set_before_change(std::move(before));
-  };
+  part.wrapped = &optimizer;
+  part.can_live = implementation().changes_in_step_alone();
   part.prepare = [implementation] { implementation().complete_parameters(); };
   part.save = [implementation, name] {
     implementation().check_between_steps("save() of " + in_quotes(name));
@@ -110,7 +106,8 @@ CheckpointPart optimizer_part(const std::string& name, torch::optim::Optimizer& 
       pieces.push_back({found->second, parameter, parameter});
     }
   }
-  CheckpointPart part{.name = name, .live_as = LiveAs::nothing};
+  CheckpointPart part{.name = name};
+  part.can_live = false;
   part.save = [&optimizer, pieces] { return state_of(optimizer, pieces); };
   part.load = [&optimizer, pieces](const SavedPart& saved) {
     load_state(optimizer, pieces, saved.all());
@@ -446,9 +443,7 @@ struct Checkpoint::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
-    for (const CheckpointPart& part : parts) {
-      if (live && part.before_change) part.before_change({});
-    }
+    if (live) call_before_change({});
     files.finish();
     if (!files.failure.empty()) {
       log_warning(
@@ -648,83 +643,134 @@ struct Checkpoint::State {
   }
 
   bool can_live() const {
-    return std::ranges::find(parts, LiveAs::nothing, &CheckpointPart::live_as) == parts.end() &&
-           std::ranges::find(parts, LiveAs::tensors, &CheckpointPart::live_as) != parts.end() &&
+    return std::ranges::all_of(parts, &CheckpointPart::can_live) &&
+           std::ranges::any_of(parts, &CheckpointPart::wrapped) &&
            context.device().kind == DeviceKind::cpu;
   }
 
-  /// Returns the tensors whose memory is to live, and what is to be copied.
-  std::pair<NamedTensors, NamedTensors> entries_to_live() const {
-    NamedTensors tensors, copied;
-    const bool is_first = context.rank() == 0;
+  void call_before_change(const std::function<void()>& call) const {
+    for (const CheckpointPart& part : parts) {
+      if (part.wrapped != nullptr) implementation_of(*part.wrapped).set_before_change(call);
+    }
+  }
+
+  /// Whether this rank keeps the part for all, or its own.
+  bool keeps(const CheckpointPart& part) const {
+    return part.scope != CheckpointScope::shared || context.rank() == 0;
+  }
+  std::string prefix_of(const CheckpointPart& part) const {
+    return (part.scope == CheckpointScope::shared ? "" : c10::str(kRanks, context.rank(), '/')) +
+           part.name + "/";
+  }
+
+  /// What each commit copies by name.
+  NamedTensors entries_to_copy() {
+    NamedTensors entries;
+    for (CheckpointPart& part : parts) {
+      if (!keeps(part)) continue;
+      const std::string prefix = prefix_of(part);
+      for (const auto& item : part.wrapped != nullptr
+                                  ? part.options.of(implementation_of(*part.wrapped).optimizer())
+                                  : part.save()) {
+        entries.insert(prefix + item.key(), item.value());
+      }
+    }
+    return entries;
+  }
+
+  /// A hash of where all lies that LiveMemory is made with.
+  std::size_t addresses() const {
+    std::size_t hash = 0;
+    const auto add = [&](const at::Tensor& tensor) {
+      hash = c10::hash_combine(hash, std::hash<const void*>()(tensor.data_ptr()));
+    };
+    for (const at::Tensor& parameter : parameters) add(parameter);
+    for (const at::Tensor& buffer : buffers) add(buffer);
+    for (const CheckpointPart& part : parts) {
+      if (part.wrapped == nullptr) continue;
+      hash =
+          c10::hash_combine(hash, addresses_of_state(implementation_of(*part.wrapped).optimizer()));
+    }
+    return hash;
+  }
+
+  void make_live(const CheckpointPosition& position) {
+    NamedTensors tensors, values;
+    parameters.clear();
+    buffers.clear();
     if (module != nullptr) {
       for (const auto& item : module->named_parameters()) {
         tensors.insert(c10::str(kWeightsPrefix, item.key()), item.value());
+        parameters.push_back(item.value());
       }
-      for (const auto& item : is_first ? module->named_buffers() : NamedTensors()) {
-        if (item.value().defined()) {
-          copied.insert(c10::str(kWeightsPrefix, item.key()), item.value());
-        }
+      for (const auto& item : module->named_buffers()) {
+        if (!item.value().defined()) continue;
+        if (!item.value().is_contiguous()) refuse_tensor(item.key(), "its memory has gaps");
+        buffers.push_back(item.value());
+        if (context.rank() != 0) continue;
+        values.insert(c10::str(kWeightsPrefix, item.key()), item.value());
       }
     }
-    const std::string own = c10::str(kRanks, context.rank(), '/');
     for (const CheckpointPart& part : parts) {
-      const bool is_shared = part.scope == CheckpointScope::shared;
-      if (is_shared && !is_first && part.live_as == LiveAs::copied) continue;
-      for (const auto& item : part.save()) {
-        const bool is_kept = item.value().use_count() > 1;  // by the part itself
-        const bool stays = is_kept && part.live_as == LiveAs::tensors;
-        if (!stays && is_shared && !is_first) continue;
-        (stays ? tensors : copied)
-            .insert((is_shared ? "" : own) + part.name + "/" + item.key(), item.value());
+      if (part.wrapped == nullptr) continue;
+      OptimizerImplementation& optimizer = implementation_of(*part.wrapped);
+      const OptimizerState state = parts_of_state(optimizer.optimizer(), optimizer.pieces());
+      for (const auto& item : state.tensors) {
+        tensors.insert(prefix_of(part) + item.key(), item.value());
+      }
+      if (!keeps(part)) continue;
+      for (const auto& item : state.numbers) {
+        values.insert(prefix_of(part) + item.key(), item.value());
       }
     }
-    return {std::move(tensors), std::move(copied)};
+    LiveTraining training{manifest_of(position), names_of(parts)};
+    training.manifest.shards = context.size();
+    training.manifest.shard = context.rank();
+    live.reset();
+    live.emplace(own_commits() + std::string(kLiveSuffix), training, tensors, values,
+                 2 * live_image.size() + 4096);
+    live_addresses = addresses();
+    call_before_change([this] { change_begins(); });
   }
 
   /// Keeps the position at each commit, without a copy of what is large.
   void keep_alive(const CheckpointPosition& position) {
-    if (!lives || commits < next_live) return;
+    if (!lives) return;
     try {
       for (const CheckpointPart& part : parts) part.prepare();
-      const auto [tensors, copied] = entries_to_live();
+      const NamedTensors copied = entries_to_copy();
       std::size_t bytes = 0;
       for (const auto& item : copied) bytes += item.value().nbytes();
-      if (bytes > kMostCopied) {
-        lives = false;
-        live.reset();
-        return;
-      }
+      if (bytes > kMostCopied) return stop_living();
       fill_image(live_image, copied);
-      if (!live || !live->fits(tensors, live_image.size())) {
-        next_live = 2 * commits;
-        LiveTraining training{manifest_of(position), names_of(parts)};
-        training.manifest.shards = context.size();
-        training.manifest.shard = context.rank();
-        live.reset();
-        live.emplace(own_commits() + std::string(kLiveSuffix), training, tensors,
-                     2 * live_image.size() + 4096);
-        for (const CheckpointPart& part : parts) {
-          if (part.before_change) part.before_change([this] { change_begins(); });
-        }
-      }
       const std::int64_t time = std::max(seconds_since_1970(), latest + 1);
-      live->keep({static_cast<std::uint64_t>(commits), position.step, position.epoch, time},
-                 live_image);
+      const LiveCommit commit{static_cast<std::uint64_t>(commits), position.step, position.epoch,
+                              time};
+      const auto keep = [&] {
+        return live && live_addresses == addresses() && live->keep(commit, live_image);
+      };
+      if (keep() || commits < next_live) return;
+      next_live = 2 * commits;  // where tensors move again and again
+      make_live(position);
+      keep();
     } catch (const std::exception& error) {
-      lives = false;
-      live.reset();
+      stop_living();
       log_warning(c10::str("Checkpoint: commit() of step ", position.step, " on rank ",
                            context.rank(), " cannot keep tensors in memory: ", error.what(),
                            "; a loss costs the steps since the last copy of them"));
     }
   }
 
+  void stop_living() {
+    if (live) call_before_change({});
+    live.reset();
+    lives = false;
+  }
+
   void change_begins() {
     const std::string changed = live ? live->change_begins() : "";
     if (changed.empty()) return;
     lives = false;
-    live.reset();
     log_warning(c10::str("Checkpoint: tensor ", in_quotes(changed), " on rank ", context.rank(),
                          " was changed between commit() and step(): after a loss the training "
                          "would have gone on from neither; call commit() after the last change"));
@@ -879,12 +925,14 @@ struct Checkpoint::State {
 
   void take_what_lives() const {
     try {
-      save_what_lives(context.size());
+      if (context.local_rank() == 0) save_what_lives(context.size());
     } catch (const std::exception& error) {
       log_warning(c10::str("Checkpoint: on rank ", context.rank(),
                            " what its ranks kept in memory cannot be used: ", error.what(),
                            "; the last copy is taken"));
     }
+    // Nodes of one host see the same folders.
+    barrier(context, {.name = "hora.checkpoint.lives", .timeout = options.timeout});
   }
 
   /// `first`: before all saves and commits: a later generation goes on from the job's own, in
@@ -894,7 +942,7 @@ struct Checkpoint::State {
     for (const CheckpointPart& part : parts) part.prepare();
     std::optional<Loaded> loaded;
     if (first && memory && generation() > 1) {
-      if (context.local_rank() == 0) take_what_lives();
+      take_what_lives();
       loaded = load_newest(options.folder, "", true);
     }
     if (!loaded) {
@@ -938,6 +986,8 @@ struct Checkpoint::State {
   bool lives = false;          ///< whether `live` is tried
   std::int64_t next_live = 1;  ///< the commit at which `live` may be made anew
   Bytes live_image;
+  std::vector<at::Tensor> parameters, buffers;  ///< of the module
+  std::size_t live_addresses = 0;
   std::optional<LiveMemory> live;
 
   Saves files;

@@ -36,7 +36,7 @@ void remove_live(const std::string& folder) noexcept {
 struct LiveHeader {
   struct Copy {
     LiveCommit commit;
-    std::uint64_t bytes;
+    std::uint64_t bytes;               ///< of the image
     std::atomic<std::uint64_t> whole;  ///< its commit's count; 0: it is being written
   };
   std::atomic<std::uint64_t> whole;  ///< the tensors are that commit's; 0: they are changing
@@ -52,17 +52,25 @@ struct TableEntry {
   std::string name;
   int type = 0;  ///< c10::ScalarType
   std::vector<std::int64_t> sizes, strides;
-  std::size_t begin = 0;  ///< in the file
+  std::size_t begin = 0;  ///< in the file; of a value: in a copy
+
+  at::Tensor tensor_in(const std::shared_ptr<LiveMapping>& mapping, std::size_t offset) const;
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TableEntry, name, type, sizes, strides, begin)
 
 struct Table {
   Manifest manifest;
   std::vector<std::string> parts;
-  std::size_t room = 0;
-  std::vector<TableEntry> tensors;
+  std::size_t room = 0;          ///< of a copy
+  std::size_t values_bytes = 0;  ///< in it
+  std::vector<TableEntry> tensors, values;
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Table, manifest, parts, room, tensors)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Table, manifest, parts, room, values_bytes, tensors, values)
+
+TableEntry entry_of(const std::string& name, const at::Tensor& tensor, std::size_t begin) {
+  return {name, static_cast<int>(tensor.scalar_type()), tensor.sizes().vec(),
+          tensor.strides().vec(), begin};
+}
 
 }  // namespace
 
@@ -103,23 +111,36 @@ class LiveMapping {
   std::byte* data_ = nullptr;
 };
 
+at::Tensor TableEntry::tensor_in(const std::shared_ptr<LiveMapping>& mapping,
+                                 std::size_t offset) const {
+  if (offset + begin > mapping->bytes()) refuse_argument("it lies outside of the file");
+  return tensor_on(mapping, mapping->data() + offset + begin, static_cast<c10::ScalarType>(type),
+                   at::kCPU, sizes, at::IntArrayRef(strides));
+}
+
 LiveMemory::LiveMemory(const std::string& folder, const LiveTraining& training,
-                       const NamedTensors& tensors, std::size_t room)
-    : room_(room) {
-  Table table{training.manifest, training.parts, room, {}};
+                       const NamedTensors& tensors, const NamedTensors& values, std::size_t room) {
+  Table table{training.manifest, training.parts, 0, 0, {}, {}};
+  for (const auto& item : values) {
+    table.values.push_back(entry_of(item.key(), item.value(), values_bytes_));
+    values_.emplace_back(static_cast<const std::byte*>(item.value().data_ptr()),
+                         item.value().nbytes());
+    values_bytes_ += align_up(item.value().nbytes());
+  }
+  table.values_bytes = values_bytes_;
+  table.room = room_ = values_bytes_ + align_up(room);
   std::unordered_map<c10::StorageImpl*, std::size_t> begins;
   std::vector<std::pair<c10::StorageImpl*, std::size_t>> storages;
-  std::size_t end = begin_of_copy(2, room);
+  std::size_t end = begin_of_copy(2, room_);
   for (const auto& item : tensors) {
     const at::Tensor& tensor = item.value();
     auto* const storage = tensor.storage().unsafeGetStorageImpl();
     const auto [place, is_new] = begins.emplace(storage, end);
-    if (is_new)
+    if (is_new) {
       storages.emplace_back(storage, std::exchange(end, end + align_up(storage->nbytes())));
-    table.tensors.push_back({item.key(), static_cast<int>(tensor.scalar_type()),
-                             tensor.sizes().vec(), tensor.strides().vec(),
-                             place->second + static_cast<std::size_t>(tensor.storage_offset()) *
-                                                 tensor.element_size()});
+    }
+    const auto offset = static_cast<std::size_t>(tensor.storage_offset()) * tensor.element_size();
+    table.tensors.push_back(entry_of(item.key(), tensor, place->second + offset));
     tensors_.push_back({item.key(), tensor});
   }
   std::filesystem::create_directories(folder);
@@ -137,28 +158,24 @@ LiveMemory::LiveMemory(const std::string& folder, const LiveTraining& training,
   replace_durably(table_of(folder), std::as_bytes(std::span(text)));
 }
 
-bool LiveMemory::fits(const NamedTensors& tensors, std::size_t bytes) const {
-  const auto is_same = [](const Tensor& own, const auto& item) {
-    return own.tensor.is_same(item.value()) && own.name == item.key();
-  };
-  const auto is_here = [&](const Tensor& own) {
-    const auto* const memory = static_cast<const std::byte*>(own.tensor.storage().data());
-    return memory >= mapping_->data() && memory < mapping_->data() + mapping_->bytes();
-  };
-  return bytes <= room_ && std::ranges::equal(tensors_, tensors, is_same) &&
-         std::ranges::all_of(tensors_, is_here);
-}
-
-void LiveMemory::keep(const LiveCommit& commit, std::span<const std::byte> copy) {
+bool LiveMemory::keep(const LiveCommit& commit, std::span<const std::byte> image) {
+  if (values_bytes_ + image.size() > room_) return false;
   LiveHeader& header = mapping_->header();
-  LiveHeader::Copy& of_commit = header.copies[commit.count % 2];
-  of_commit.whole.store(0);
-  std::memcpy(mapping_->data() + begin_of_copy(commit.count % 2, room_), copy.data(), copy.size());
-  of_commit.commit = commit;
-  of_commit.bytes = copy.size();
-  of_commit.whole.store(commit.count);
+  LiveHeader::Copy& copy = header.copies[commit.count % 2];
+  copy.whole.store(0);
+  std::byte* const begin = mapping_->data() + begin_of_copy(commit.count % 2, room_);
+  std::size_t end = 0;
+  for (const auto& value : values_) {
+    std::memcpy(begin + end, value.data(), value.size());
+    end += align_up(value.size());
+  }
+  std::memcpy(begin + end, image.data(), image.size());
+  copy.commit = commit;
+  copy.bytes = image.size();
+  copy.whole.store(commit.count);
   for (Tensor& each : tensors_) each.version = each.tensor._version();
   header.whole.store(commit.count);
+  return true;
 }
 
 std::string LiveMemory::change_begins() {
@@ -183,21 +200,21 @@ std::optional<LiveContents> take_live(const std::string& folder) {
     LiveContents contents;
     contents.training = {table.manifest, table.parts};
     for (const TableEntry& entry : table.tensors) {
-      const auto type = static_cast<c10::ScalarType>(entry.type);
-      if (entry.begin > mapping->bytes()) return std::nullopt;
-      contents.tensors.insert(
-          entry.name, tensor_on(mapping, mapping->data() + entry.begin, type, at::kCPU, entry.sizes,
-                                at::IntArrayRef(entry.strides)));
+      contents.tensors.insert(entry.name, entry.tensor_in(mapping, 0));
     }
     const LiveHeader& header = mapping->header();
     for (std::size_t i = 0; i < header.copies.size(); ++i) {
       const LiveHeader::Copy& copy = header.copies[i];
-      if (copy.whole.load() == 0 || copy.bytes > table.room) continue;
-      const std::byte* const begin = mapping->data() + begin_of_copy(i, table.room);
-      auto image = contents_of(Bytes(begin, begin + copy.bytes));
-      if (!image) continue;
+      const std::size_t begin = begin_of_copy(i, table.room);
+      if (copy.whole.load() == 0 || table.values_bytes + copy.bytes > table.room) continue;
+      const std::byte* const image = mapping->data() + begin + table.values_bytes;
+      auto entries = contents_of(Bytes(image, image + copy.bytes));
+      if (!entries) continue;
+      for (const TableEntry& entry : table.values) {
+        entries->tensors.insert(entry.name, entry.tensor_in(mapping, begin));
+      }
       contents.copies.push_back(
-          {copy.commit, header.whole.load() == copy.commit.count, std::move(image->tensors)});
+          {copy.commit, header.whole.load() == copy.commit.count, std::move(entries->tensors)});
     }
     std::ranges::sort(contents.copies, {}, [](const auto& copy) { return copy.commit.count; });
     return contents;

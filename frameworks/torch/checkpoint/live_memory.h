@@ -2,7 +2,8 @@
 /// a file in shared memory, which is there when the process has been killed.
 ///
 /// FOLDER/live has a header, room for two copies of what may change between two commits, which are
-/// written in turn, and the tensors' memory. FOLDER/live.json says where each tensor lies.
+/// written in turn, and the tensors' memory. FOLDER/live.json says where each tensor lies. A copy
+/// has the values of tensors that stay where they are, and a safetensors file of others.
 #pragma once
 
 #include <atomic>
@@ -32,18 +33,16 @@ class LiveMapping;
 class LiveMemory {
  public:
   /// Moves the memory of the storages of `tensors`, dense ones on the CPU, into new files, with
-  /// room for copies of `room` bytes; pointers that were taken before are not valid any more.
-  /// Tensors keep it when this is destroyed. Throws Error(invalid_argument).
+  /// room for copies of `values` and images of `room` bytes; pointers into it are not valid any
+  /// more. Tensors keep it when this is destroyed. Throws Error(invalid_argument).
   LiveMemory(const std::string& folder, const LiveTraining& training, const NamedTensors& tensors,
-             std::size_t room);
+             const NamedTensors& values, std::size_t room);
   LiveMemory(const LiveMemory&) = delete;
   LiveMemory& operator=(const LiveMemory&) = delete;
 
-  /// Whether these are the tensors, where they were, and a copy of so many bytes has room.
-  bool fits(const NamedTensors& tensors, std::size_t bytes) const;
-
-  /// The tensors are as the commit says, with this copy beside them, until change_begins().
-  void keep(const LiveCommit& commit, std::span<const std::byte> copy);
+  /// The tensors are as the commit says, with the values and this image beside them, until
+  /// change_begins(). False, and nothing is kept, where the image has no room.
+  bool keep(const LiveCommit& commit, std::span<const std::byte> image);
   /// Returns the name of a tensor that has changed since the last keep(), and should not have;
   /// empty: none.
   std::string change_begins();
@@ -56,15 +55,17 @@ class LiveMemory {
   };
   std::shared_ptr<LiveMapping> mapping_;
   std::vector<Tensor> tensors_;
-  std::size_t room_;
+  std::vector<std::span<const std::byte>> values_;
+  std::size_t values_bytes_ = 0;
+  std::size_t room_;  ///< of a copy
 };
 
 /// What a process that has ended has left.
 struct LiveContents {
   struct Copy {
     LiveCommit commit;
-    bool has_tensors = false;  ///< they are as the commit says
-    NamedTensors entries = NamedTensors();
+    bool has_tensors = false;               ///< they are as the commit says
+    NamedTensors entries = NamedTensors();  ///< values, and those of the image
   };
   LiveTraining training;
   NamedTensors tensors = NamedTensors();

@@ -55,6 +55,35 @@ tl::expected<ImageContents, std::string> contents_of(Bytes file);
 at::Tensor text_tensor(std::string_view text);
 std::string text_of(const at::Tensor& tensor);
 
+/// What state_of() has.
+struct OptimizerState {
+  NamedTensors tensors = NamedTensors();  ///< of the state; and layouts, which never change
+  NamedTensors numbers = NamedTensors();  ///< views
+  NamedTensors rest = NamedTensors();     ///< OptionsCopies::of()
+};
+
+/// Throws as state_of().
+OptimizerState parts_of_state(torch::optim::Optimizer& optimizer,
+                              std::span<const OptimizerPiece> pieces);
+/// Copies of an optimizer's options, which take long to make: only of those that have changed, but
+/// for their learning rate, since the last ones.
+class OptionsCopies {
+ public:
+  /// Returns the groups' options, and the state's class where there is state; valid until the next
+  /// call.
+  NamedTensors of(torch::optim::Optimizer& optimizer);
+
+ private:
+  struct Group {
+    std::unique_ptr<torch::optim::OptimizerOptions> options;
+    at::Tensor bytes;
+    std::size_t rate = 0;  ///< where it lies in them; npos: nowhere
+  };
+  std::vector<Group> groups_;
+};
+/// A hash of where the state's tensors and numbers lie.
+std::size_t addresses_of_state(torch::optim::Optimizer& optimizer);
+
 /// Returns the optimizer's state, not copied. Throws Error(invalid_argument) for state that is of
 /// none of LibTorch's classes.
 NamedTensors state_of(torch::optim::Optimizer& optimizer, std::span<const OptimizerPiece> pieces);

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cinttypes>
 #include <cstdio>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <sstream>
@@ -25,15 +26,15 @@ template <class... Parts>
   refuse_argument("the optimizer's state: ", parts...);
 }
 
-/// Calls `f.operator()<State, Optimizer>(name)` for each of LibTorch's classes.
+/// Calls `f.operator()<State, Optimizer, Options>(name)` for each of LibTorch's classes.
 template <class F>
 void each_kind(const F& f) {
-  f.template operator()<SGDParamState, SGD>("SGD");
-  f.template operator()<AdamParamState, Adam>("Adam");
-  f.template operator()<AdamWParamState, AdamW>("AdamW");
-  f.template operator()<RMSpropParamState, RMSprop>("RMSprop");
-  f.template operator()<AdagradParamState, Adagrad>("Adagrad");
-  f.template operator()<LBFGSParamState, LBFGS>("LBFGS");
+  f.template operator()<SGDParamState, SGD, SGDOptions>("SGD");
+  f.template operator()<AdamParamState, Adam, AdamOptions>("Adam");
+  f.template operator()<AdamWParamState, AdamW, AdamWOptions>("AdamW");
+  f.template operator()<RMSpropParamState, RMSprop, RMSpropOptions>("RMSprop");
+  f.template operator()<AdagradParamState, Adagrad, AdagradOptions>("Adagrad");
+  f.template operator()<LBFGSParamState, LBFGS, LBFGSOptions>("LBFGS");
 }
 
 /// Calls `field(name, value)` for each field that the class has; but LBFGS's `al`: room for factors
@@ -67,7 +68,7 @@ void each_field(State& state, const F& field) {
 template <class F>
 bool with_class(OptimizerParamState& state, const F& f) {
   bool known = false;
-  each_kind([&]<class State, class>(const char* kind) {
+  each_kind([&]<class State, class, class>(const char* kind) {
     auto* const as = dynamic_cast<State*>(&state);
     if (as == nullptr) return;
     known = true;
@@ -78,7 +79,7 @@ bool with_class(OptimizerParamState& state, const F& f) {
 
 std::unique_ptr<OptimizerParamState> new_state(const std::string& kind) {
   std::unique_ptr<OptimizerParamState> state;
-  each_kind([&]<class State, class>(const char* name) {
+  each_kind([&]<class State, class, class>(const char* name) {
     if (kind == name) state = std::make_unique<State>();
   });
   if (!state) refuse_state("a checkpoint of the unknown class " + in_quotes(kind));
@@ -88,7 +89,7 @@ std::unique_ptr<OptimizerParamState> new_state(const std::string& kind) {
 /// Empty for an optimizer of the program's own, whose state may be of any class.
 std::string kind_of(const Optimizer& optimizer) {
   std::string kind;
-  each_kind([&]<class, class Kind>(const char* name) {
+  each_kind([&]<class, class Kind, class>(const char* name) {
     if (dynamic_cast<const Kind*>(&optimizer) != nullptr) kind = name;
   });
   return kind;
@@ -300,47 +301,109 @@ at::Tensor placed(const OptimizerPiece& piece, const SavedParameter& saved, cons
   return in_memory_order(full).narrow(0, piece.begin, piece.stepped.numel()).clone();
 }
 
+/// False where their class is unknown. Sets the other's rate to the first's.
+bool are_equal_but_rate(const OptimizerOptions& now, OptimizerOptions& before) {
+  bool are_equal = false;
+  each_kind([&]<class, class, class Options>(const char*) {
+    const auto* const as = dynamic_cast<const Options*>(&now);
+    auto* const other = dynamic_cast<Options*>(&before);
+    if (as == nullptr || other == nullptr) return;
+    other->set_lr(as->get_lr());
+    are_equal = *as == *other;
+  });
+  return are_equal;
+}
+
+std::size_t hash_of(const void* address) {
+  return std::hash<const void*>()(address);
+}
+
 }  // namespace
 
-NamedTensors state_of(Optimizer& optimizer, std::span<const OptimizerPiece> pieces) {
-  NamedTensors entries;
-  std::string kind_of_state;
+OptimizerState parts_of_state(Optimizer& optimizer, std::span<const OptimizerPiece> pieces) {
+  OptimizerState parts;
   for (const OptimizerPiece& piece : pieces) {
     std::string prefix = piece.name + "/";
     if (!piece.is_whole()) {
-      entries.insert(prefix + "layout", at::stack({at::tensor(piece.whole.sizes(), at::kLong),
-                                                   at::tensor(piece.whole.strides(), at::kLong)}));
+      parts.tensors.insert(prefix + "layout",
+                           at::stack({at::tensor(piece.whole.sizes(), at::kLong),
+                                      at::tensor(piece.whole.strides(), at::kLong)}));
       prefix =
           c10::str(piece.name, '[', piece.begin, ':', piece.begin + piece.stepped.numel(), "]/");
     }
     const auto found = optimizer.state().find(key_of(piece.stepped));
     if (found == optimizer.state().end()) continue;
-    const auto put_field = [&]<class T>(const std::string& name, const T& value) {
+    const auto put_field = [&]<class T>(const std::string& name, T& value) {
       if constexpr (std::is_same_v<T, at::Tensor>) {
-        if (value.defined()) entries.insert(prefix + name, value);
+        if (value.defined()) parts.tensors.insert(prefix + name, value);
       } else if constexpr (std::is_same_v<T, std::deque<at::Tensor>>) {
         for (std::size_t i = 0; i < value.size(); ++i) {
-          entries.insert(c10::str(prefix, name, '.', i), value[i]);
+          parts.tensors.insert(c10::str(prefix, name, '.', i), value[i]);
         }
       } else {
-        entries.insert(prefix + name, at::scalar_tensor(value, c10::CppTypeToScalarType<T>::value));
+        parts.numbers.insert(prefix + name,
+                             at::from_blob(&value, {}, c10::CppTypeToScalarType<T>::value));
       }
     };
-    const bool known = with_class(*found->second, [&](auto& state, const char* kind) {
-      kind_of_state = kind;
-      each_field(state, put_field);
-    });
+    const bool known =
+        with_class(*found->second, [&](auto& state, const char*) { each_field(state, put_field); });
     if (!known) {
       refuse_state("of parameter " + in_quotes(piece.name) +
                    " is of a class that is none of LibTorch's (Checkpoint::add_state() takes any)");
     }
   }
-  if (!kind_of_state.empty()) entries.insert("kind", text_tensor(kind_of_state));
-  for (std::size_t i = 0; i < optimizer.param_groups().size(); ++i) {
-    entries.insert(c10::str("groups/", i),
-                   text_tensor(options_bytes(optimizer.param_groups()[i].options())));
+  parts.rest = OptionsCopies().of(optimizer);
+  return parts;
+}
+
+NamedTensors OptionsCopies::of(Optimizer& optimizer) {
+  const auto& groups = optimizer.param_groups();
+  groups_.resize(groups.size());
+  NamedTensors entries;
+  if (!optimizer.state().empty()) {
+    with_class(*optimizer.state().begin()->second,
+               [&](auto&, const char* kind) { entries.insert("kind", text_tensor(kind)); });
+  }
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    Group& group = groups_[i];
+    const OptimizerOptions& now = groups[i].options();
+    if (!group.options || !are_equal_but_rate(now, *group.options)) {
+      const std::string bytes = options_bytes(now);
+      std::string rate;
+      put_text(rate, "lr");
+      put(rate, std::uint8_t{0});
+      put(rate, Kind::real);
+      group = {now.clone(), text_tensor(bytes), bytes.find(rate)};
+      if (group.rate != bytes.npos) group.rate += rate.size();
+    } else if (group.rate != std::string::npos) {
+      const double rate = now.get_lr();
+      std::memcpy(static_cast<char*>(group.bytes.data_ptr()) + group.rate, &rate, sizeof rate);
+    }
+    entries.insert(c10::str("groups/", i), group.bytes);
   }
   return entries;
+}
+
+NamedTensors state_of(Optimizer& optimizer, std::span<const OptimizerPiece> pieces) {
+  OptimizerState parts = parts_of_state(optimizer, pieces);
+  parts.tensors.update(parts.numbers);
+  parts.tensors.update(parts.rest);
+  return std::move(parts.tensors);
+}
+
+std::size_t addresses_of_state(Optimizer& optimizer) {
+  std::size_t addresses = 0;
+  const auto add = [&]<class T>(const char*, T& value) {
+    if constexpr (std::is_same_v<T, at::Tensor>) {
+      if (value.defined()) addresses = c10::hash_combine(addresses, hash_of(value.data_ptr()));
+    } else {
+      addresses = c10::hash_combine(addresses, hash_of(&value));
+    }
+  };
+  for (auto& [key, state] : optimizer.state()) {
+    with_class(*state, [&](auto& of_class, const char*) { each_field(of_class, add); });
+  }
+  return addresses;
 }
 
 void load_state(Optimizer& optimizer, std::span<const OptimizerPiece> pieces,

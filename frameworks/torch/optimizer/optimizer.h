@@ -162,7 +162,7 @@ class OptimizerImplementation {
   std::vector<OptimizerPiece> pieces() const;
   bool is_sharded() const { return shards_ != nullptr; }
   /// Whether only step(), after the averages have come, changes parameters and state.
-  bool changes_in_step_alone() const { return fused_ == nullptr; }
+  bool changes_in_step_alone() const { return !fused_ && !evaluates_again(optimizer_); }
   /// Called before each such change; empty: nothing is. One Checkpoint at a time.
   void set_before_change(std::function<void()> before) { before_change_ = std::move(before); }
   /// Throws Error(invalid_use) for `what` from backward() on until step() or zero_grad().
