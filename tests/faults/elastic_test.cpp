@@ -102,6 +102,14 @@ TEST_F(ElasticHosts, WithTooFewHostsItWaitsAndThenEnds) {
   }
 }
 
+TEST_F(ElasticHosts, AHostWhoseAgentGetsSigtermIsLeftOut) {
+  LaunchedJob& job = running({"-np", "4", "--min-np", "2", "-H", "127.0.0.1:2,127.0.0.2:2"});
+  ::kill(job.process(Kind::agent, -1, "127.0.0.2"), SIGTERM);
+  expect_recovery(2, {"127.0.0.2 is to be used no more; 2 ranks on 127.0.0.1 go on at step "});
+  interrupt();
+  EXPECT_TRUE(job.wait_for_no_process(Seconds(10))) << transcript(job);
+}
+
 TEST_F(ElasticHosts, TheScriptSaysWhichHostsThereAre) {
   const std::string script = folder_.file("hosts.sh");
   const auto print = [&](const std::string& hosts) {

@@ -29,12 +29,14 @@ class Meeting : public testing::Test {
   /// Node `number` of two, of two ranks, of the job `id`.
   LaunchedJob& start(int number, const std::string& place, const std::vector<std::string>& program,
                      const std::vector<std::string>& environment = {"HORARUN_TOKEN=" + kToken},
-                     const std::string& id = "job") {
-    std::vector<std::string> arguments{
+                     const std::string& id = "job", std::vector<std::string> flags = {}) {
+    std::vector<std::string> arguments = std::move(flags);
+    const std::vector<std::string> more{
         "--rendezvous",     place, "--rendezvous-id", id,
         "--nnodes",         "2",   "--node-rank",     std::to_string(number),
         "--nproc-per-node", "2",   "--start-timeout", "15",
         FAULT_RANK};
+    arguments.insert(arguments.end(), more.begin(), more.end());
     arguments.insert(arguments.end(), program.begin(), program.end());
     nodes_.push_back(std::make_unique<LaunchedJob>(
         JobOptions{arguments, environment, {}, "node" + std::to_string(number)}));
@@ -115,6 +117,24 @@ TEST_F(Meeting, TheLossOfARankOrANodeEndsAllNodesAndIsNamed) {
     }
     EXPECT_TRUE(each.lost != 0 || other.error().find("says why") == std::string::npos);
   }
+}
+
+TEST_F(Meeting, AnElasticJobGoesOnWithoutARankAndThenWithoutANode) {
+  const auto begin = [&](int node) -> LaunchedJob& {
+    return start(node, in_folder(), {"none", "-", "-", "0"},
+                 {"HORARUN_TOKEN=" + kToken, "FAULTS_PROGRESS=" + folder_.file("step")}, "job",
+                 {"--elastic", "--min-np", "2"});
+  };
+  LaunchedJob &first = begin(0), &other = begin(1);
+  ASSERT_TRUE(first.wait_for(": ready", 4)) << transcript(first);
+  ::kill(other.rank(3), SIGKILL);
+  ASSERT_TRUE(first.wait_for("; 4 ranks on node0, node1 go on at step ")) << transcript(first);
+  ::kill(other.launcher(), SIGTERM);
+  ASSERT_TRUE(first.wait_for("node1 is to be used no more; 2 ranks on node0 go on at step "))
+      << transcript(first);
+  EXPECT_EQ(other.wait(Seconds(5)), 0) << transcript(other);
+  ::kill(first.launcher(), SIGINT);
+  EXPECT_EQ(first.wait(Seconds(10)), 130) << transcript(first);
 }
 
 TEST_F(Meeting, AWrongTokenIsRefused) {

@@ -135,6 +135,7 @@ class Agent {
 
   void on(const Prepare& request) {
     silence_ = milliseconds(request.silence_ms);
+    elastic_ = request.elastic;
     next_heartbeat_ = Clock::now();
     channel_.send(prepare(request));
   }
@@ -307,6 +308,11 @@ class Agent {
           reap();
           break;
         case SIGTERM:  // from Slurm, which tells the agents of all hosts before it kills
+          if (elastic_) {
+            channel_.send(HostDrained{});
+            break;
+          }
+          [[fallthrough]];
         case SIGUSR1:
         case SIGUSR2:
           signal_ranks(static_cast<int>(info.ssi_signo));
@@ -409,6 +415,7 @@ class Agent {
   std::map<std::int64_t, std::string> remote_commands_;  ///< in parts, by sender
   AgentEnding ending_;
   bool keep_ = false;  ///< this process, when all has ended
+  bool elastic_ = false;
   milliseconds silence_{30000};
   Clock::time_point last_heard_ = Clock::now();
   Clock::time_point next_heartbeat_ = Clock::now();

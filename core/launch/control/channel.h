@@ -50,6 +50,7 @@ using NetworkTold = wire::NetworkToldT;
 using NetworkTried = wire::NetworkTriedT;
 using GenerationEnded = wire::GenerationEndedT;
 using GiveWay = wire::GiveWayT;
+using HostDrained = wire::HostDrainedT;
 using Join = wire::JoinT;
 using JoinWait = wire::JoinWaitT;
 using JoinGo = wire::JoinGoT;
@@ -59,7 +60,7 @@ using Message =
     std::variant<Prepare, Start, SignalRanks, EndAll, Heartbeat, Hello, Prepared, ProcessEnded,
                  ProcessOutput, StartRemote, RankStarted, RankOutput, RankStopped, RankSignalled,
                  RankSeen, RankEnded, TellNetwork, TryNetwork, NetworkTold, NetworkTried,
-                 ArrivalsSeen, GenerationEnded, Join, JoinWait, JoinGo, JoinEnd, GiveWay>;
+                 ArrivalsSeen, GenerationEnded, Join, JoinWait, JoinGo, JoinEnd, GiveWay, HostDrained>;
 
 /// Heartbeats within the time after which a silent side is taken for lost.
 inline constexpr int kBeatsOfSilence = 6;

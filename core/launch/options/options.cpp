@@ -967,19 +967,9 @@ void complete_ranks(LaunchOptions& options, Environment environment) {
 /// Afterwards 1 <= min_np <= max_np.
 void complete_elastic(LaunchOptions& options) {
   ElasticOptions& elastic = *options.elastic;
-  if (options.nnodes > 1 && elastic.is_implied) {
-    options.notices.emplace_back(
-        "--max-restarts: nodes that are started one by one are not started again");
-    options.elastic.reset();
-    return;
-  }
-  if (options.nnodes > 1) {
-    refuse("--nnodes", options.nnodes, "nodes that are started one by one are not started again",
-           "name the hosts by -H or --host-discovery-script");
-  }
-  if (!elastic.discovery_script.empty() && !options.hosts.empty()) {
+  if (!elastic.discovery_script.empty() && (!options.hosts.empty() || options.nnodes > 1)) {
     refuse("--host-discovery-script", elastic.discovery_script,
-           "-H and --hostfile name the hosts, too", "give one of them");
+           "-H, --hostfile and --nnodes name the hosts, too", "give one of them");
   }
   elastic.oversubscribe = options.oversubscribe;
   if (elastic.min_np == 0) elastic.min_np = options.np.value_or(1);

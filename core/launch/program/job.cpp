@@ -240,6 +240,15 @@ void place_on_nodes(NodesMet met, const std::string& self, LauncherOptions& laun
   for (Node& node : met.nodes) launcher.agents.push_back(std::move(node.connection));
 }
 
+/// The same for those of them that are left, of which `first` was node 0.
+void place_on_nodes_again(const std::vector<HostRanks>& ranks, JobHost first, JobPlan& plan) {
+  for (const HostRanks& host : ranks) plan.hosts.push_back({host.name, host.ranks});
+  auto local = std::ranges::find(plan.hosts, first.name, &JobHost::name);
+  if (local == plan.hosts.end()) local = plan.hosts.insert(local, {first.name, 0});
+  local->agent_command = std::move(first.agent_command);
+  plan.launcher_host = static_cast<std::size_t>(local - plan.hosts.begin());
+}
+
 /// Completes a plan that has its hosts. Returns mpirun's line for --dry-run.
 Command complete_plan(const LaunchOptions& options, const std::string& self,
                       const MpiInstallation& mpi, bool prefix_output, JobPlan& plan) {
@@ -307,6 +316,7 @@ Command complete_plan(const LaunchOptions& options, const std::string& self,
   plan.elastic = true;
   plan.silence = kElasticSilence;
   plan.preparation.silence_ms = kElasticSilence.count();
+  plan.preparation.elastic = true;
   plan.ending.gather = kElasticGather;
   plan.ending.gather_consequences = kElasticGatherConsequences;
   return line;
@@ -330,8 +340,13 @@ Job planned(const LaunchOptions& options, const std::string& self, NodesMet met)
   Job job;
   JobPlan& plan = job.launcher.plan;
   std::vector<HostSlots> hosts;
+  std::optional<JobHost> node_0;
   if (!met.nodes.empty()) {
     place_on_nodes(std::move(met), self, job.launcher);
+    node_0 = plan.hosts.front();
+    for (const JobHost& host : plan.hosts) {
+      hosts.push_back({.name = host.name, .slots = host.ranks, .counted = true});
+    }
   } else {
     hosts = hosts_of(options);
     place_on_hosts(first_ranks(options, hosts), options, self, plan);
@@ -349,10 +364,15 @@ Job planned(const LaunchOptions& options, const std::string& self, NodesMet met)
   }
   job.mpirun = complete_plan(options, self, mpi, output.prefix, plan);
   if (options.elastic) {
-    const auto next = [options, self, mpi, prefix = output.prefix](const Generation& generation) {
+    const auto next = [options, self, mpi, node_0,
+                       prefix = output.prefix](const Generation& generation) {
       JobPlan next_plan;
       next_plan.generation = generation.number;
-      place_on_hosts(generation.hosts, options, self, next_plan);
+      if (node_0) {
+        place_on_nodes_again(generation.hosts, *node_0, next_plan);
+      } else {
+        place_on_hosts(generation.hosts, options, self, next_plan);
+      }
       complete_plan(options, self, mpi, prefix, next_plan);
       return next_plan;
     };

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <numeric>
+#include <set>
 #include <system_error>
 
 #include "core/base/text.h"
@@ -165,9 +166,9 @@ class Launcher {
     look_for_hosts();
     const ElasticJob& job = *options_.elastic;
     if (supervisor_) {
-      const std::string reason =
-          reason_to_give_way(running_, begun_, now(), job.hosts, ended_, job.options);
-      if (!reason.empty()) carry_out(supervisor_->give_way(reason));
+      if (const auto reason = reason_to_end(); !reason.empty()) {
+        carry_out(supervisor_->give_way(reason));
+      }
       return;
     }
     auto next = next_generation(now(), job.hosts, ended_, job.options);
@@ -194,6 +195,12 @@ class Launcher {
     finish(last_status_);
   }
 
+  /// Why the generation that runs is to give way now; empty: it is not.
+  std::string reason_to_end() const {
+    const ElasticJob& job = *options_.elastic;
+    return reason_to_give_way(running_, begun_, now(), job.hosts, ended_, job.options);
+  }
+
   void on_generation_ended(const Finish& finish_of) {
     ended_.push_back({running_, now(), *finish_of.loss});
     last_status_ = std::max(1, finish_of.status);
@@ -210,9 +217,10 @@ class Launcher {
   void drop_lost_agents(const std::vector<std::string>& lost_hosts) {
     for (auto entry = agents_.begin(); entry != agents_.end();) {
       Agent& agent = entry->second;
-      const bool is_lost =
-          agent.lost || std::ranges::find(lost_hosts, entry->first) != lost_hosts.end();
+      const bool is_lost = agent.lost || left_out_.contains(entry->first) ||
+                           std::ranges::find(lost_hosts, entry->first) != lost_hosts.end();
       if (is_lost && agent.error) loop_.forget(agent.error.get());
+      if (is_lost && !agent.lost) end_agent(agent, 0);
       if (is_lost) end_process(agent);
       entry = is_lost ? agents_.erase(entry) : std::next(entry);
     }
@@ -222,10 +230,14 @@ class Launcher {
   void end_agents() {
     if (!options_.elastic) return;
     for (auto& [name, agent] : agents_) {
-      if (!agent.channel || agent.lost) continue;
-      agent.channel->send(EndAll{{}, 0, SIGTERM, status_, false});
-      agent.channel->flush(kLocalAgentsEnd);
+      if (!agent.lost) end_agent(agent, status_);
     }
+  }
+
+  static void end_agent(Agent& agent, int status) {
+    if (!agent.channel) return;
+    agent.channel->send(EndAll{{}, 0, SIGTERM, status, false});
+    agent.channel->flush(kLocalAgentsEnd);
   }
 
   /// Runs the discovery script about once a second.
@@ -269,7 +281,9 @@ class Launcher {
       say({problem + "; the hosts stay as they were"});
     }
     discovery_problem_ = problem;
-    if (hosts) job.hosts = std::move(*hosts);
+    if (!hosts) return;
+    job.hosts = std::move(*hosts);
+    std::erase_if(job.hosts, [&](const auto& host) { return left_out_.contains(host.name); });
   }
 
   void say_lost_output() {
@@ -317,6 +331,7 @@ class Launcher {
   void on_message(const std::string& name, Message&& message) {
     if (const auto* const hello = std::get_if<Hello>(&message)) agents_[name].hello = *hello;
     const auto number = number_of(name);
+    if (std::holds_alternative<HostDrained>(message)) drain(name, number.has_value());
     if (!number) return;
     const std::size_t host = *number;
     if (const auto* output = std::get_if<RankOutput>(&message)) {
@@ -325,6 +340,17 @@ class Launcher {
     }
     if (live_) live_->on_message(host, message, now());
     carry_out(supervisor_->on_message(host, message, now()));
+  }
+
+  /// The job goes on without the host; where it cannot, its ranks get the signal.
+  void drain(const std::string& name, bool is_used) {
+    leave_out(name);
+    if (is_used && reason_to_end().empty()) agents_[name].channel->send(SignalRanks{{}, SIGTERM});
+  }
+
+  void leave_out(const std::string& host) {
+    left_out_.insert(host);
+    std::erase_if(options_.elastic->hosts, [&](const auto& each) { return each.name == host; });
   }
 
   void on_error_output(Agent& agent) {
@@ -362,7 +388,10 @@ class Launcher {
       while (agent.error_text.ends_with('\n')) agent.error_text.pop_back();
       if (!agent.error_text.empty()) lost.how += ": " + printable(agent.error_text);
     }
-    if (host) carry_out(supervisor_->on_lost(*host, lost, now()));
+    if (!host) return;
+    // A node that has met the others cannot be started from here.
+    if (options_.elastic && options_.plan.hosts[*host].agent_command.empty()) leave_out(name);
+    carry_out(supervisor_->on_lost(*host, lost, now()));
   }
 
   void on_signals() {
@@ -413,7 +442,8 @@ class Launcher {
   Generation running_;
   Moment begun_{0};  ///< when that has begun
   std::vector<GenerationEnd> ended_;
-  std::optional<Script> script_;  ///< that runs
+  std::set<std::string> left_out_;  ///< hosts that are used no more
+  std::optional<Script> script_;    ///< that runs
   std::string discovery_problem_;
   Moment next_discovery_{0};
   bool loss_was_said_ = false;
