@@ -114,6 +114,16 @@ TEST_F(Allocation, ADeadRankIsNamedWithItsNode) {
   expect_cause(137, {rank_text(3, "node2", rank), "was killed by signal 9 (SIGKILL)"}, Seconds(10));
 }
 
+TEST_F(Allocation, AnElasticJobGoesOnWithTheNodesThatAreLeft) {
+  LaunchedJob& job = submit({"--elastic", "--min-np", "2", "fault_rank", "none", "-", "-", "0"},
+                            {"FAULTS_PROGRESS=" + srun_.file("step")});
+  ASSERT_TRUE(job.wait_for(": ready", 4)) << transcript(job);
+  ::kill(job.process(JobProcess::Kind::agent, -1, "node2"), SIGKILL);
+  ASSERT_TRUE(job.wait_for("host node2: its agent has ended")) << transcript(job);
+  EXPECT_TRUE(job.wait_for("; 2 ranks on node1 go on at step ")) << transcript(job);
+  interrupt();
+}
+
 TEST_F(Allocation, ANodeThatSrunCannotReachIsNamedWithItsWords) {
   submit({"fault_rank", "none", "-", "-"}, {}, "node1,drained");
   expect_cause(69,
