@@ -46,9 +46,9 @@ int main(int argc, char** argv) {
         loss = loss + model->forward(torch::ones({1, 1})).sum();
       }
       loss.backward();
+      own = hora::allreduce(world, own, {.name = "used", .op = hora::ReduceOp::sum});
       optimizer.step();
-      used[static_cast<std::int64_t>(position.epoch)] +=
-          hora::allreduce(world, own, {.name = "used", .op = hora::ReduceOp::sum});
+      used[static_cast<std::int64_t>(position.epoch)] += own;
       position = sampler.position(step + 1);
       checkpoint.commit({.step = ++done, .epoch = static_cast<std::int64_t>(position.epoch)});
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
