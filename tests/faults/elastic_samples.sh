@@ -17,7 +17,7 @@ hosts() { # the next hosts, with their slots
 goes_on() { # GENERATION RANKS
   local end=$((SECONDS + 30))
   until grep -q "^horarun: generation $1: .*; $2 ranks on .* go on at step" output; do
-    kill -0 "$job" 2> /dev/null && ((SECONDS < end)) || fail "generation $1 does not go on with $2 ranks"
+    if ! kill -0 "$job" 2> /dev/null || ((SECONDS > end)); then fail "generation $1 does not go on with $2 ranks"; fi
     sleep 0.02
   done
 }

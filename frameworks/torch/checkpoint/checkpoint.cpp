@@ -881,7 +881,10 @@ struct Checkpoint::State {
       if (damaged == set.end()) return loaded;
       std::erase(all.found, *damaged);
     }
-    const auto is_main = [](const FoundPart& part) { return part.manifest.shard < 0; };
+    // What a job keeps in memory may be of its first step, which not all ranks have made.
+    const auto is_main = [](const FoundPart& part) {
+      return part.manifest.shard < 0 && !part.in_memory;
+    };
     if (slot.empty() && all.refused.empty() && std::ranges::none_of(all.found, is_main)) {
       return std::nullopt;
     }
