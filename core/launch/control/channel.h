@@ -56,11 +56,11 @@ using JoinWait = wire::JoinWaitT;
 using JoinGo = wire::JoinGoT;
 using JoinEnd = wire::JoinEndT;
 
-using Message =
-    std::variant<Prepare, Start, SignalRanks, EndAll, Heartbeat, Hello, Prepared, ProcessEnded,
-                 ProcessOutput, StartRemote, RankStarted, RankOutput, RankStopped, RankSignalled,
-                 RankSeen, RankEnded, TellNetwork, TryNetwork, NetworkTold, NetworkTried,
-                 ArrivalsSeen, GenerationEnded, Join, JoinWait, JoinGo, JoinEnd, GiveWay, HostDrained>;
+using Message = std::variant<Prepare, Start, SignalRanks, EndAll, Heartbeat, Hello, Prepared,
+                             ProcessEnded, ProcessOutput, StartRemote, RankStarted, RankOutput,
+                             RankStopped, RankSignalled, RankSeen, RankEnded, TellNetwork,
+                             TryNetwork, NetworkTold, NetworkTried, ArrivalsSeen, GenerationEnded,
+                             Join, JoinWait, JoinGo, JoinEnd, GiveWay, HostDrained>;
 
 /// Heartbeats within the time after which a silent side is taken for lost.
 inline constexpr int kBeatsOfSilence = 6;
