@@ -392,7 +392,6 @@ class Flags {
 
   ElasticOptions& elastic() {
     if (!options_.elastic) options_.elastic.emplace();
-    options_.elastic->is_implied = false;
     return *options_.elastic;
   }
 
@@ -706,9 +705,7 @@ class Flags {
               "file:///FOLDER");
     add("max-restarts", "N", "", [this](const Values& values) {
       const int limit = or_refuse(parse_integer(values[0], 0, kMostRanks));
-      const bool is_implied = !options_.elastic || options_.elastic->is_implied;
       if (limit > 0) elastic().reset_limit = limit;
-      if (limit > 0) options_.elastic->is_implied = is_implied;
     });
   }
 

@@ -33,7 +33,6 @@ struct ForwardedVariable {
 /// How a job goes on without what it loses.
 struct ElasticOptions {
   int min_np = 0, max_np = 0;                 ///< 1 <= min_np <= max_np
-  bool is_implied = false;                    ///< by --max-restarts alone
   bool oversubscribe = false;                 ///< as lay_out_ranks() has it
   std::optional<int> reset_limit = {};        ///< generations after the first one
   std::chrono::milliseconds timeout{600000};  ///< without hosts enough for min_np

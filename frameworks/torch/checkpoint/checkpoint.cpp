@@ -663,7 +663,7 @@ struct Checkpoint::State {
            part.name + "/";
   }
 
-  /// What each commit copies by name.
+  /// Returns the entries that each commit copies.
   NamedTensors entries_to_copy() {
     NamedTensors entries;
     for (CheckpointPart& part : parts) {
@@ -881,7 +881,7 @@ struct Checkpoint::State {
       if (damaged == set.end()) return loaded;
       std::erase(all.found, *damaged);
     }
-    // What a job keeps in memory may be of its first step, which not all ranks have made.
+    // Memory may hold a job's first step, which not all ranks have made.
     const auto is_main = [](const FoundPart& part) {
       return part.manifest.shard < 0 && !part.in_memory;
     };

@@ -6,8 +6,6 @@
 /// has the values of tensors that stay where they are, and a safetensors file of others.
 #pragma once
 
-#include <atomic>
-
 #include "frameworks/torch/checkpoint/named_tensors.h"
 #include "frameworks/torch/checkpoint/store.h"
 
@@ -21,7 +19,7 @@ struct LiveCommit {
   std::int64_t time = 0;  ///< as Manifest has it
 };
 
-/// What all of a process's commits have in common.
+/// Describes the training whose commits a process keeps.
 struct LiveTraining {
   Manifest manifest;  ///< `shard`: the rank
   std::vector<std::string> parts;
@@ -60,7 +58,7 @@ class LiveMemory {
   std::size_t room_;  ///< of a copy
 };
 
-/// What a process that has ended has left.
+/// Contents of the files of a process that has ended.
 struct LiveContents {
   struct Copy {
     LiveCommit commit;

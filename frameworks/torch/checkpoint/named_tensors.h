@@ -55,7 +55,7 @@ tl::expected<ImageContents, std::string> contents_of(Bytes file);
 at::Tensor text_tensor(std::string_view text);
 std::string text_of(const at::Tensor& tensor);
 
-/// What state_of() has.
+/// The entries of state_of(), by how they change.
 struct OptimizerState {
   NamedTensors tensors = NamedTensors();  ///< of the state; and layouts, which never change
   NamedTensors numbers = NamedTensors();  ///< views
