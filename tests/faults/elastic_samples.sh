@@ -30,7 +30,10 @@ for ((run = 1; run <= runs; ++run)); do
     --host-discovery-script "$PWD/hosts.sh" --blacklist-cooldown-range 1 1 "$build/tests/faults/elastic_samples" 20 \
     < /dev/null > output 2>&1 &
   job=$!
-  until [[ -n $(processes elastic_sample.*) ]]; do sleep 0.05; done
+  until [[ -n $(processes elastic_sample.*) ]]; do
+    kill -0 "$job" 2> /dev/null || fail "run $run does not begin"
+    sleep 0.05
+  done
   sleep 1; some_time
   hosts 127.0.0.1:2 127.0.0.2:1
   goes_on 2 3; some_time

@@ -126,14 +126,17 @@ expect_carried() {
   ((ends == 2)) || fail "$ends interfaces are named $*"
 }
 
+# Arguments of env for a host's processes. Folders that the test run gave to Open MPI are not in a host's own /dev/shm.
+host_environment=(-u OMPI_MCA_btl_vader_backing_directory -u OMPI_MCA_btl_sm_backing_directory
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
+
 # exec_on NAME COMMAND...: in all namespaces of host-a or host-b, in place of the calling shell.
 exec_on() {
   local name=$1 pid=$host_a_pid more=()
   shift
   [[ $name == host-a ]] || { pid=$host_b_pid; more=(--pid); }
   exec setpriv --pdeathsig KILL nsenter --net --uts --ipc --mount "${more[@]}" --root --wd \
-    --target "$pid" env TMPDIR="$work/$name/tmp" OMPI_ALLOW_RUN_AS_ROOT=1 \
-    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$@" < /dev/null
+    --target "$pid" env "${host_environment[@]}" TMPDIR="$work/$name/tmp" "$@" < /dev/null
 }
 
 # What horarun calls in ssh's place, for HORARUN_SSH.
@@ -148,7 +151,7 @@ done
 shift
 [[ \$1 != -- ]] || shift
 exec nsenter --net --uts --ipc --mount --pid --root --wd --target $host_b_pid \\
-  env TMPDIR="$work/host-b/tmp" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 /bin/sh -c "\$*"
+  env ${host_environment[*]} TMPDIR="$work/host-b/tmp" /bin/sh -c "\$*"
 SSH
   chmod +x "$work/ssh"
 }
