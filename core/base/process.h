@@ -28,6 +28,9 @@ inline constexpr const char* kHostVariable = "HORARUN_HOST";
 /// memory that all generations share.
 inline constexpr const char* kGenerationVariable = "HORARUN_GENERATION";
 inline constexpr const char* kCommitsVariable = "HORARUN_COMMITS";
+/// Shared memory that horarun wants to be free for each rank; so much of it is left by what ranks
+/// keep in that folder.
+inline constexpr std::uint64_t kSharedMemoryOfRank = std::uint64_t{4} << 20;
 
 /// Suffix of that folder's name, for a file that asks the generation to give way to another.
 inline constexpr const char* kGiveWaySuffix = ".give-way";

@@ -17,7 +17,7 @@ namespace {
 
 /// The segment that Open MPI makes for each rank (btl_vader_segment_size), and several times what a
 /// rank and its guard have taken when MPI has begun (5 MiB).
-constexpr RankNeeds kRankNeeds{.shared_memory = std::uint64_t{4} << 20,
+constexpr RankNeeds kRankNeeds{.shared_memory = internal::kSharedMemoryOfRank,
                                .memory = std::uint64_t{16} << 20};
 
 std::vector<std::string> texts_of(const Variables& variables) {

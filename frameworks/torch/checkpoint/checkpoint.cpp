@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <future>
 #include <map>
@@ -268,12 +269,33 @@ struct SaveEntries {
   NamedTensors weights, state;
 };
 
+/// Returns the name of a tensor of all ranks that has other bytes in `b`; empty: none.
+std::string first_difference(const NamedTensors& a, const NamedTensors& b) {
+  for (const auto& item : a) {
+    if (item.key().starts_with(kRanks)) continue;
+    const at::Tensor& in_a = item.value();
+    const at::Tensor* const in_b = b.find(item.key());
+    if (in_b == nullptr || in_b->nbytes() != in_a.nbytes() ||
+        std::memcmp(in_a.data_ptr(), in_b->data_ptr(), in_a.nbytes()) != 0) {
+      return item.key();
+    }
+  }
+  return "";
+}
+
+std::string difference_text(std::int64_t step, int a, int b, const std::string& name) {
+  return c10::str("after step ", step, " rank ", a, " and rank ", b,
+                  " of the lost job had different values of ", in_quotes(name),
+                  "; all ranks must begin with the same (broadcast_parameters()) and change them "
+                  "alike");
+}
+
 /// Makes saves of what processes of earlier generations on this node have left in LiveMemory: a
 /// shard for each copy, and a main part for each commit by which a process has all tensors whole.
 /// By another number of `ranks` than wrote it, what small ranks other than 0 had is left out: its
-/// host may be lost.
-void save_what_lives(int ranks) {
-  std::set<std::string> mains;
+/// host may be lost. Returns in which tensor processes differ; empty: in none.
+std::string save_what_lives(int ranks) {
+  std::map<std::string, std::pair<int, NamedTensors>> mains;  // with their rank
   for (const std::string& folder : folders_of_commits()) {
     const std::string name = std::filesystem::path(folder).filename();
     if (name.starts_with(begin_of_commits())) continue;
@@ -300,12 +322,18 @@ void save_what_lives(int ranks) {
                     before);
         before = manifest.save;
       }
-      if (!copy.has_tensors || !mains.insert(manifest.save).second) continue;
+      if (!copy.has_tensors) continue;
+      const auto [first, is_new] = mains.try_emplace(manifest.save, manifest.shard, live->tensors);
+      const auto& [rank, tensors] = first->second;
+      const std::string tensor = first_difference(tensors, live->tensors);
+      if (!tensor.empty()) return difference_text(manifest.step, rank, manifest.shard, tensor);
+      if (!is_new) continue;
       manifest.shard = -1;
       main.write(CheckpointFolder(folder), manifest,
                  {{kPartsKey, nlohmann::json(live->training.parts).dump()}}, "");
     }
   }
+  return "";
 }
 
 /// Removes what earlier generations have committed on this node.
@@ -634,6 +662,7 @@ struct Checkpoint::State {
     if (module != nullptr) images.push_back({kWeightsFile, saves.weights_image});
     images.push_back({kStateFile, saves.state_image});
     saves.main_folder.write(manifest, images, best, kept);
+    if (is_memory(saves)) keep_reserve(own_commits(), reserve());
   }
 
   /// Returns false where memory has been given up.
@@ -728,7 +757,7 @@ struct Checkpoint::State {
     training.manifest.shard = context.rank();
     live.reset();
     live.emplace(own_commits() + std::string(kLiveSuffix), training, tensors, values,
-                 2 * live_image.size() + 4096);
+                 2 * live_image.size() + 4096, reserve());
     live_addresses = addresses();
     call_before_change([this] { change_begins(); });
   }
@@ -774,6 +803,11 @@ struct Checkpoint::State {
     log_warning(c10::str("Checkpoint: tensor ", in_quotes(changed), " on rank ", context.rank(),
                          " was changed between commit() and step(): after a loss the training "
                          "would have gone on from neither; call commit() after the last change"));
+  }
+
+  /// Shared memory that a generation of as many ranks needs to begin, were all on this host.
+  std::uint64_t reserve() const {
+    return kSharedMemoryOfRank * static_cast<std::uint64_t>(context.size());
   }
 
   std::string own_commits() const {
@@ -847,6 +881,14 @@ struct Checkpoint::State {
     if (context.rank() == 0) log_warning("Checkpoint: " + text);
   }
 
+  /// Throws the same Error(invalid_argument) on every rank where two hosts' memory differs.
+  static void check_same_weights(const FoundPart& a, const FoundPart& b) {
+    if (!a.in_memory || !b.in_memory || a.manifest.save != b.manifest.save) return;
+    const ManifestFile &in_a = a.manifest.files.front(), &in_b = b.manifest.files.front();
+    if (in_a.name != kWeightsFile || in_b.name != kWeightsFile || in_a == in_b) return;
+    reject(difference_text(a.manifest.step, a.rank, b.rank, kWeightsFile), b.rank);
+  }
+
   /// Finds the newest complete checkpoint on any rank, slot `slot` where not empty, and gives what
   /// it holds to all; every file has been read and checked. What is refused is named in a warning.
   /// Nothing where there is no checkpoint at all. Throws the same Error(invalid_argument) on every
@@ -866,6 +908,7 @@ struct Checkpoint::State {
       const auto set = newest_complete(all.found, slot);
       if (set.empty()) break;
       const FoundPart& main = set.front();
+      for (const FoundPart& other : all.found) check_same_weights(main, other);
       loaded = {.latest = loaded.latest};
       loaded.manifest = main.manifest;
       loaded.from_memory = main.in_memory;
@@ -927,8 +970,9 @@ struct Checkpoint::State {
   }
 
   void take_what_lives() const {
+    std::string problem;
     try {
-      if (context.local_rank() == 0) save_what_lives(context.size());
+      if (context.local_rank() == 0) problem = save_what_lives(context.size());
     } catch (const std::exception& error) {
       log_warning(c10::str("Checkpoint: on rank ", context.rank(),
                            " what its ranks kept in memory cannot be used: ", error.what(),
@@ -936,6 +980,7 @@ struct Checkpoint::State {
     }
     // Nodes of one host see the same folders.
     barrier(context, {.name = "hora.checkpoint.lives", .timeout = options.timeout});
+    agree(problem);
   }
 
   /// `first`: before all saves and commits: a later generation goes on from the job's own, in

@@ -119,8 +119,16 @@ at::Tensor TableEntry::tensor_in(const std::shared_ptr<LiveMapping>& mapping,
                    at::kCPU, sizes, at::IntArrayRef(strides));
 }
 
+void keep_reserve(const std::string& folder, std::uint64_t reserve) {
+  if (std::filesystem::space(folder).available >= reserve) return;
+  std::filesystem::remove_all(folder);
+  refuse_argument("/dev/shm would have less left than the ", reserve >> 20,
+                  " MiB that the next generation's ranks need; make it larger");
+}
+
 LiveMemory::LiveMemory(const std::string& folder, const LiveTraining& training,
-                       const NamedTensors& tensors, const NamedTensors& values, std::size_t room) {
+                       const NamedTensors& tensors, const NamedTensors& values, std::size_t room,
+                       std::uint64_t reserve) {
   Table table{training.manifest, training.parts, 0, 0, {}, {}};
   for (const auto& item : values) {
     table.values.push_back(entry_of(item.key(), item.value(), values_bytes_));
@@ -148,6 +156,7 @@ LiveMemory::LiveMemory(const std::string& folder, const LiveTraining& training,
   std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
   remove_live(folder);
   mapping_ = std::make_shared<LiveMapping>(file_of(folder), end);
+  keep_reserve(folder, reserve);
   for (const auto& [storage, begin] : storages) {
     std::byte* const memory = mapping_->data() + begin;
     if (storage->nbytes() > 0) std::memcpy(memory, storage->data(), storage->nbytes());

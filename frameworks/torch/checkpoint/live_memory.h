@@ -27,14 +27,19 @@ struct LiveTraining {
 
 class LiveMapping;
 
+/// Removes the folder and throws Error(invalid_argument) where its file system has less than
+/// `reserve` bytes left.
+void keep_reserve(const std::string& folder, std::uint64_t reserve);
+
 /// Thread rule: one thread at a time.
 class LiveMemory {
  public:
   /// Moves the memory of the storages of `tensors`, dense ones on the CPU, into new files, with
   /// room for copies of `values` and images of `room` bytes; pointers into it are not valid any
-  /// more. Tensors keep it when this is destroyed. Throws Error(invalid_argument).
+  /// more. Tensors keep it when this is destroyed. Throws Error(invalid_argument), and moves none;
+  /// also what keep_reserve() does.
   LiveMemory(const std::string& folder, const LiveTraining& training, const NamedTensors& tensors,
-             const NamedTensors& values, std::size_t room);
+             const NamedTensors& values, std::size_t room, std::uint64_t reserve);
   LiveMemory(const LiveMemory&) = delete;
   LiveMemory& operator=(const LiveMemory&) = delete;
 

@@ -561,6 +561,32 @@ TEST_P(Resume, GoesOnFromCommits) {
 INSTANTIATE_TEST_SUITE_P(Variants, Resume, testing::ValuesIn(kVariants),
                          [](const auto& of) { return of.param.name; });
 
+// On one node by what each process has left, on two by what nodes have saved.
+TEST(Commits, OfRanksThatDifferAreRefused) {
+  const Context world = init();
+  if (world.size() == 1) GTEST_SKIP() << "2 ranks are needed";
+  const SharedFolder folder(world);
+  AsElastic job(folder.file("commits"));
+  for (const int generation : {1, 2}) {
+    job.begin(generation);
+    Trained run(world, {}, seed());
+    Checkpoint checkpoint(world, {});
+    run.add_to(checkpoint, {});
+    if (generation == 1) {
+      checkpoint.load();
+      run.step();
+      if (world.rank() == world.size() - 1) run.network->parameters()[0].data().add_(1);
+      checkpoint.commit({.step = run.steps});
+      checkpoint.commit({.step = run.steps});
+      continue;
+    }
+    expect_error(ErrorCode::invalid_argument,
+                 AllOf(HasSubstr("after step 1 rank "),
+                       HasSubstr(" of the lost job had different values of")),
+                 [&] { checkpoint.load(); });
+  }
+}
+
 /// Steps `from` to `to` by the first `ranks` ranks of MPI; the others wait. Batches are those of
 /// the step, cut for `ranks`. Resumes from `folder`, and saves into it.
 std::vector<torch::Tensor> train(int ranks, bool shard, std::int64_t to,
