@@ -99,7 +99,7 @@ while ((count < losses)); do
   ((++trainings))
   where="$layout $variant"
   ((small == 0)) || where+=", little shared memory"
-  sed -n "s/^horarun: generation.* \\([0-9]*\\) steps* lost\$/\\1 $where/p" output >> lost.txt
+  sed -n "/its agent has ended/d; s/^horarun: generation.* \\([0-9]*\\) steps* lost\$/\\1 $where/p" output >> lost.txt
   if [[ $(sha256sum 2> /dev/null < model.pt) != "${reference[$layout$variant]}" ]]; then
     ((++different))
     echo "DIFFERENT: $layout $variant, losses ${lost[*]}"; grep '^horarun' output || true; tail -n 5 output

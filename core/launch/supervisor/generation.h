@@ -29,6 +29,8 @@ struct Loss {
   std::vector<std::string> hosts = {};
   int rank = -1;           ///< that has failed by itself; -1: none
   std::int64_t step = -1;  ///< from which the training can go on; -1: none is known
+  /// As `step`; where the generation has not gone on yet, that of the one before if it is more.
+  std::int64_t reached = -1;
 };
 
 struct GenerationEnd {

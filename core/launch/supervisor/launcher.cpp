@@ -175,9 +175,8 @@ class Launcher {
     if (auto* const generation = std::get_if<Generation>(&next)) {
       options_.plan = job.plan(*generation);
       if (!ended_.empty()) {
-        const auto step_of = [](const GenerationEnd& end) { return end.loss.step; };
         options_.plan.recovery = {ended_.back().loss.text, ended_.back().time,
-                                  step_of(std::ranges::max(ended_, {}, step_of))};
+                                  ended_.back().loss.reached};
         drop_lost_agents(ended_.back().loss.hosts);
       }
       running_ = std::move(*generation);

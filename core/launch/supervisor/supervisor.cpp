@@ -560,8 +560,11 @@ void Supervisor::lose(Loss loss, int status, Moment now) {
   if (!plan_.elastic || std::exchange(caused_, true)) return fail(loss.text, status, now);
   status_ = status;
   loss_ = std::move(loss);
-  loss_->step = resumable_;
-  if (plan_.recovery) loss_->text = fmt::format("{}; then {}", plan_.recovery->cause, loss_->text);
+  loss_->step = loss_->reached = resumable_;
+  if (plan_.recovery) {
+    loss_->reached = std::max(resumable_, plan_.recovery->step);
+    loss_->text = fmt::format("{}; then {}", plan_.recovery->cause, loss_->text);
+  }
   end_all(Moment(0), SIGKILL, now);
 }
 

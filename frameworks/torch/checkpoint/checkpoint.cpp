@@ -283,9 +283,8 @@ std::string first_difference(const NamedTensors& a, const NamedTensors& b) {
   return "";
 }
 
-std::string difference_text(std::int64_t step, int a, int b, const std::string& name) {
-  return c10::str("after step ", step, " rank ", a, " and rank ", b,
-                  " of the lost job had different values of ", in_quotes(name),
+std::string difference_text(std::int64_t step, const std::string& who, const std::string& name) {
+  return c10::str("after step ", step, " ", who, " had different values of ", in_quotes(name),
                   "; all ranks must begin with the same (broadcast_parameters()) and change them "
                   "alike");
 }
@@ -326,7 +325,10 @@ std::string save_what_lives(int ranks) {
       const auto [first, is_new] = mains.try_emplace(manifest.save, manifest.shard, live->tensors);
       const auto& [rank, tensors] = first->second;
       const std::string tensor = first_difference(tensors, live->tensors);
-      if (!tensor.empty()) return difference_text(manifest.step, rank, manifest.shard, tensor);
+      if (!tensor.empty()) {
+        const auto who = c10::str("the lost job's ranks ", rank, " and ", manifest.shard);
+        return difference_text(manifest.step, who, tensor);
+      }
       if (!is_new) continue;
       manifest.shard = -1;
       main.write(CheckpointFolder(folder), manifest,
@@ -881,12 +883,17 @@ struct Checkpoint::State {
     if (context.rank() == 0) log_warning("Checkpoint: " + text);
   }
 
-  /// Throws the same Error(invalid_argument) on every rank where two hosts' memory differs.
-  static void check_same_weights(const FoundPart& a, const FoundPart& b) {
-    if (!a.in_memory || !b.in_memory || a.manifest.save != b.manifest.save) return;
-    const ManifestFile &in_a = a.manifest.files.front(), &in_b = b.manifest.files.front();
-    if (in_a.name != kWeightsFile || in_b.name != kWeightsFile || in_a == in_b) return;
-    reject(difference_text(a.manifest.step, a.rank, b.rank, kWeightsFile), b.rank);
+  /// Throws the same Error(invalid_argument) on every rank where another host has other
+  /// weights in a copy of `main`.
+  static void check_same_weights(const FoundPart& main, const FoundPart& other) {
+    if (!main.in_memory || !other.in_memory || other.manifest.shard >= 0 ||
+        other.manifest.save != main.manifest.save) {
+      return;
+    }
+    const ManifestFile& file = main.manifest.files.front();
+    if (file.name != kWeightsFile || file == other.manifest.files.front()) return;
+    const auto who = c10::str("the hosts of ranks ", main.rank, " and ", other.rank);
+    reject(difference_text(main.manifest.step, who, kWeightsFile), other.rank);
   }
 
   /// Finds the newest complete checkpoint on any rank, slot `slot` where not empty, and gives what

@@ -279,8 +279,8 @@ class SupervisorTest : public testing::Test {
         const auto& [status, loss] = std::get<Finish>(action);
         text_ += fmt::format("ends with {}\n", status);
         if (!loss) continue;
-        text_ += fmt::format("    lost: hosts {}, rank {}, step {}, by: {}\n", loss->hosts,
-                             loss->rank, loss->step, loss->text);
+        text_ += fmt::format("    lost: hosts {}, rank {}, step {} of {}, by: {}\n", loss->hosts,
+                             loss->rank, loss->step, loss->reached, loss->text);
       }
     }
   }
