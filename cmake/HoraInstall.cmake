@@ -1,3 +1,6 @@
+# Components, each a package of Debian's: runtime (libhora), horarun, development, torch (hora::torch,
+# with its headers).
+#
 # cmake --install: horarun with its man page and bash completion, libraries, public headers, the
 # package files for find_package(hora) and for pkg-config, and the READMEs, in folders as here.
 include(GNUInstallDirs)
@@ -8,9 +11,9 @@ set(package_files ${CMAKE_CURRENT_SOURCE_DIR}/cmake/HoraMpiImplementation.cmake
   ${CMAKE_CURRENT_BINARY_DIR}/hora-config.cmake
   ${CMAKE_CURRENT_BINARY_DIR}/hora-config-version.cmake)
 
-install(TARGETS horarun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS horarun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT horarun)
 # bash-completion loads the file that has the command's name.
-set(man_page ${CMAKE_CURRENT_BINARY_DIR}/horarun.1)
+set(man_page ${CMAKE_CURRENT_BINARY_DIR}/horarun.1.gz)
 set(completion ${CMAKE_CURRENT_BINARY_DIR}/completions/horarun)
 add_custom_command(
   OUTPUT ${man_page} ${completion}
@@ -21,20 +24,24 @@ add_custom_command(
   COMMENT "Writing horarun's man page and completion"
   VERBATIM)
 add_custom_target(horarun_documents ALL DEPENDS ${man_page} ${completion})
-install(FILES ${man_page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
-install(FILES ${completion} DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES ${man_page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT horarun)
+install(FILES ${completion} DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+  COMPONENT horarun)
 
-install(TARGETS hora EXPORT hora-targets INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+# install() takes the component of what follows from CMAKE_INSTALL_DEFAULT_COMPONENT_NAME.
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
+install(TARGETS hora EXPORT hora-targets LIBRARY COMPONENT runtime NAMELINK_COMPONENT development
+  INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT hora-targets NAMESPACE hora:: DESTINATION ${package_folder})
 install(DIRECTORY core/include/hora ops/mpi/include/hora DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 if(TARGET hora_torch)
-  set_target_properties(hora_torch PROPERTIES EXPORT_NAME torch)
-  install(TARGETS hora_torch EXPORT hora-torch-targets
+  install(TARGETS hora_torch EXPORT hora-torch-targets COMPONENT torch
     INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-  install(EXPORT hora-torch-targets NAMESPACE hora:: DESTINATION ${package_folder})
-  install(DIRECTORY frameworks/torch/include/hora DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-  list(APPEND package_files ${CMAKE_CURRENT_SOURCE_DIR}/cmake/FindLibTorch.cmake)
+  install(EXPORT hora-torch-targets NAMESPACE hora:: DESTINATION ${package_folder} COMPONENT torch)
+  install(DIRECTORY frameworks/torch/include/hora DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+    COMPONENT torch)
+  install(FILES cmake/FindLibTorch.cmake DESTINATION ${package_folder} COMPONENT torch)
 endif()
 
 if(HORA_CUDA)

@@ -10,7 +10,7 @@ help=$("${@:4}" --help)
   printf '%s\n' .fi '.SH EXIT STATUS' \
     "That of the rank that failed first; 128 and the signal's number where a signal ended it;" \
     "2 for wrong flags; 0 where all ranks have ended well."
-} > "$2"
+} | gzip -9n > "$2"
 # A flag's line begins with two spaces and a dash; other launchers' flags stand in deeper lines.
 flags=$(grep -E '^  -' <<< "$help" | grep -oE '(^|[ ,])--?[A-Za-z][a-z-]*' | tr -d ' ,' | tr '\n' ' ')
 printf "complete -o default -W '%s' horarun\n" "${flags% }" > "$3"

@@ -22,7 +22,7 @@ expect() {
 [[ $(command -v horarun) == "$prefix/bin/horarun" ]] || fail "PATH leads to $(command -v horarun)"
 
 echo "=== man page and completion are those of this horarun"
-grep -qF '\-\-fusion\-threshold BYTES' "$prefix/share/man/man1/horarun.1" || fail "no flag in the man page"
+zgrep -qF '\-\-fusion\-threshold BYTES' "$prefix/share/man/man1/horarun.1.gz" || fail "no flag in the man page"
 completion=$prefix/share/bash-completion/completions/horarun
 # shellcheck disable=SC2016  # for the other shell to expand
 expect 0 bash -euc 'source "$1" && complete -p horarun' bash "$completion"
