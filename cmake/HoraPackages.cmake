@@ -1,5 +1,5 @@
-# cpack -G DEB: Debian's packages, one for each component of HoraInstall.cmake; -G TGZ: an archive.
-# cmake/package.sh does all of it.
+# cpack -G DEB: Debian's packages, one for each component of HoraInstall.cmake. cmake/package.sh
+# does all of it.
 set(CPACK_PACKAGE_NAME hora)
 set(CPACK_PACKAGE_VENDOR hora)
 set(CPACK_PACKAGE_CONTACT "hora's maintainers <maintainers@hora.example>")
@@ -16,7 +16,6 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/ops)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
-set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
 
 set(debian ${PROJECT_BINARY_DIR}/debian)
 # hora_debian_package(COMPONENT NAME SECTION DEPENDS DESCRIPTION [LIBRARY])

@@ -95,10 +95,10 @@ way_deb() {
 }
 
 way_installed() {
-  cmake --preset release -DHORA_TESTS=OFF > "$work/configure.log"
-  cmake --build build/release
+  cmake --preset release -B "$work/build" -DHORA_TESTS=OFF -DHORA_BENCH=OFF -DHORA_EXAMPLES=OFF > "$work/configure.log"
+  cmake --build "$work/build"
   rm -rf "$work/prefix"
-  cmake --install build/release --prefix "$work/prefix" > "$work/install.log"
+  cmake --install "$work/build" --prefix "$work/prefix" > "$work/install.log"
   write_consumer "$work/installed"
   build_consumer "$work/installed" -DCMAKE_PREFIX_PATH="$work/prefix"
   trains "$work/prefix/bin/horarun" -np 2 --no-prefix-output "$work/installed/build/train"
@@ -156,7 +156,7 @@ way_container() {
 way_recipes() {
   local arguments
   python3 -m json.tool packaging/vcpkg/hora/vcpkg.json > /dev/null
-  PYTHONDONTWRITEBYTECODE=1 python3 -m py_compile packaging/spack/packages/hora/package.py
+  python3 -m ast packaging/spack/packages/hora/package.py > /dev/null
   arguments=$(grep -ohE '(-D|"-D)?HORA_[A-Z]+[=:][A-Z]+' packaging/vcpkg/hora/portfile.cmake packaging/apptainer/hora.def |
     sed 's/^"*\(-D\)*/-D/' | sort -u)
   # shellcheck disable=SC2086  # words

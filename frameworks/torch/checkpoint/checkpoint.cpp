@@ -323,13 +323,13 @@ std::string save_what_lives(int ranks) {
       }
       if (!copy.has_tensors) continue;
       const auto [first, is_new] = mains.try_emplace(manifest.save, manifest.shard, live->tensors);
-      const auto& [rank, tensors] = first->second;
-      const std::string tensor = first_difference(tensors, live->tensors);
-      if (!tensor.empty()) {
+      if (!is_new) {
+        const auto& [rank, tensors] = first->second;
+        const std::string tensor = first_difference(tensors, live->tensors);
+        if (tensor.empty()) continue;
         const auto who = c10::str("the lost job's ranks ", rank, " and ", manifest.shard);
         return difference_text(manifest.step, who, tensor);
       }
-      if (!is_new) continue;
       manifest.shard = -1;
       main.write(CheckpointFolder(folder), manifest,
                  {{kPartsKey, nlohmann::json(live->training.parts).dump()}}, "");
