@@ -8,6 +8,7 @@
 #   fetched    FetchContent
 #   conan      conanfile.py, by PyPI's conan
 #   container  examples/recipes/docker/Dockerfile, by buildah on such a Debian: builds, trains. As root
+#   abi        whether programs linked with the last tag's libhora run with this one, by abidiff
 #   recipes    vcpkg's, Spack's and Apptainer's files: their syntax, and whether CMake takes their arguments
 # Exit code: 0 only where every way has worked.
 set -euo pipefail
@@ -15,6 +16,7 @@ cd "$(dirname "$(realpath "$0")")/.."
 root=$PWD work=$PWD/build/packaging
 source cmake/debian.sh
 source cmake/ccache.sh
+hora_install_packages build torch package packaging
 mkdir -p "$work"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
 
@@ -152,6 +154,28 @@ way_container() {
   "${buildah[@]}" rm "$container"
 }
 
+way_abi() {
+  local tag libraries=() folder library
+  tag=$(git describe --tags --abbrev=0 2> /dev/null) ||
+    { echo "no release has been tagged yet: nothing to compare with"; return; }
+  rm -rf "$work/last"
+  mkdir -p "$work/last"
+  git archive "$tag" | tar -C "$work/last" -x
+  for folder in "$work/last" "$root"; do
+    cmake -S "$folder" -B "$folder/build/abi" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBUILD_SHARED_LIBS=ON \
+      -DHORA_{TORCH,TESTS,BENCH,EXAMPLES,INSTALL}=OFF > "$work/abi.log"
+    cmake --build "$folder/build/abi" --target hora
+    library=$(realpath "$folder/build/abi/ops/libhora.so")
+    libraries+=("$library")
+  done
+  if [[ $(readlink "${libraries[0]%/*}/libhora.so") != $(readlink "${libraries[1]%/*}/libhora.so") ]]; then
+    echo "HORA_SOVERSION is another one than $tag's: programs are to be linked anew"
+    return
+  fi
+  abidiff --no-added-syms "${libraries[@]}" ||
+    fail "programs linked with $tag's libhora do not run with this one: raise HORA_SOVERSION"
+}
+
 # What is tried nowhere but here: no registry is asked.
 way_recipes() {
   local arguments
@@ -164,7 +188,7 @@ way_recipes() {
     { cat "$work/recipes.log"; fail "their arguments"; }
 }
 
-(($# > 0)) || set -- deb installed fetched conan container recipes
+(($# > 0)) || set -- deb installed fetched conan container abi recipes
 done=()
 for way; do
   declare -F "way_$way" > /dev/null || fail "unknown way ${way@Q}"

@@ -409,7 +409,7 @@ class MpiTransport final : public Transport {
   void start_record() {
     const Topology& topology = node_.topology;
     const int rank = bootstrap_->rank();
-    flight_->writer().identify({.hora_version = build_info().version,
+    flight_->writer().identify({.hora_version = std::string(version()),
                                 .host = host_name(),
                                 .rank = rank,
                                 .size = topology.size(),
@@ -487,16 +487,16 @@ Context start(const InitCall& call) {
 
 }  // namespace
 
+std::string_view version() noexcept {
+  return HORA_VERSION;
+}
 BuildInfo build_info() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
   int length = 0;
   mpi_check(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
   const std::string whole(text.data(), static_cast<std::size_t>(length));
   const GpuBuild gpu = gpu_build();
-  return {.version = HORA_VERSION,
-          .mpi = whole.substr(0, whole.find('\n')),
-          .cuda = gpu.cuda,
-          .nccl = gpu.nccl};
+  return {.mpi = whole.substr(0, whole.find('\n')), .cuda = gpu.cuda, .nccl = gpu.nccl};
 }
 
 Context init(const InitOptions& options) {

@@ -66,5 +66,20 @@ if(result EQUAL 0 OR NOT text MATCHES "hora was built with .* gives MPICH 999 ")
   message(FATAL_ERROR "exit code ${result} of a consumer with another MPI: ${text}")
 endif()
 
+# Likewise one whose LibTorch is another one.
+if(WITH_TORCH)
+  foreach(file IN ITEMS torch.h version.h)
+    file(WRITE ${WORK}/other/include/torch/csrc/api/include/torch/${file}
+      "#define TORCH_VERSION_MAJOR 999\n#define TORCH_VERSION_MINOR 1\n#define TORCH_VERSION_PATCH 0\n")
+  endforeach()
+  file(TOUCH ${WORK}/other/lib/libtorch_cpu.so ${WORK}/other/lib/libc10.so)
+  execute_process(COMMAND ${configure} -B ${WORK}/build_other --fresh -DLibTorch_ROOT=${WORK}/other
+    RESULT_VARIABLE result OUTPUT_QUIET ERROR_VARIABLE text)
+  string(REGEX REPLACE "[ \n]+" " " text "${text}")
+  if(result EQUAL 0 OR NOT text MATCHES "was built with LibTorch [0-9.]+, but here is 999.1.0 ")
+    message(FATAL_ERROR "exit code ${result} of a consumer with another LibTorch: ${text}")
+  endif()
+endif()
+
 run(${configure} -B ${WORK}/build)
 run(${CMAKE_COMMAND} --build ${WORK}/build)

@@ -1,17 +1,20 @@
 /// The parts of this build of hora.
 ///
-///     std::cout << "hora " << hora::build_info().version << '\n';
+///     std::cout << "hora " << hora::version() << '\n';
 #pragma once
 
 #include <hora/export.h>
 
 #include <string>
+#include <string_view>
 
 namespace HORA_EXPORT hora {
 
+/// Of the library in this process: "0.1.0". Any thread.
+std::string_view version() noexcept;
+
 /// Empty: not built in.
 struct BuildInfo {
-  std::string version;  ///< hora's: "0.1.0"
   std::string mpi;      ///< the library in this process, in its own words: "Open MPI v4.1.4, ..."
   std::string cuda;     ///< the toolkit that hora was compiled with: "12.6"
   std::string nccl;     ///< likewise: "2.21.5"
