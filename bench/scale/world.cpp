@@ -42,7 +42,7 @@ std::vector<int> members_of_slice(const Topology& topology, int local_rank) {
 
 }  // namespace
 
-Topology topology_of(int ranks, int ranks_per_node) {
+Topology topology_of(int ranks, int ranks_per_node, int hop) {
   if (ranks % ranks_per_node != 0) {
     throw std::invalid_argument(std::to_string(ranks) + " ranks are not a multiple of " +
                                 std::to_string(ranks_per_node) + " a node");
@@ -52,6 +52,7 @@ Topology topology_of(int ranks, int ranks_per_node) {
     auto& of_node = topology.ranks_of_node.emplace_back(static_cast<std::size_t>(ranks_per_node));
     std::iota(of_node.begin(), of_node.end(), first);
   }
+  topology.radix = hora::internal::tree_radix(topology.nodes(), hop);
   return topology;
 }
 

@@ -99,6 +99,6 @@ class SimulatedRank {
 };
 
 /// Consecutive ranks in nodes of `ranks_per_node`.
-hora::internal::Topology topology_of(int ranks, int ranks_per_node);
+hora::internal::Topology topology_of(int ranks, int ranks_per_node, int hop);
 
 }  // namespace bench::scale

@@ -1,7 +1,9 @@
 #include "core/negotiation/topology.h"
 
+#include <limits>
 #include <map>
 #include <numeric>
+#include <tuple>
 
 namespace hora::internal {
 
@@ -41,7 +43,7 @@ Topology make_topology(const std::vector<int>& group_of_rank, int ranks_per_node
 }
 
 Topology restricted(const Topology& world, const std::vector<int>& members) {
-  Topology result;
+  Topology result{.ranks_of_node = {}, .radix = world.radix};
   for (const auto& ranks : world.ranks_of_node) {
     std::vector<int> chosen = ranks;
     std::erase_if(chosen, [&](int rank) { return std::ranges::count(members, rank) == 0; });
@@ -59,23 +61,60 @@ Topology renumbered(const Topology& topology) {
   return result;
 }
 
-int tree_parent(int node) {
-  return node == 0 ? -1 : node & (node - 1);
+namespace {
+
+/// Nodes of a whole subtree of `node`: what its last digit that is not 0 stands for; of the root,
+/// `nodes`.
+int subtree_width(int node, int nodes, int radix) {
+  if (node == 0) return nodes;
+  int width = 1;
+  while (node / width % radix == 0) width *= radix;
+  return width;
 }
 
-std::vector<int> tree_children(int node, int nodes) {
+}  // namespace
+
+int tree_parent(int node, int radix) {
+  if (node == 0) return -1;
+  const int width = subtree_width(node, 0, radix);
+  return node - node / width % radix * width;
+}
+
+std::vector<int> tree_children(int node, int nodes, int radix) {
   std::vector<int> children;
-  for (int bit = 1; node + bit < nodes && (node & bit) == 0; bit <<= 1) {
-    children.push_back(node + bit);
+  const int end = std::min(nodes - node, subtree_width(node, nodes, radix));
+  for (int width = 1; width < end; width *= radix) {
+    for (int child = width; child < std::min(end, width * radix); child += width) {
+      children.push_back(node + child);
+    }
   }
+  std::ranges::reverse(children);
   return children;
 }
 
-std::vector<int> tree_subtree(int node, int nodes) {
-  const int most = node == 0 ? nodes : node & -node;
+std::vector<int> tree_subtree(int node, int nodes, int radix) {
+  const int most = subtree_width(node, nodes, radix);
   std::vector<int> members(static_cast<std::size_t>(std::min(most, nodes - node)));
   std::iota(members.begin(), members.end(), node);
   return members;
+}
+
+int tree_radix(int nodes, int hop) {
+  constexpr std::size_t kMostChildren = 32;
+  int best = 2, earliest = std::numeric_limits<int>::max();
+  std::vector<int> arrival(static_cast<std::size_t>(nodes));
+  for (int radix = 2; radix <= std::min(nodes, 33); ++radix) {
+    if (tree_children(0, nodes, radix).size() > kMostChildren) continue;
+    for (int node = 0; node < nodes; ++node) {
+      int sent = arrival[static_cast<std::size_t>(node)];
+      for (const int child : tree_children(node, nodes, radix)) {
+        arrival[static_cast<std::size_t>(child)] = ++sent + hop;
+      }
+    }
+    const int last = std::ranges::max(arrival);
+    if (last < earliest) std::tie(best, earliest) = std::pair(radix, last);
+  }
+  return best;
 }
 
 }  // namespace hora::internal

@@ -15,6 +15,7 @@ namespace hora::internal {
 /// ascend. The ranks of a node share memory windows; its first rank is its leader.
 struct Topology {
   std::vector<std::vector<int>> ranks_of_node;
+  int radix = 2;  ///< of the tree of nodes; at least 2
 
   int nodes() const { return static_cast<int>(ranks_of_node.size()); }
   int size() const {
@@ -56,11 +57,23 @@ Topology restricted(const Topology& world, const std::vector<int>& members);
 /// With the ranks numbered 0, 1, .. in their order.
 Topology renumbered(const Topology& topology);
 
-/// The binomial tree on 0 .. nodes-1 with root 0: log2(nodes) hops from any node to the root.
-int tree_parent(int node);  ///< -1 for the root
-std::vector<int> tree_children(int node, int nodes);
+/// The k-nomial tree on 0 .. nodes-1 with root 0, where k is `radix`: a node's parent is the node
+/// without its last digit that is not 0, in base k. log_k(nodes) hops, (k - 1) log_k(nodes)
+/// children of the root (2: binomial).
+int tree_parent(int node, int radix);  ///< -1 for the root
+/// That of the largest subtree first, as it is the one to wait for.
+std::vector<int> tree_children(int node, int nodes, int radix);
 /// `node` and everything below it, ascending.
-std::vector<int> tree_subtree(int node, int nodes);
+std::vector<int> tree_subtree(int node, int nodes, int radix);
+
+/// The time from one node's send to the other's work on it, in messages that a leader sends or
+/// takes in that time.
+constexpr int kSocketHop = 12;
+constexpr int kRdmaHop = 4;
+/// The radix of the tree in which a message of the root is first with all `nodes` (at least 1),
+/// where `hop` is such a time; of several the least. The root has at most 32 children. (Model:
+/// LogP, Culler et al. 1993.)
+int tree_radix(int nodes, int hop);
 
 /// A leader's place in the tree: the ranks that it represents (its *subtree*: its node and what
 /// lies below), and its children. Local ranks count within the node. Thread rule: immutable.
@@ -69,10 +82,10 @@ class TreePosition {
   TreePosition(Topology topology, int node)
       : topology_(std::move(topology)),
         node_(node),
-        children_(tree_children(node, topology_.nodes())) {}
+        children_(tree_children(node, topology_.nodes(), topology_.radix)) {}
 
   bool is_root() const { return node_ == 0; }
-  /// Nodes, ascending.
+  /// Nodes; that of the largest subtree first.
   const std::vector<int>& children() const { return children_; }
   /// World ranks by local rank.
   const std::vector<int>& local_ranks() const {
@@ -83,7 +96,7 @@ class TreePosition {
   /// World ranks of `node` and everything below it, ascending.
   std::vector<int> ranks_in_subtree(int node) const {
     std::vector<int> ranks;
-    for (const int member : tree_subtree(node, topology_.nodes())) {
+    for (const int member : tree_subtree(node, topology_.nodes(), topology_.radix)) {
       const auto& of_node = topology_.ranks_of_node[static_cast<std::size_t>(member)];
       ranks.insert(ranks.end(), of_node.begin(), of_node.end());
     }

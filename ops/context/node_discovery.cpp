@@ -301,6 +301,8 @@ NodeDiscovery discover_nodes(Bootstrap& world, int ranks_per_node) {
                        smallest_memory,
                        !one_host && !has_rdma,
                        std::move(memory_nodes)};
+  if (!one_host)
+    result.topology.radix = tree_radix(result.topology.nodes(), has_rdma ? kRdmaHop : kSocketHop);
 
   const int node = result.topology.node_of(world.rank());
   std::vector<Window> of_node;

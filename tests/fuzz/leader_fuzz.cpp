@@ -112,7 +112,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Topology& topology = kTopologies[input.below(kTopologies.size())];
   const int node = static_cast<int>(input.below(static_cast<std::size_t>(topology.nodes())));
   const auto& local = topology.ranks_of_node[static_cast<std::size_t>(node)];
-  const std::vector<int> children = tree_children(node, topology.nodes());
+  const std::vector<int> children = tree_children(node, topology.nodes(), topology.radix);
   const MessageLimits limits = message_limits(topology, kCapacity, 0);
   const auto is_possible = [&](const auto& message) {
     return decode(encode(Message(message)), &limits).has_value();

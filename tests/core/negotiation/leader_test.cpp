@@ -318,7 +318,9 @@ Topology random_topology(Random& random) {
     for (int r = 0; r <= below(random, 3); ++r) group_of_rank.push_back(node);
   }
   if (random() % 2 == 0) std::shuffle(group_of_rank.begin(), group_of_rank.end(), random);
-  return make_topology(group_of_rank, 0);
+  Topology topology = make_topology(group_of_rank, 0);
+  topology.radix = 2 + below(random, 4);
+  return topology;
 }
 
 /// Schedules to draw.

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
-#include <bit>
 #include <set>
+#include <utility>
 
 #include "core/messages/messages.h"
 #include "tests/support/golden.h"
@@ -108,22 +108,46 @@ TEST(Topology, KnowsThePlaceOfEachRank) {
 }
 
 TEST(Tree, ParentsChildrenAndSubtreesAgreeAndEveryNodeIsNearTheRoot) {
-  for (int nodes = 1; nodes <= 130; ++nodes) {
-    const int most_hops = std::bit_width(static_cast<unsigned>(nodes - 1));  // ceil(log2(nodes))
-    ASSERT_EQ(tree_parent(0), -1);
-    ASSERT_EQ(tree_subtree(0, nodes).size(), static_cast<std::size_t>(nodes));
-    for (int node = 0; node < nodes; ++node) {
-      std::multiset<int> subtree = {node};
-      for (const int child : tree_children(node, nodes)) {
-        ASSERT_LT(child, nodes);
-        ASSERT_EQ(tree_parent(child), node);
-        for (const int member : tree_subtree(child, nodes)) subtree.insert(member);
+  for (const int radix : {2, 3, 4, 11, 64}) {
+    for (int nodes = 1; nodes <= 130; ++nodes) {
+      int most_hops = 0;
+      for (int reached = 1; reached < nodes; reached *= radix) ++most_hops;
+      ASSERT_EQ(tree_parent(0, radix), -1);
+      ASSERT_EQ(tree_subtree(0, nodes, radix).size(), static_cast<std::size_t>(nodes));
+      for (int node = 0; node < nodes; ++node) {
+        std::multiset<int> subtree = {node};
+        std::size_t largest = static_cast<std::size_t>(nodes);
+        for (const int child : tree_children(node, nodes, radix)) {
+          ASSERT_LT(child, nodes);
+          ASSERT_EQ(tree_parent(child, radix), node);
+          const std::vector<int> below = tree_subtree(child, nodes, radix);
+          // But for a subtree that the last node cuts off.
+          if (below.back() != nodes - 1) {
+            ASSERT_LE(std::exchange(largest, below.size()), largest);
+          }
+          subtree.insert(below.begin(), below.end());
+        }
+        ASSERT_EQ(tree_subtree(node, nodes, radix),
+                  std::vector<int>(subtree.begin(), subtree.end()));
+        int hops = 0;
+        for (int at = node; at != 0; at = tree_parent(at, radix)) ++hops;
+        ASSERT_LE(hops, most_hops) << "node " << node << " of " << nodes;
       }
-      ASSERT_EQ(tree_subtree(node, nodes), std::vector<int>(subtree.begin(), subtree.end()));
-      int hops = 0;
-      for (int at = node; at != 0; at = tree_parent(at)) ++hops;
-      ASSERT_LE(hops, most_hops) << "node " << node << " of " << nodes;
     }
+  }
+}
+
+TEST(Tree, RadixGrowsWithAHopsCost) {
+  EXPECT_EQ(tree_radix(1, kSocketHop), 2);
+  EXPECT_EQ(tree_radix(2, kSocketHop), 2);
+  for (const int nodes : {4, 8, 12}) {  // the linear tree
+    EXPECT_EQ(tree_children(0, nodes, tree_radix(nodes, kSocketHop)).size(), nodes - 1U);
+  }
+  EXPECT_EQ(tree_radix(1000, 0), 2);
+  for (const int nodes : {128, 1250, 12500}) {
+    const int radix = tree_radix(nodes, kSocketHop);
+    EXPECT_GT(radix, tree_radix(nodes, kRdmaHop));
+    EXPECT_LT(tree_children(0, nodes, radix).size(), 33U);
   }
 }
 
@@ -133,7 +157,7 @@ const Topology tree_of_five{{{0}, {1, 5}, {2, 8}, {3, 4, 6}, {7}}};
 TEST(TreePosition, RepresentsANodeAndWhatLiesBelow) {
   const TreePosition root(tree_of_five, 0);
   EXPECT_TRUE(root.is_root());
-  EXPECT_EQ(root.children(), (std::vector<int>{1, 2, 4}));
+  EXPECT_EQ(root.children(), (std::vector<int>{4, 2, 1}));
   EXPECT_EQ(root.ranks_in_subtree(), (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8}));
   const TreePosition inner(tree_of_five, 2);
   EXPECT_FALSE(inner.is_root());
