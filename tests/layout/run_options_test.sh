@@ -5,7 +5,7 @@ set -euo pipefail
 root=$1
 work=$(mktemp -d "${TMPDIR:-/tmp}/run_options_test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$work"/{tree/tests,tree/cmake,bin}
+mkdir -p "$work"/{tree/tests,tree/cmake,tree/packaging,bin}
 cp "$root/tests/run.sh" "$work/tree/tests/"
 cp "$root/cmake/ccache.sh" "$work/tree/cmake/"
 : > "$work/tree/tests/leftovers.sh"
@@ -18,7 +18,8 @@ printf '#!/bin/bash\n:\n' > "$work/bin/cmake"
 # shellcheck disable=SC2016  # for the fake to expand
 printf '#!/bin/bash\n[[ $1 != --help ]] || exec %q --help\necho "$* by $TEST_PYTHON" >> %q\n' \
   "$(command -v ctest)" "$work/calls" > "$work/bin/ctest"
-chmod +x "$work"/bin/*
+printf '#!/bin/bash\necho the packages >> %q\n' "$work/calls" > "$work/tree/packaging/test.sh"
+chmod +x "$work"/bin/* "$work/tree/packaging/test.sh"
 
 unset TEST_PYTHON
 fail() {
@@ -57,6 +58,7 @@ calls '-LE ^nightly$ -R allreduce -j 1 by /made/python' -R allreduce -j 1
 TEST_PYTHON=own calls '-LE ^nightly$ by own'
 calls '-LE ^nightly$ -j4 --rerun-failed' -j4 --rerun-failed
 calls '-L ^nightly$ -R allreduce' -R allreduce --nightly
+calls 'the packages' --nightly
 calls '-L ^threads$ -V' --sanitize -V
 calls '--test-dir build/arm64 --output-on-failure --no-tests=error' --arm64
 calls '-L ^(values|threads)$ -R local' --arm64 -R local
