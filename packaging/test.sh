@@ -50,11 +50,12 @@ build_consumer() { # FOLDER OPTION_OF_CMAKE...
 # fresh_debian FOLDER: a Debian 12 with nothing but what is essential; mounts are its own (see in_debian).
 fresh_debian() {
   local mirror
-  mirror=$(awk '/^deb /{ for (i = 2; i <= NF; ++i) if ($i ~ /:\/\//) { print $i; exit } }
-    /^URIs:/{ print $2; exit }' /etc/apt/sources.list /etc/apt/sources.list.d/* 2> /dev/null | head -n 1)
+  # shellcheck disable=SC2016  # for apt
+  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Codename: bookworm' | head -n 1)
   if [[ ! -e $work/debian.tar ]]; then
     debootstrap --variant=minbase bookworm "$work/base" "$mirror" > "$work/debootstrap.log"
     # Settings by which this machine reaches its mirror.
+    rm "$work/base/etc/apt/sources.list"
     cp -r /etc/apt/sources.list* /etc/apt/apt.conf.d "$work/base/etc/apt/"
     tar -C "$work/base" -cf "$work/debian.tar" .
     rm -rf "$work/base"
