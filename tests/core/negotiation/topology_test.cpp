@@ -4,7 +4,6 @@
 #include <hora/error.h>
 
 #include <set>
-#include <utility>
 
 #include "core/messages/messages.h"
 #include "tests/support/golden.h"
@@ -123,7 +122,8 @@ TEST(Tree, ParentsChildrenAndSubtreesAgreeAndEveryNodeIsNearTheRoot) {
           const std::vector<int> below = tree_subtree(child, nodes, radix);
           // But for a subtree that the last node cuts off.
           if (below.back() != nodes - 1) {
-            ASSERT_LE(std::exchange(largest, below.size()), largest);
+            ASSERT_LE(below.size(), largest);
+            largest = below.size();
           }
           subtree.insert(below.begin(), below.end());
         }
