@@ -221,13 +221,17 @@ std::vector<Instruction> Supervisor::on_message(std::size_t host, const Message&
 }
 
 void Supervisor::on(std::size_t host, const Hello& hello, Moment now) {
-  hosts_[host].state = HostState::preparing;
   hosts_[host].prepared = {.name = plan_.hosts[host].name,
                            .ranks = plan_.hosts[host].ranks,
                            .version = hello.version,
                            .architecture = hello.architecture,
-                           .answer = {},
-                           .asked = now};
+                           .answer = {}};
+  prepare(host, now);
+}
+
+void Supervisor::prepare(std::size_t host, Moment now) {
+  hosts_[host].state = HostState::preparing;
+  hosts_[host].prepared.asked = now;
   Prepare request = plan_.preparation;
   request.ranks = static_cast<std::uint32_t>(plan_.hosts[host].ranks);
   send_to(host, request);
@@ -246,6 +250,8 @@ void Supervisor::check_hosts(Moment now) {
   for (const Host& host : hosts_) hosts.push_back(host.prepared);
   const auto problems = problems_of(hosts, plan_.needs);
   if (!problems.empty()) {
+    prepare_again_ = plan_.generation > 1 && now - start_ < plan_.release;
+    if (prepare_again_) return;
     return fail(fmt::format("{}", fmt::join(problems, "\n")), kUnavailable, now);
   }
   started_ = true;
@@ -449,6 +455,9 @@ std::vector<Instruction> Supervisor::give_way(const std::string& reason) {
 
 std::vector<Instruction> Supervisor::on_time(Moment now) {
   if (!end_limit_) {
+    if (std::exchange(prepare_again_, false)) {
+      for (std::size_t host = 0; host < hosts_.size(); ++host) prepare(host, now);
+    }
     check_start(now);
     check_silence(now);
     check_stopped(now);

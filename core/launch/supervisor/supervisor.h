@@ -239,6 +239,7 @@ struct JobPlan {
   EndingLimits ending = {};
   bool elastic = false;  ///< what it loses ends this generation alone (generation.h)
   int generation = 1;
+  Moment release{5000};  ///< what the generation before had, as memory, is free after that
   std::optional<Recovery> recovery = {};
 };
 
@@ -308,6 +309,7 @@ class Supervisor {
 
   void start_mpirun(Moment now);
   void start(std::size_t host, Start request);
+  void prepare(std::size_t host, Moment now);
   void check_hosts(Moment now);
   void start_trial(std::vector<std::string> named, Moment now);
   template <class Answer>
@@ -357,7 +359,8 @@ class Supervisor {
   /// By pair of hosts that have answered: in how many of the last checks they have not.
   std::map<std::pair<std::size_t, std::size_t>, int> missed_;
   JobEnding ending_;
-  bool started_ = false;  ///< mpirun
+  bool prepare_again_ = false;  ///< hosts had not all that the ranks need
+  bool started_ = false;        ///< mpirun
   bool init_was_said_ = false;
   bool lost_record_was_said_ = false;  ///< of one rank for all
   bool caused_ = false;                ///< the first cause is said, or none is to be said
