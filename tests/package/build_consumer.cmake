@@ -72,6 +72,7 @@ if(WITH_TORCH)
     file(WRITE ${WORK}/other/include/torch/csrc/api/include/torch/${file}
       "#define TORCH_VERSION_MAJOR 999\n#define TORCH_VERSION_MINOR 1\n#define TORCH_VERSION_PATCH 0\n")
   endforeach()
+  file(MAKE_DIRECTORY ${WORK}/other/lib)
   file(TOUCH ${WORK}/other/lib/libtorch_cpu.so ${WORK}/other/lib/libc10.so)
   execute_process(COMMAND ${configure} -B ${WORK}/build_other --fresh -DLibTorch_ROOT=${WORK}/other
     RESULT_VARIABLE result OUTPUT_QUIET ERROR_VARIABLE text)

@@ -98,7 +98,7 @@ TEST_F(Noise, HidesNoGainThatIsClear) {
 TEST_F(Noise, MakesNoGainOfItsOwn) {
   const auto alike = [](std::size_t) { return 1.0; };
   EXPECT_GT(share_of(4, 0.02, alike), 0.9);
-  EXPECT_GT(share_of(4, 0.08, alike), 0.9);
+  EXPECT_GT(share_of(4, 0.08, alike), 0.88);  // 0.915 with a standard error of 0.006
 }
 
 TEST_F(Noise, HardlyEverTakesASlowerOne) {
