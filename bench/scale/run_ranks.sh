@@ -6,7 +6,6 @@ here=$(cd "$(dirname "$0")" && pwd)
 [ $# -ge 3 ] || { sed -n '2,3s/^# //p' "$0" >&2; exit 2; }
 program=$1/bench/scale/scale.so ranks=$2 network=$3
 shift 3
-case $network in 100g) hop=4 ;; *) hop=12 ;; esac # as hora takes it for RDMA, for sockets
 per_node=8
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -23,4 +22,4 @@ smpirun -np "$ranks" -platform "$folder/platform.xml" -hostfile "$folder/hosts" 
   --cfg=smpi/bw-factor:0:1 --cfg=smpi/lat-factor:0:1 --cfg=smpi/test:0 --cfg=smpi/async-small-thresh:65536 \
   --cfg=smpi/os:0:1e-6:0 --cfg=smpi/ois:0:1e-6:0 --cfg=smpi/or:0:1e-6:0 \
   --cfg=contexts/stack-size:256 --log=root.thres:warning \
-  "$program" --network "$network" --ranks-per-node "$per_node" --hop "$hop" "$@"
+  "$program" --network "$network" --ranks-per-node "$per_node" "$@"

@@ -76,7 +76,6 @@ struct Options {
   std::string algorithm = "direct";
   int ranks = 0;
   int ranks_per_node = 8;
-  int hop = hora::internal::kSocketHop;
   double memory_bandwidth = 1e11;
   std::size_t chunk = 0;
   std::size_t ring_sizes = 2;
@@ -230,7 +229,6 @@ Options parse(int argc, char** argv, int ranks) {
   CLI::App app("Negotiation and allreduce in simulated time.");
   app.add_option("--network", options.network, "what the results call it");
   app.add_option("--ranks-per-node", options.ranks_per_node);
-  app.add_option("--hop", options.hop, "what the tree of nodes is made for, in messages");
   app.add_option("--sizes", options.sizes, "bytes of the allreduces")->delimiter(',');
   app.add_option("--ring-sizes", options.ring_sizes,
                  "so many of these as a flat ring as well, whose messages grow as ranks squared");
@@ -261,7 +259,9 @@ Job job_of(const Options& options) {
   // Simulated and host's time have nothing in common.
   settings.stall_warning = {};
   settings.timeout = {};
-  job.topology = topology_of(options.ranks, options.ranks_per_node, options.hop);
+  const bool rdma = options.network == "100g";
+  job.topology = topology_of(options.ranks, options.ranks_per_node,
+                             rdma ? hora::internal::kRdmaHop : hora::internal::kSocketHop);
   for (int node = 0; node < job.topology.nodes(); ++node) {
     job.nodes.push_back(std::make_unique<SimulatedNode>(job.topology, settings, node));
   }

@@ -3,7 +3,6 @@
 #include <limits>
 #include <map>
 #include <numeric>
-#include <tuple>
 
 namespace hora::internal {
 
@@ -100,11 +99,11 @@ std::vector<int> tree_subtree(int node, int nodes, int radix) {
 }
 
 int tree_radix(int nodes, int hop) {
-  constexpr std::size_t kMostChildren = 32;
+  constexpr int kMostChildren = 32;  // radix - 1 of them where there are so many nodes
   int best = 2, earliest = std::numeric_limits<int>::max();
   std::vector<int> arrival(static_cast<std::size_t>(nodes));
-  for (int radix = 2; radix <= std::min(nodes, 33); ++radix) {
-    if (tree_children(0, nodes, radix).size() > kMostChildren) continue;
+  for (int radix = 2; radix <= std::min(nodes, kMostChildren + 1); ++radix) {
+    if (std::ssize(tree_children(0, nodes, radix)) > kMostChildren) continue;
     for (int node = 0; node < nodes; ++node) {
       int sent = arrival[static_cast<std::size_t>(node)];
       for (const int child : tree_children(node, nodes, radix)) {
@@ -112,7 +111,7 @@ int tree_radix(int nodes, int hop) {
       }
     }
     const int last = std::ranges::max(arrival);
-    if (last < earliest) std::tie(best, earliest) = std::pair(radix, last);
+    if (last < earliest) best = radix, earliest = last;
   }
   return best;
 }

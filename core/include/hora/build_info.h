@@ -10,14 +10,14 @@
 
 namespace HORA_EXPORT hora {
 
-/// Of the library in this process: "0.1.0". Any thread.
+/// Returns the version of the library in this process: "0.1.0". Any thread.
 std::string_view version() noexcept;
 
 /// Empty: not built in.
 struct BuildInfo {
-  std::string mpi;      ///< the library in this process, in its own words: "Open MPI v4.1.4, ..."
-  std::string cuda;     ///< the toolkit that hora was compiled with: "12.6"
-  std::string nccl;     ///< likewise: "2.21.5"
+  std::string mpi;   ///< the library in this process, in its own words: "Open MPI v4.1.4, ..."
+  std::string cuda;  ///< the toolkit that hora was compiled with: "12.6"
+  std::string nccl;  ///< likewise: "2.21.5"
 };
 
 /// Also before init(). Throws Error(transport) where MPI does not say what it is. Any thread.

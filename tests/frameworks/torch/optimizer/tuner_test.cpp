@@ -72,11 +72,11 @@ TEST(BucketTuner, TheFirstStepOfABlockDoesNotCount) {
 
 class Noise : public testing::Test {
  protected:
-  /// The share of 2,000 tunings under noise of this standard deviation that ends with `size`.
+  /// The share of 20,000 tunings under noise of this standard deviation that ends with `size`.
   double share_of(std::size_t size, double deviation,
                   const std::function<double(std::size_t size)>& seconds) {
     std::normal_distribution<double> noise(0, deviation);
-    constexpr int tunings = 2000;
+    constexpr int tunings = 20'000;
     int found = 0;
     for (int i = 0; i < tunings; ++i) {
       BucketTuner tuner(of_sizes({4, 1, 16}));
@@ -98,7 +98,7 @@ TEST_F(Noise, HidesNoGainThatIsClear) {
 TEST_F(Noise, MakesNoGainOfItsOwn) {
   const auto alike = [](std::size_t) { return 1.0; };
   EXPECT_GT(share_of(4, 0.02, alike), 0.9);
-  EXPECT_GT(share_of(4, 0.08, alike), 0.88);  // 0.915 with a standard error of 0.006
+  EXPECT_GT(share_of(4, 0.08, alike), 0.9);
 }
 
 TEST_F(Noise, HardlyEverTakesASlowerOne) {
