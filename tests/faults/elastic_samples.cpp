@@ -53,6 +53,7 @@ int main(int argc, char** argv) {
       checkpoint.commit({.step = ++done, .epoch = static_cast<std::int64_t>(position.epoch)});
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
+    if (world.rank() == 0) std::cout << "epoch " << position.epoch << " is done" << std::endl;
   }
   if (world.rank() == 0) {
     std::cout << "generation " << hora::generation() << ": " << (used == 1).sum().item<int>()

@@ -19,11 +19,10 @@ for node in 0 1; do
   pids[node]=$!
 done
 link() { on_host "$host_a_pid" ip link set link0 "$1"; }
-for _ in {1..100}; do
-  [[ $(pgrep -c -f "^$program" || true) -ge 4 ]] && break
-  sleep 0.1
+for _ in {1..600}; do
+  grep -q 'epoch 0 is done' "$work/node0" && break  # all ranks are connected
+  sleep 0.05
 done
-sleep 2
 link down
 sleep 3
 link up
