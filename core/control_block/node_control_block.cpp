@@ -381,14 +381,14 @@ bool NodeControlBlock::next_batch(LogBatch& batch) {
   return true;
 }
 
-void NodeControlBlock::push_run(std::span<const Id> ids) {
+void NodeControlBlock::push_run(std::span<const Id> ids, LogBatch::Kind kind) {
   if (ids.empty()) return;
   std::vector<std::uint64_t> tickets;
   for (std::size_t i = 0; i < ids.size(); ++i) tickets.push_back(log_.take_ticket());
   const std::uint64_t end = tickets.back() + 1;
   // Last first: a reader that sees the first entry of a batch finds all of it.
   for (std::size_t i = ids.size(); i-- > 0;) {
-    log_.publish(tickets[i], static_cast<std::uint32_t>(LogBatch::Kind::run), ids[i], 0, end);
+    log_.publish(tickets[i], static_cast<std::uint32_t>(kind), ids[i], 0, end);
   }
 }
 

@@ -408,9 +408,10 @@ struct ControlBlockShape {
 
 /// The next batch of the log.
 struct LogBatch {
-  enum class Kind : std::uint32_t { run = 0, control = 1 };
+  /// `complete`: the results of the ids are there.
+  enum class Kind : std::uint32_t { run = 0, control = 1, complete = 2 };
   Kind kind = Kind::run;
-  std::vector<Id> ids;             ///< of Kind::run, in order
+  std::vector<Id> ids;             ///< but for Kind::control; in order
   std::vector<std::byte> payload;  ///< of Kind::control
 };
 
@@ -461,7 +462,7 @@ class NodeControlBlock {
   /// False: there is none.
   bool next_batch(LogBatch& batch);
   /// Leader of several nodes: appends one decided batch.
-  void push_run(std::span<const Id> ids);
+  void push_run(std::span<const Id> ids, LogBatch::Kind kind = LogBatch::Kind::run);
   /// Leader: appends a control payload. False: no room until slow readers have caught up.
   bool push_control(std::span<const std::byte> payload);
 

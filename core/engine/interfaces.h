@@ -159,6 +159,10 @@ class DataPath {
   virtual std::uint64_t awaited() const = 0;
   /// True while something is under way that only polling completes (the network).
   virtual bool polls() const = 0;
+  /// An allreduce's sum at once, with the bits of a unit's: `inputs`, in their order, into each of
+  /// `outputs`, all in host memory. Each input is multiplied by `pre`, the sum by `post`.
+  virtual void reduce(const Signature& signature, std::span<const std::byte* const> inputs,
+                      std::span<std::byte* const> outputs, double pre, double post) = 0;
   /// In place of advance(), after a failure: cancels what arrives from other nodes for callers'
   /// memory (BoundUnit::is_lent) where it can. Returns what is still done to such memory.
   virtual MemoryUse withdraw() = 0;

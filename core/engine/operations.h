@@ -387,6 +387,7 @@ class NameTable {
     auto& operation = slot(id).waiting;
     return operation && operation->id == id ? std::move(operation) : nullptr;
   }
+  std::shared_ptr<Operation> waiting(Id id) { return slot(id).waiting; }
   void set_waiting(Id id, std::shared_ptr<Operation> operation) {
     slot(id).waiting = std::move(operation);
   }
@@ -518,6 +519,11 @@ class Operations {
   bool flush_mail();
   /// There is such mail. Any thread.
   bool mail_waits() const { return mail_waits_.load(kWakeOrder); }
+  /// The operation of this rank that waits for the id, for which it is ready.
+  std::shared_ptr<Operation> waiting(Id id) {
+    const LockGuard table(table_lock_);
+    return table_.waiting(id);
+  }
   /// Carries out what a decision says of names and ids; what runs is not undecided any more.
   /// Throws Error(transport) where this rank has not submitted what it is to run. `last`: for
   /// the timeline, of each of the ids that run; or none. Appends them to `decided`.

@@ -50,25 +50,46 @@ std::optional<Error> refusal_of(const Operation& operation) {
 /// For a message of one cause to leave; peers that are gone take none.
 constexpr auto kSendTime = std::chrono::milliseconds(10);
 
-/// The message, of a kind that `from` sends.
+std::string node_text(int node) {
+  return fmt::format("node {}", node);
+}
+
 template <class Expected>
-Expected read_as(std::span<const std::byte> bytes, const MessageLimits& limits,
-                 const std::string& from) {
+const Expected& as(const Message& message, const std::string& from) {
+  const Expected* const expected = std::get_if<Expected>(&message);
+  if (!expected) refuse_message(from, "of a kind that is never sent from there");
+  return *expected;
+}
+
+Message read_message(std::span<const std::byte> bytes, const MessageLimits& limits,
+                     const std::string& from) {
   auto message = decode(bytes, &limits);
   if (!message) refuse_message(from, message.error());
   if (const auto* const end = std::get_if<JobEnd>(&*message)) {
     throw EndedElsewhere(end->code, end->text, end->rank, end->tensor);
   }
-  Expected* const expected = std::get_if<Expected>(&*message);
-  if (!expected) refuse_message(from, "of a kind that is never sent from there");
-  return std::move(*expected);
+  return *std::move(message);
+}
+
+/// The message, of a kind that `from` sends.
+template <class Expected>
+Expected read_as(std::span<const std::byte> bytes, const MessageLimits& limits,
+                 const std::string& from) {
+  return as<Expected>(read_message(bytes, limits, from), from);
+}
+
+std::span<const Rounds> after(const Message& message) {
+  if (const Up* const up = std::get_if<Up>(&message)) return up->after;
+  const Decision* const decision = std::get_if<Decision>(&message);
+  return decision ? decision->after : std::span<const Rounds>();
 }
 
 }  // namespace
 
 LeaderIo::LeaderIo(const Topology& topology, int node, int id_capacity,
                    NodeControlBlock& control_block, TreeLink* tree, ProcessSet set,
-                   Duration warning_interval, std::function<std::string(int)> remark)
+                   Duration warning_interval, std::function<std::string(int)> remark,
+                   const EagerUse& eager)
     : parent_(tree_parent(node, topology.radix)),
       children_(tree_children(node, topology.nodes(), topology.radix)),
       limits_(message_limits(topology, id_capacity, 0)),
@@ -78,8 +99,12 @@ LeaderIo::LeaderIo(const Topology& topology, int node, int id_capacity,
           topology, node, id_capacity,
           {.retire = [&control_block](Id id, bool idle) { return control_block.retire(id, idle); },
            .ready_ranks = [&control_block](Id id) { return control_block.ready_ranks(id); },
-           .remark = std::move(remark)},
+           .remark = std::move(remark),
+           .eager = eager},
           set, warning_interval),
+      spread_(eager.spread),
+      node_(node),
+      nodes_(topology.nodes()),
       local_ranks_(topology.ranks_of_node[static_cast<std::size_t>(node)]) {}
 
 bool LeaderIo::work(Duration now) {
@@ -99,6 +124,7 @@ bool LeaderIo::work(Duration now) {
     any = true;
     read(*received, now);
   }
+  obey_held(now);
   any |= leader_.on_joined_arrivals();
   // A leader that waits looks often, and mostly has nothing to say.
   if (any || has_more_ || !leader_.is_idle() ||
@@ -124,21 +150,62 @@ void LeaderIo::send_end(const Error& error) noexcept {
 }
 
 void LeaderIo::read(const TreeLink::Received& received, Duration now) {
-  const std::string from = fmt::format("node {}", received.node);
-  if (received.node == parent_) {
-    const auto decision = read_as<Decision>(received.bytes, limits_, from);
+  const int sender = received.node;
+  Message message = read_message(received.bytes, limits_, node_text(sender));
+  if (NodeSum* const sum = std::get_if<NodeSum>(&message)) {
+    if (leader_.on_sum(sender, std::move(*sum), now)) return;
+    refuse_message(node_text(sender), "a sum that this node cannot expect");
+  }
+  const bool holds_earlier = std::ranges::any_of(
+      held_, [&](const auto& held) { return held.first == sender; });
+  if (holds_earlier || !leader_.reached(after(message))) {
+    held_.emplace_back(sender, std::move(message));
+  } else {
+    obey(sender, message, now);
+  }
+}
+
+void LeaderIo::obey(int sender, const Message& message, Duration now) {
+  const std::string from = node_text(sender);
+  if (sender == parent_) {
+    const auto& decision = as<Decision>(message, from);
     const std::string problem = leader_.problem_in(decision);
     if (!problem.empty()) refuse_message(from, problem);
     leader_.on_decision(decision);
-  } else if (std::find(children_.begin(), children_.end(), received.node) != children_.end()) {
-    leader_.on_up(received.node, read_as<Up>(received.bytes, limits_, from), now);
+  } else if (std::find(children_.begin(), children_.end(), sender) != children_.end()) {
+    leader_.on_up(sender, as<Up>(message, from), now);
   } else {
     refuse_message(from, "it is neither above nor below this node");
   }
 }
 
+/// Of each sender in order.
+void LeaderIo::obey_held(Duration now) {
+  std::set<int> waiting;
+  std::erase_if(held_, [&](const auto& held) {
+    const auto& [sender, message] = held;
+    if (waiting.contains(sender) || !leader_.reached(after(message))) {
+      waiting.insert(sender);
+      return false;
+    }
+    obey(sender, message, now);
+    return true;
+  });
+}
+
 bool LeaderIo::hand_out(Duration now) {
   const LeaderOutput output = leader_.take(now);
+  for (const NodeSum& sum : output.sums) {
+    const auto bytes = encode(sum);
+    for (int node = 0; node < nodes_; ++node) {
+      if (node != node_) tree_->send(node, bytes);
+    }
+  }
+  for (const auto& sums : output.complete) {
+    spread_(sums);
+    control_block_.push_run({&sums.front().id, 1}, LogBatch::Kind::complete);
+    control_block_.signal_others();
+  }
   if (!output.up.empty()) tree_->send(parent_, encode(output.up));
   for (const Decision& decision : output.decisions) {
     if (!children_.empty()) {
@@ -157,7 +224,8 @@ bool LeaderIo::hand_out(Duration now) {
   for (const std::string& warning : output.warnings) log().warn("{}", warning);
   arrivals_.insert(arrivals_.end(), output.arrivals.begin(), output.arrivals.end());
   expired_.insert(expired_.end(), output.expired.begin(), output.expired.end());
-  return !output.up.empty() || !output.decisions.empty();
+  return !output.up.empty() || !output.decisions.empty() || !output.sums.empty() ||
+         !output.complete.empty();
 }
 
 bool LeaderIo::flush_log() {
@@ -317,7 +385,7 @@ SetEngine::SetEngine(const SetParts& parts, const EngineParts& engine,
     return waits_.state_of(set_.ranks_of_node()[static_cast<std::size_t>(local_rank)]);
   };
   leader_io_.emplace(set_.topology(), set_.node, control_block().id_capacity(), control_block(),
-                     parts.tree, id, engine.settings.stall_warning, remark);
+                     parts.tree, id, engine.settings.stall_warning, remark, eager_use());
   // Not where the record is off: for benchmarks of what both cost.
   const bool counts = !engine.flight || set_.record.on();
   if (set_.root() == engine.rank && counts) stragglers_.emplace(set_);
@@ -335,7 +403,9 @@ bool SetEngine::make_progress(Duration time) {
     }
   }
   while (control_block().next_batch(log_batch_)) {
-    execute(decision_in(log_batch_));
+    const bool is_complete = log_batch_.kind == LogBatch::Kind::complete;
+    const Decision& decision = decision_in(log_batch_);
+    is_complete ? finish_eager(decision) : execute(decision);
     decided_at_ = time;
     progress = true;
   }
@@ -347,7 +417,7 @@ bool SetEngine::make_progress(Duration time) {
 /// In what it returns, all ids, ranks and signatures are within the set's limits.
 const Decision& SetEngine::decision_in(LogBatch& batch) {
   constexpr const char* kLog = "this node's log";
-  if (batch.kind != LogBatch::Kind::run) {
+  if (batch.kind == LogBatch::Kind::control) {
     return decision_ = read_as<Decision>(batch.payload, log_limits_, kLog);
   }
   if (!decision_.only_runs()) decision_ = {};
@@ -395,6 +465,55 @@ void SetEngine::execute(const Decision& decision) {
   }
   for (const std::string& name : decision.asked) operations_.note_answer(name);
   if (decision.finished) all_departed_.store(true);
+}
+
+void SetEngine::finish_eager(const Decision& complete) {
+  operations_.take(complete, last_arrivals(complete), decided_);
+  constexpr std::uint64_t kNoUnit = 0;
+  for (const auto& operation : decided_) {
+    Unit unit;
+    unit.type = operation->signature.type;
+    unit.op = operation->signature.op;
+    unit.bytes = operation->signature.bytes();
+    unit.make_one_chunk();
+    trace_unit(set_.trace, kNoUnit, unit, {operation});
+    set_.trace.completed(kNoUnit);
+    operations_.finish(operation, std::nullopt);
+  }
+  decided_.clear();
+}
+
+/// By local rank. `own`: this rank's operation, which waits for the id.
+std::vector<std::byte*> SetEngine::tensors_of_node(const Operation& own, Id id) const {
+  std::vector<std::byte*> tensors;
+  for (int r = 0; r < set_.local_size; ++r) {
+    tensors.push_back(r == set_.local_rank
+                          ? own.memory.own_data()
+                          : set_.memory().address(r, control_block().location(id, r),
+                                                  own.memory.bytes()));
+  }
+  return tensors;
+}
+
+EagerUse SetEngine::eager_use() {
+  const auto node_sum = [this](Id id) {
+    const auto own = operations_.waiting(id);
+    const auto tensors = tensors_of_node(*own, id);
+    std::vector<std::uint8_t> sum(own->memory.bytes());
+    std::byte* const output = std::as_writable_bytes(std::span(sum)).data();
+    data_path().reduce(own->signature, std::vector<const std::byte*>(tensors.begin(), tensors.end()),
+                       {&output, 1}, own->signature.prescale, 1.0);
+    return sum;
+  };
+  const auto spread = [this](std::span<const NodeSum> sums) {
+    const auto own = operations_.waiting(sums.front().id);
+    std::vector<const std::byte*> inputs;
+    for (const NodeSum& sum : sums) inputs.push_back(std::as_bytes(std::span(sum.data)).data());
+    const double size = own->signature.op == ReduceOp::average ? set_.topology().size() : 1;
+    data_path().reduce(own->signature, inputs, tensors_of_node(*own, sums.front().id), 1.0,
+                       own->signature.postscale / size);
+  };
+  return {.most_bytes = set_.engine.settings.small_message, .node_sum = node_sum, .spread = spread};
 }
 
 bool SetEngine::finish_completed() {

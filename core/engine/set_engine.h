@@ -151,10 +151,10 @@ class EndedElsewhere final : public Error {
 /// decisions into the node's log. Thread rule: the thread that holds the engine's progress lock.
 class LeaderIo {
  public:
-  /// `tree` is null in jobs of one node; `remark`: see IdUse.
+  /// `tree` is null in jobs of one node; `remark`, `eager`: see IdUse.
   LeaderIo(const Topology& topology, int node, int id_capacity, NodeControlBlock& control_block,
            TreeLink* tree, ProcessSet set = kWorld, Duration warning_interval = {},
-           std::function<std::string(int)> remark = {});
+           std::function<std::string(int)> remark = {}, const EagerUse& eager = {});
 
   /// True if anything had come in. Throws EndedElsewhere; Error(transport) for invalid messages.
   bool work(Duration now);
@@ -176,6 +176,8 @@ class LeaderIo {
  private:
   bool hand_out(Duration now);
   void read(const TreeLink::Received& received, Duration now);
+  void obey(int sender, const Message& message, Duration now);
+  void obey_held(Duration now);
   bool flush_log();
 
   int parent_;
@@ -184,7 +186,11 @@ class LeaderIo {
   NodeControlBlock& control_block_;
   TreeLink* tree_;
   Leader leader_;
+  const std::function<void(std::span<const NodeSum>)> spread_;  ///< EagerUse's
+  const int node_;
+  const int nodes_;
   bool has_more_ = true;  ///< the leader may have more to hand out than it has
+  std::deque<std::pair<int, Message>> held_;  ///< with their senders: until reached()
   std::deque<Decision> for_log_;
   const std::vector<int> local_ranks_;  ///< world ranks
   std::vector<std::pair<Id, LastArrival>> arrivals_;
@@ -277,6 +283,9 @@ class SetEngine {
  private:
   const Decision& decision_in(LogBatch& batch);
   void execute(const Decision& decision);
+  void finish_eager(const Decision& complete);
+  std::vector<std::byte*> tensors_of_node(const Operation& own, Id id) const;
+  EagerUse eager_use();
   LastArrival last_of_node(Id id) const;
   std::vector<LastArrival> last_arrivals(const Decision& decision) const;
   WaitReport report_on(const Operation& operation) const;

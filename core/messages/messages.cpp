@@ -88,22 +88,25 @@ struct TableFields {
   static auto of(As<Expiring> auto& m) { return std::tie(m.name, m.rank, m.expiry); }
   static auto of(As<Up> auto& m) {
     return std::tie(m.ready, m.reports, m.presence, m.departed, m.joined, m.last, m.expiring,
-                    m.resized, m.disputed);
+                    m.resized, m.disputed, m.after);
   }
+  static auto of(As<NodeSum> auto& m) { return std::tie(m.id, m.last.rank, m.last.late, m.data); }
   static auto of(As<Assigned> auto& m) { return std::tie(m.name, m.id, m.locations, m.signature); }
   static auto of(As<Failed> auto& m) { return std::tie(m.name, m.text); }
   static auto of(As<Decision> auto& m) {
     return std::tie(m.retired, m.assigned, m.failed, m.run, m.departed, m.finished, m.all_joined,
-                    m.last_joined, m.asked, m.resized);
+                    m.last_joined, m.asked, m.resized, m.eager, m.after);
   }
   static auto of(As<JobEnd> auto& m) { return std::tie(m.code, m.rank, m.text, m.tensor); }
 };
 
 /// Elements of vectors that have the same bytes in messages.
 template <class T>
-constexpr bool kIsCopied = std::is_arithmetic_v<T> || std::is_same_v<T, Location>;
+constexpr bool kIsCopied =
+    std::is_arithmetic_v<T> || std::is_same_v<T, Location> || std::is_same_v<T, Rounds>;
 
-using Milliseconds = std::chrono::milliseconds;
+template <class T>
+concept IsTime = std::is_same_v<T, std::chrono::milliseconds> || std::is_same_v<T, LastArrival::Time>;
 
 /// Writes tables, each after its parts.
 struct Encoder {
@@ -133,7 +136,7 @@ struct Encoder {
   auto part(const T& value) {
     if constexpr (std::is_enum_v<T> || std::is_same_v<T, bool>) {
       return static_cast<std::uint8_t>(value);
-    } else if constexpr (std::is_same_v<T, Milliseconds>) {
+    } else if constexpr (IsTime<T>) {
       return value.count();
     } else if constexpr (std::is_arithmetic_v<T>) {
       return value;
@@ -195,7 +198,7 @@ class Decoder {
       if (!is_enumerator(value)) fail("unknown {} {}", word_for(value), static_cast<int>(value));
     } else if constexpr (std::is_same_v<T, bool>) {
       value = table.GetField<std::uint8_t>(at, 0) != 0;
-    } else if constexpr (std::is_same_v<T, Milliseconds>) {
+    } else if constexpr (IsTime<T>) {
       value = T(table.GetField(at, value.count()));
     } else if constexpr (std::is_arithmetic_v<T>) {
       value = table.GetField(at, value);
@@ -280,11 +283,17 @@ class Decoder {
     }
   }
   void check(const Expiring& expiring) { check(expiring.rank); }
+  void check(const LastArrival& last) {
+    if (last.rank != -1) check(last.rank);
+    if (limits_ && last.late.count() < 0) fail("a rank that is late by {} ns", last.late.count());
+  }
+  void check(const Rounds& rounds) { check(rounds.id); }
+  void check(const NodeSum& sum) {
+    check(sum.id);
+    check(sum.last);
+  }
   void check(const Up& up) {
-    for (const LastArrival& last : up.last) {
-      if (last.rank != -1) check(last.rank);
-      if (limits_ && last.late.count() < 0) fail("a rank that is late by {} ns", last.late.count());
-    }
+    for (const LastArrival& last : up.last) check(last);
     if (limits_ && !up.last.empty() && up.last.size() != up.ready.size()) {
       fail("{} last ranks of {} ids", up.last.size(), up.ready.size());
     }
@@ -390,7 +399,7 @@ tl::expected<Message, std::string> decode(std::span<const std::byte> bytes,
   }
   const wire::Message* const message = wire::GetMessage(bytes.data());
   static const std::array<Message, std::variant_size_v<Message>> kKinds{Mail{}, Up{}, Decision{},
-                                                                        JobEnd{}};
+                                                                        JobEnd{}, NodeSum{}};
   const auto kind = static_cast<std::size_t>(message->body_type()) - 1;
   if (kind >= kKinds.size()) return tl::unexpected(std::string("a hora message of unknown kind"));
   Message result = kKinds[kind];

@@ -157,6 +157,22 @@ struct Expiring {
   bool operator==(const Expiring&) const = default;
 };
 
+/// How many rounds of an eager id are complete (NodeSum).
+struct Rounds {
+  Id id = 0;
+  std::uint32_t complete = 0;
+  bool operator==(const Rounds&) const = default;
+};
+
+/// A leader to all others, of an eager id, in place of Up::ready: its node is ready, and the sum of
+/// its ranks' tensors. The round is complete where those of all nodes are, without a decision.
+struct NodeSum {
+  Id id = 0;
+  LastArrival last = {};  ///< sent without its time
+  std::vector<std::uint8_t> data = {};
+  bool operator==(const NodeSum&) const = default;
+};
+
 /// A leader to its parent in the tree of leaders.
 struct Up {
   std::vector<Id> ready = {};  ///< ids that the sender's whole subtree is ready for
@@ -171,6 +187,8 @@ struct Up {
   /// Ids whose names some rank reports, as it brings another signature, or that wait for ranks that
   /// have joined: to be given up, so that all ranks report.
   std::vector<Id> disputed = {};
+  /// Where there is `departed` or `disputed`: to be read once these rounds are complete.
+  std::vector<Rounds> after = {};
   bool operator==(const Up&) const = default;
 
   bool empty() const {
@@ -209,12 +227,14 @@ struct Decision {
   bool all_joined = false;         ///< every rank has called join
   int last_joined = 0;             ///< the last one of them, then
   std::vector<std::string> asked = {};  ///< overdue and expiring names: leaders say who lacks them
+  std::vector<Id> eager = {};      ///< of `run`: they are from their next round on (NodeSum)
+  std::vector<Rounds> after = {};  ///< as Up::after, of `retired` and `departed`
   bool operator==(const Decision&) const = default;
 
   /// True when there is nothing but ids to run.
   bool only_runs() const {
     return retired.empty() && failed.empty() && assigned.empty() && resized.empty() &&
-           departed.empty() && !finished && !all_joined && asked.empty();
+           departed.empty() && !finished && !all_joined && asked.empty() && eager.empty();
   }
   bool empty() const { return run.empty() && only_runs(); }
 };
@@ -228,7 +248,7 @@ struct JobEnd {
   bool operator==(const JobEnd&) const = default;
 };
 
-using Message = std::variant<Mail, Up, Decision, JobEnd>;
+using Message = std::variant<Mail, Up, Decision, JobEnd, NodeSum>;
 
 std::vector<std::byte> encode(const Message& message);
 

@@ -103,6 +103,17 @@ std::string group_text(ProcessSet set, const OverdueGroup& group, std::span<cons
   return text;
 }
 
+/// Each of an eager id's leaders sends its node's sum to all others: more are slower than a tree.
+constexpr int kMostEagerNodes = 8;
+/// After so many runs in a row that were decided alone, while no rank waits for another name.
+constexpr int kRunsAlone = 3;
+
+bool may_be_eager(const Signature& signature, std::size_t most_bytes) {
+  return signature.kind == OperationKind::allreduce && signature.op != ReduceOp::adasum &&
+         signature.device == DeviceKind::cpu && signature.bytes() > 0 &&
+         signature.bytes() <= most_bytes;
+}
+
 /// Ranks report overdue names within a tick of one another; the rest is for the reports, and the
 /// answers to the root's question, to arrive before it prints.
 constexpr Duration kGatherTime = kOverdueTick + std::chrono::milliseconds(250);
@@ -138,14 +149,50 @@ Report merged_report(const std::string& name, const ReportedName& reported,
   return report;
 }
 
+std::vector<NodeSum> EagerIds::take_complete(Id id) {
+  State& state = rounds_.at(id);
+  std::vector<NodeSum> sums;
+  if (std::ranges::any_of(state.sums, [](const auto& of_node) { return of_node.empty(); })) {
+    return sums;
+  }
+  ++state.complete;
+  for (auto& of_node : state.sums) {
+    sums.push_back(std::move(of_node.front()));
+    of_node.pop_front();
+  }
+  return sums;
+}
+
+std::vector<Rounds> EagerIds::complete(Id id) const {
+  const State* const state = find_value(rounds_, id);
+  return state ? std::vector{Rounds{id, state->complete}} : std::vector<Rounds>();
+}
+
+std::vector<Rounds> EagerIds::complete() const {
+  std::vector<Rounds> all;
+  for (const auto& [id, state] : rounds_) all.push_back({id, state.complete});
+  return all;
+}
+
+bool EagerIds::reached(std::span<const Rounds> rounds) const {
+  return std::ranges::all_of(rounds, [&](const Rounds& each) {
+    const State* const state = find_value(rounds_, each.id);
+    return !state || state->complete >= each.complete;
+  });
+}
+
 Leader::Leader(const Topology& topology, int node, int id_capacity, IdUse use, ProcessSet set,
                Duration warning_interval)
     : position_(topology, node),
       use_(std::move(use)),
       set_(set),
+      eager_(topology.nodes()),
       overdue_(position_.is_root(), warning_interval) {
   const auto largest = std::ranges::max(topology.ranks_of_node, {}, &std::vector<int>::size).size();
-  if (position_.is_root()) root_ = {IdRing(id_capacity), kEntryBytes + largest * sizeof(Location)};
+  if (!position_.is_root()) return;
+  root_ = {.id_ring = IdRing(id_capacity),
+           .entry_bytes = kEntryBytes + largest * sizeof(Location),
+           .most_eager = static_cast<std::size_t>(id_capacity) / 2};
 }
 
 std::string Leader::problem_in(const Decision& decision) const {
@@ -179,6 +226,7 @@ void Leader::on_mail(int local_rank, const Mail& mail, Duration now) {
   switch (mail.kind) {
     case MailKind::departed:
       output_.up.departed.push_back(rank);
+      append(output_.up.after, eager_.complete());
       break;
     case MailKind::joined:
       note_joined({rank});
@@ -206,7 +254,39 @@ void Leader::on_node_ready(Id id, const LastArrival& last, bool resized) {
   known->node_ready = true;
   known->last = later_of(known->last, last);
   known->resized |= resized;
-  advance_id(id);
+  if (!eager_.contains(id) || known->disputed) return advance_id(id);
+  NodeSum& sum = output_.sums.emplace_back(NodeSum{id, known->last, use_.eager.node_sum(id)});
+  sum.last.late = std::max(sum.last.late, Duration(0));
+  add_sum(position_.node(), sum);
+}
+
+bool Leader::on_sum(int node, NodeSum sum, Duration now) {
+  const KnownId* const known = find_value(known_, sum.id);
+  if (!known || !eager_.contains(sum.id)) return true;  // given up meanwhile
+  if (sum.data.size() != known->signature.bytes()) return false;
+  sum.last.at = now;  // by this leader's clock
+  return add_sum(node, std::move(sum));
+}
+
+bool Leader::add_sum(int node, NodeSum sum) {
+  const Id id = sum.id;
+  KnownId& known = known_.at(id);
+  if (!eager_.add(node, std::move(sum))) return false;
+  if (auto sums = eager_.take_complete(id); !sums.empty()) {
+    LastArrival last;
+    for (const NodeSum& each : sums) last = later_of(last, each.last);
+    if (root_) output_.arrivals.emplace_back(id, last);
+    overdue_.settle(known.name);
+    known.last = {};
+    output_.complete.push_back(std::move(sums));
+  }
+  known.node_ready = eager_.is_ready(id, position_.node());
+  known.ready_below.clear();
+  for (const int child : position_.children()) {
+    if (eager_.is_ready(id, child)) known.ready_below.insert(child);
+  }
+  if (known.anyone_ready()) advance_id(id);
+  return true;
 }
 
 void Leader::on_up(int child, const Up& up, Duration now) {
@@ -293,15 +373,23 @@ void Leader::note_joined(const std::vector<int>& ranks) {
 
 /// Has the root give the id up.
 void Leader::dispute(Id id) {
-  if (!std::exchange(known_.at(id).disputed, true)) output_.up.disputed.push_back(id);
+  if (std::exchange(known_.at(id).disputed, true)) return;
+  output_.up.disputed.push_back(id);
+  append(output_.up.after, eager_.complete(id));
 }
 
 /// Tells the parent of an id once the whole subtree is ready for it.
 void Leader::advance_id(Id id) {
   KnownId& known = known_.at(id);
   if (known.forwarded || known.disputed || !known.complete(joined_, position_)) return;
-  // A disagreement between the ranks that have submitted it and those that have joined.
-  if (!known.all_came(position_) && !allows_joined(known.signature.kind)) return dispute(id);
+  // A disagreement between the ranks that have submitted it and those that have joined; of an eager
+  // id the root's, as nodes that have joined send no sum.
+  const bool is_eager = eager_.contains(id);
+  const bool all_came = known.all_came(position_);
+  if (!all_came && (is_eager ? root_.has_value() : !allows_joined(known.signature.kind))) {
+    return dispute(id);
+  }
+  if (is_eager) return;
   known.forwarded = true;
   overdue_.settle(known.name);
   output_.up.ready.push_back(id);
@@ -325,6 +413,7 @@ void Leader::advance_name(const std::string& name) {
 
 /// Ranks that were ready for the id report by name.
 void Leader::give_up(Id id) {
+  eager_.erase(id);
   const auto known = known_.extract(id);
   if (!known.empty()) ids_.erase(known.mapped().name);
 }
@@ -342,7 +431,11 @@ void Leader::apply(Decision& decision) {
     overdue_.settle(known->name);
     *known = {.name = std::move(known->name),
               .signature = std::move(known->signature),
-              .disputed = known->disputed};
+              .disputed = known->disputed,
+              .runs_alone = known->runs_alone};
+  }
+  for (const Id id : decision.eager) {
+    if (known_.contains(id)) eager_.insert(id);
   }
   if (decision.all_joined) joined_.clear();
 }
@@ -389,7 +482,9 @@ void Leader::decide(Duration now) {
   Decision next{.run = std::move(up.ready),
                 .resized = std::move(up.resized),
                 .departed = std::move(up.departed)};
+  if (!next.departed.empty()) next.after = eager_.complete();
   decide_names(next);
+  choose_eager(next);
   std::ranges::sort(next.departed);
   next.finished = !next.departed.empty() && root_->departed.size() == position_.world_size();
   next.all_joined = joined_.size() == position_.world_size();
@@ -406,6 +501,7 @@ void Leader::decide_names(Decision& next) {
   const auto retire = [&](Id id, bool only_idle) {
     if (!use_.retire(id, only_idle)) return false;
     next.retired.push_back(id);
+    append(next.after, eager_.complete(id));
     give_up(id);
     return true;
   };
@@ -419,6 +515,7 @@ void Leader::decide_names(Decision& next) {
     return root_->id_ring.next([&](Id old) {
       const KnownId* const known = find_value(known_, old);
       if (!known || known->forwarded) return false;  // it runs in this decision
+      if (known->node_ready && eager_.contains(old)) return false;  // it may be complete elsewhere
       const bool idle = !known->anyone_ready() && !reports_.contains(known->name);
       return (idle || !only_idle) && retire(old, only_idle);
     });
@@ -447,6 +544,26 @@ void Leader::decide_names(Decision& next) {
     if (!joined_.empty()) assigned.signature = report.values.front().signature;
     return true;
   });
+}
+
+/// A small allreduce for which ranks wait one at a time, as for a loss or a norm.
+void Leader::choose_eager(Decision& next) {
+  const std::size_t nodes = position_.children().size() + 1;
+  const bool is_possible = nodes == static_cast<std::size_t>(position_.nodes()) &&
+                           nodes <= kMostEagerNodes && joined_.empty() && next.run.size() == 1 &&
+                           eager_.size() < root_->most_eager;
+  for (const Id id : next.run) {
+    KnownId* const known = find_value(known_, id);
+    if (!known) continue;  // given up
+    const bool may_be = is_possible && may_be_eager(known->signature, use_.eager.most_bytes);
+    known->runs_alone = may_be ? known->runs_alone + 1 : 0;
+    if (known->runs_alone < kRunsAlone) continue;
+    known->runs_alone = 0;
+    const bool others_wait = std::ranges::any_of(known_, [&](const auto& entry) {
+      return entry.first != id && entry.second.anyone_ready();
+    });
+    if (!others_wait) next.eager.push_back(id);
+  }
 }
 
 /// `said`: ranks of this node with remarks, each once; null: without remarks.

@@ -149,6 +149,54 @@ class JoinedRanks {
   int last_ = 0;
 };
 
+/// Ids whose data travel with the readiness, where each leader sends all others its node's sum
+/// (NodeSum): a round is complete once all are there. A name becomes eager by a decision to run it,
+/// for its next rounds, until its id is given up. A leader is at most one round ahead of another.
+/// Pure. Thread rule: one thread at a time.
+class EagerIds {
+ public:
+  explicit EagerIds(int nodes) : nodes_(static_cast<std::size_t>(nodes)) {}
+
+  std::size_t size() const { return rounds_.size(); }
+  bool contains(Id id) const { return rounds_.contains(id); }
+  void insert(Id id) { rounds_[id].sums.resize(nodes_); }
+  void erase(Id id) { rounds_.erase(id); }
+  /// False where the node is further ahead than it can be.
+  bool add(int node, NodeSum sum) {
+    auto& sums = rounds_.at(sum.id).sums[static_cast<std::size_t>(node)];
+    sums.push_back(std::move(sum));
+    return sums.size() <= 2;
+  }
+  /// The node is ready for the id's next round.
+  bool is_ready(Id id, int node) const {
+    return !rounds_.at(id).sums[static_cast<std::size_t>(node)].empty();
+  }
+  /// The sums of the next round, by node, where all are there; else none.
+  std::vector<NodeSum> take_complete(Id id);
+  /// Of one id; none where it is not eager.
+  std::vector<Rounds> complete(Id id) const;
+  std::vector<Rounds> complete() const;
+  /// These rounds are complete, or their ids are given up.
+  bool reached(std::span<const Rounds> rounds) const;
+
+ private:
+  struct State {
+    std::uint32_t complete = 0;
+    std::vector<std::deque<NodeSum>> sums = {};  ///< by node
+  };
+  std::size_t nodes_;
+  std::map<Id, State> rounds_;
+};
+
+/// What a leader needs for eager ids.
+struct EagerUse {
+  std::size_t most_bytes = 0;  ///< of a tensor; 0: there are none
+  /// The sum of the node's ranks, which are ready for the id.
+  std::function<std::vector<std::uint8_t>(Id)> node_sum = {};
+  /// Writes the sum of all nodes' sums, in their order, to all ranks of the node.
+  std::function<void(std::span<const NodeSum>)> spread = {};
+};
+
 /// Questions of a leader to its own node's control block.
 struct IdUse {
   /// NodeControlBlock::retire.
@@ -157,6 +205,7 @@ struct IdUse {
   std::function<LocalRanks(Id)> ready_ranks;
   /// Remark on a local rank that lacks what others wait for; may be null.
   std::function<std::string(int local_rank)> remark = {};
+  EagerUse eager = {};
 };
 
 /// The tensor behind an id.
@@ -170,6 +219,7 @@ struct KnownId {
   bool resized = false;            ///< see Up::resized
   bool forwarded = false;          ///< sent to the parent; by the root: its run is decided
   bool disputed = false;           ///< it is to be given up
+  int runs_alone = 0;              ///< in a row, as the root has decided
 
   bool anyone_ready() const { return node_ready || !ready_below.empty(); }
   /// All ranks of the subtree are ready or have joined.
@@ -257,6 +307,9 @@ inline constexpr std::size_t kDecisionBytes = std::size_t{1} << 20;
 /// Actions that the leader wants, in this order.
 struct LeaderOutput {
   Up up;                              ///< for the parent; empty() where there is nothing to say
+  std::vector<NodeSum> sums = {};     ///< for all other leaders
+  /// Eager rounds that are complete: by node, for this node's ranks.
+  std::vector<std::vector<NodeSum>> complete = {};
   std::vector<Decision> decisions;    ///< for the children (without locations) and this node's log
   std::vector<std::string> warnings;  ///< for the log; the root's alone
   /// The root's: what has run out of time on some rank, which ends the job.
@@ -278,6 +331,10 @@ class Leader {
   /// Every local rank is ready for `id` (jobs of several nodes alone). `resized`: Up::resized.
   void on_node_ready(Id id, const LastArrival& last = {}, bool resized = false);
   void on_up(int child, const Up& up, Duration now);
+  /// False where it is not of the tensor's length, or of a round that cannot have begun.
+  [[nodiscard]] bool on_sum(int node, NodeSum sum, Duration now);
+  /// `after` of an Up or a Decision allows that it is read.
+  bool reached(std::span<const Rounds> after) const { return eager_.reached(after); }
   /// Why this cannot be the next decision, given those before; empty where it can.
   std::string problem_in(const Decision& decision) const;
   /// Precondition: there is no problem in the decision.
@@ -305,6 +362,7 @@ class Leader {
   struct Root {
     IdRing id_ring;
     std::size_t entry_bytes;                ///< of a name in a decision, beside its text
+    std::size_t most_eager;  ///< ids: others can be given up whatever waits
     std::vector<Id> disputed = {};          ///< to be given up
     std::vector<std::string> waiting = {};  ///< names to be decided, in order
     std::set<int> departed = {};
@@ -315,11 +373,13 @@ class Leader {
   void dispute(Id id);
   void advance_id(Id id);
   void advance_name(const std::string& name);
+  bool add_sum(int node, NodeSum sum);
   void give_up(Id id);
   void apply(Decision& decision);
   void adopt(Assigned& assigned);
   void decide(Duration now);
   void decide_names(Decision& next);
+  void choose_eager(Decision& next);
   Presence own_presence_of(const std::string& name, std::set<int>* said = nullptr) const;
   OverdueNames::Seen remarking() const;
 
@@ -328,6 +388,7 @@ class Leader {
   ProcessSet set_;
   std::unordered_map<std::string, Id> ids_;
   std::unordered_map<Id, KnownId> known_;
+  EagerIds eager_;
   /// Those that have no id, or one with another signature, which is given up.
   std::map<std::string, ReportedName> reports_;
   JoinedRanks joined_;

@@ -84,6 +84,8 @@ class TreePosition {
         node_(node),
         children_(tree_children(node, topology_.nodes(), topology_.radix)) {}
 
+  int node() const { return node_; }
+  int nodes() const { return topology_.nodes(); }
   bool is_root() const { return node_ == 0; }
   /// Nodes; that of the largest subtree first.
   const std::vector<int>& children() const { return children_; }

@@ -86,6 +86,8 @@ class Pipeline final : public DataPath {
   /// Units 1 .. n are complete: this rank's memory holds their results, and no peer accesses it.
   std::uint64_t completed() const { return control_block_.done_by_all(); }
   std::uint64_t awaited() const override;
+  void reduce(const Signature& signature, std::span<const std::byte* const> inputs,
+              std::span<std::byte* const> outputs, double pre, double post) override;
   bool polls() const override {
     return !chunks_.empty() || !whole_.empty() || feeding_ < units_.size() ||
            (options_.nodes == 1 && !units_.empty());

@@ -104,6 +104,10 @@ class BusyPath final : public DataPath {
   bool advance() override { return path_.advance(); }
   std::uint64_t awaited() const override { return path_.awaited(); }
   bool polls() const override { return path_.polls(); }
+  void reduce(const Signature& signature, std::span<const std::byte* const> inputs,
+              std::span<std::byte* const> outputs, double pre, double post) override {
+    path_.reduce(signature, inputs, outputs, pre, post);
+  }
   MemoryUse withdraw() override {
     early = early || (operation && operation->finished());
     return ++calls < quiet_from_ ? MemoryUse::writes : MemoryUse::none;

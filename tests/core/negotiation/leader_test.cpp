@@ -36,7 +36,8 @@ struct Script {
 
 struct Node {
   // Small, so that mailboxes and the log fill up now and then.
-  Node(const Topology& topology, int index, int id_capacity, test::TreeNetwork& network)
+  Node(const Topology& topology, int index, int id_capacity, test::TreeNetwork& network,
+       const EagerUse& eager)
       : control_blocks({.local_size = static_cast<int>(
                             topology.ranks_of_node[static_cast<std::size_t>(index)].size()),
                         .id_capacity = id_capacity,
@@ -45,7 +46,7 @@ struct Node {
                         .control_bytes = 32768}),
         link(network, index),
         io(topology, index, id_capacity, control_blocks[0],
-           topology.nodes() > 1 ? &link : nullptr) {}
+           topology.nodes() > 1 ? &link : nullptr, kWorld, {}, {}, eager) {}
 
   test::SharedControlBlock control_blocks;
   test::NetworkTreeLink link;
@@ -63,6 +64,8 @@ struct Common {
   /// location, no end.
   std::vector<std::string> problems = {};
   std::vector<std::string> order = {};  ///< every name as often as it has rounds
+  std::vector<std::uint64_t> executed = {};  ///< units, by rank
+  int eager = 0;  ///< rounds on a node without a decision
 };
 
 /// Does what an engine does, but for moving data.
@@ -147,7 +150,30 @@ struct Rank {
     if (batch->kind == LogBatch::Kind::control) {
       decision = std::get<Decision>(decode(batch->payload).value());
     }
-    execute(decision);
+    batch->kind == LogBatch::Kind::complete ? finish_eager(decision.run.front()) : execute(decision);
+  }
+
+  void finish_eager(Id id) {
+    const auto submission = table.take_waiting(id);
+    if (!submission) return problem("an eager round, which it has not submitted, is complete");
+    end(*submission, {});
+  }
+
+  /// The number of this rank's round, in as many bytes as the tensor has.
+  std::vector<std::uint8_t> sum_of_node(Id id) {
+    const auto submission = table.waiting(id);
+    if (!submission) problem("its leader sums up what it has not submitted");
+    if (!submission) return {};
+    return std::vector<std::uint8_t>(submission->signature.bytes(),
+                                     static_cast<std::uint8_t>(submitted[submission->name]));
+  }
+
+  void check_sums(std::span<const NodeSum> sums) {
+    ++all.eager;
+    const auto own = sum_of_node(sums.front().id);
+    if (std::ranges::any_of(sums, [&](const NodeSum& sum) { return sum.data != own; })) {
+      problem("sums of several rounds");
+    }
   }
 
   void execute(const Decision& decision) {
@@ -180,6 +206,7 @@ struct Rank {
       take(submission, "id " + std::to_string(id), locations);
     }
     control_block.set_done(++executed);
+    all.executed[static_cast<std::size_t>(rank)] = executed;
     if (!decision.departed.empty()) {
       history.push_back("departed " + ranks_text(decision.departed));
       closed = true;
@@ -205,9 +232,9 @@ struct Rank {
     running.emplace_back(executed + 1, submission);
   }
 
-  /// As in the data path: a tensor is free once the whole node has come as far.
+  /// As in the data path: a result is there, and the tensor free, once all ranks have come as far.
   void complete() {
-    while (!running.empty() && running.front().first <= control_block.done_by_all()) {
+    while (!running.empty() && running.front().first <= std::ranges::min(all.executed)) {
       end(*running.front().second, {});
       running.pop_front();
     }
@@ -252,7 +279,10 @@ struct Rank {
 /// order; every rank, leader and link has a random speed of its own.
 struct Simulation {
   Simulation(const Topology& topology, int id_capacity, const Script& script, Random& random)
-      : common{script, random, topology.nodes() == 1},
+      : common{.script = script,
+               .random = random,
+               .is_single_node = topology.nodes() == 1,
+               .executed = std::vector<std::uint64_t>(static_cast<std::size_t>(topology.size()))},
         network(topology.nodes(), &random),
         ranks(static_cast<std::size_t>(topology.size())) {
     for (const auto& [name, rounds] : script.names) {
@@ -260,7 +290,13 @@ struct Simulation {
     }
     std::ranges::shuffle(common.order, random);
     for (int n = 0; n < topology.nodes(); ++n) {
-      nodes.push_back(std::make_unique<Node>(topology, n, id_capacity, network));
+      const int first = topology.ranks_of_node[static_cast<std::size_t>(n)].front();
+      const auto leader = [this, first]() -> Rank& { return *ranks[static_cast<std::size_t>(first)]; };
+      const EagerUse eager{
+          .most_bytes = 64,
+          .node_sum = [leader](Id id) { return leader().sum_of_node(id); },
+          .spread = [leader](std::span<const NodeSum> sums) { leader().check_sums(sums); }};
+      nodes.push_back(std::make_unique<Node>(topology, n, id_capacity, network, eager));
       int local = 0;
       for (const int rank : topology.ranks_of_node[static_cast<std::size_t>(n)]) {
         ranks[static_cast<std::size_t>(rank)] =
@@ -279,7 +315,7 @@ struct Simulation {
       speeds.push_back(std::pow(10.0, exponent(common.random)));
     }
     std::discrete_distribution<std::size_t> choose(speeds.begin(), speeds.end());
-    constexpr int kMostSteps = 400000;
+    constexpr int kMostSteps = 4000000;
     for (int step = 0; step < kMostSteps && common.problems.size() <= 5; ++step) {
       if (std::ranges::all_of(ranks, &Rank::all_departed)) return;
       const std::size_t actor = choose(common.random);
@@ -374,8 +410,9 @@ std::string result_of(const Topology& topology, const std::string& name, const R
   return mismatch_text(report);
 }
 
-/// Draws schedules, each of a seed of its own.
-void expect_right(const Schedules& schedules, Random& seeds) {
+/// Draws schedules, each of a seed of its own. Returns how many rounds were eager.
+int expect_right(const Schedules& schedules, Random& seeds) {
+  int eager = 0;
   for (int i = 0; i < schedules.count && !testing::Test::HasFailure(); ++i) {
     Random random(seeds());
     const Topology topology = random_topology(random);
@@ -386,18 +423,23 @@ void expect_right(const Schedules& schedules, Random& seeds) {
     SCOPED_TRACE(std::string(schedules.of) + ", schedule " + std::to_string(i) + ", " + layout +
                  ", id capacity " + std::to_string(id_capacity));
     Simulation simulation(topology, id_capacity, script, random);
-    ASSERT_NO_THROW(simulation.run());
-    ASSERT_EQ(simulation.common.problems, std::vector<std::string>{});
+    EXPECT_NO_THROW(simulation.run());
+    EXPECT_EQ(simulation.common.problems, std::vector<std::string>{});
+    eager += simulation.common.eager;
     for (const auto& rank : simulation.ranks) {
-      ASSERT_EQ(rank->history, simulation.ranks[0]->history) << "rank " << rank->rank;
+      EXPECT_EQ(rank->history, simulation.ranks[0]->history) << "rank " << rank->rank;
       for (const auto& [name, rounds] : script.names) {
-        if (script.skipping_rank >= 0) break;
         std::vector<std::string> expected;
         for (const Round& round : rounds) expected.push_back(result_of(topology, name, round));
-        ASSERT_EQ(rank->results[name], expected) << name << " on rank " << rank->rank;
+        if (script.skipping_rank >= 0 && name == "t0") {
+          expected.pop_back();
+          if (rank->results[name].size() > expected.size()) expected.push_back("shut down");
+        }
+        EXPECT_EQ(rank->results[name], expected) << name << " on rank " << rank->rank;
       }
     }
   }
+  return eager;
 }
 
 TEST(RandomSchedules, AreReadAlikeByAllAndGiveEachNameItsResult) {
@@ -411,6 +453,17 @@ TEST(RandomSchedules, AreReadAlikeByAllAndGiveEachNameItsResult) {
       {"a rank that leaves fails those who wait", 250, {2, 16}, 1, 6, 1, 3, 0.2, 0.1, false, true}};
   auto seeds = test::generator();
   for (const Schedules& schedules : all) expect_right(schedules, seeds);
+}
+
+TEST(RandomSchedules, OfEagerNamesAreRightWhateverChangesMeanwhile) {
+  const Schedules all[] = {
+      {"one name or two, again and again", 200, {16}, 1, 2, 10, 30, 0, 0, true},
+      {"signatures that change", 300, {16}, 1, 2, 10, 30, 0.1, 0, true},
+      {"disagreements", 300, {16}, 1, 2, 10, 30, 0.05, 0.05, true},
+      {"few ids", 300, {1, 2, 3}, 1, 4, 10, 20, 0.05, 0.05, true},
+      {"a rank that leaves", 300, {2, 16}, 1, 1, 10, 20, 0.05, 0, false, true}};
+  auto seeds = test::generator();
+  for (const Schedules& schedules : all) EXPECT_GT(expect_right(schedules, seeds), 1000);
 }
 
 }  // namespace
