@@ -50,10 +50,7 @@ std::optional<Error> refusal_of(const Operation& operation) {
 /// For a message of one cause to leave; peers that are gone take none.
 constexpr auto kSendTime = std::chrono::milliseconds(10);
 
-std::string node_text(int node) {
-  return fmt::format("node {}", node);
-}
-
+/// The message, of a kind that `from` sends.
 template <class Expected>
 const Expected& as(const Message& message, const std::string& from) {
   const Expected* const expected = std::get_if<Expected>(&message);
@@ -69,13 +66,6 @@ Message read_message(std::span<const std::byte> bytes, const MessageLimits& limi
     throw EndedElsewhere(end->code, end->text, end->rank, end->tensor);
   }
   return *std::move(message);
-}
-
-/// The message, of a kind that `from` sends.
-template <class Expected>
-Expected read_as(std::span<const std::byte> bytes, const MessageLimits& limits,
-                 const std::string& from) {
-  return as<Expected>(read_message(bytes, limits, from), from);
 }
 
 std::span<const Rounds> after(const Message& message) {
@@ -112,7 +102,8 @@ bool LeaderIo::work(Duration now) {
   for (int r = 0; r < control_block_.local_size(); ++r) {
     while (const auto bytes = control_block_.pop_mail(r)) {
       any = true;
-      leader_.on_mail(r, read_as<Mail>(*bytes, limits_, fmt::format("local rank {}", r)), now);
+      const std::string from = fmt::format("local rank {}", r);
+      leader_.on_mail(r, as<Mail>(read_message(*bytes, limits_, from), from), now);
     }
   }
   while (const auto id = tree_ ? control_block_.pop_arrival() : std::nullopt) {
@@ -151,13 +142,13 @@ void LeaderIo::send_end(const Error& error) noexcept {
 
 void LeaderIo::read(const TreeLink::Received& received, Duration now) {
   const int sender = received.node;
-  Message message = read_message(received.bytes, limits_, node_text(sender));
+  Message message = read_message(received.bytes, limits_, fmt::format("node {}", sender));
   if (NodeSum* const sum = std::get_if<NodeSum>(&message)) {
     if (leader_.on_sum(sender, std::move(*sum), now)) return;
-    refuse_message(node_text(sender), "a sum that this node cannot expect");
+    refuse_message(fmt::format("node {}", sender), "a sum that this node cannot expect");
   }
-  const bool holds_earlier = std::ranges::any_of(
-      held_, [&](const auto& held) { return held.first == sender; });
+  const bool holds_earlier =
+      std::ranges::any_of(held_, [&](const auto& held) { return held.first == sender; });
   if (holds_earlier || !leader_.reached(after(message))) {
     held_.emplace_back(sender, std::move(message));
   } else {
@@ -166,7 +157,7 @@ void LeaderIo::read(const TreeLink::Received& received, Duration now) {
 }
 
 void LeaderIo::obey(int sender, const Message& message, Duration now) {
-  const std::string from = node_text(sender);
+  const std::string from = fmt::format("node {}", sender);
   if (sender == parent_) {
     const auto& decision = as<Decision>(message, from);
     const std::string problem = leader_.problem_in(decision);
@@ -418,7 +409,7 @@ bool SetEngine::make_progress(Duration time) {
 const Decision& SetEngine::decision_in(LogBatch& batch) {
   constexpr const char* kLog = "this node's log";
   if (batch.kind == LogBatch::Kind::control) {
-    return decision_ = read_as<Decision>(batch.payload, log_limits_, kLog);
+    return decision_ = as<Decision>(read_message(batch.payload, log_limits_, kLog), kLog);
   }
   if (!decision_.only_runs()) decision_ = {};
   decision_.run.swap(batch.ids);
@@ -469,15 +460,14 @@ void SetEngine::execute(const Decision& decision) {
 
 void SetEngine::finish_eager(const Decision& complete) {
   operations_.take(complete, last_arrivals(complete), decided_);
-  constexpr std::uint64_t kNoUnit = 0;
   for (const auto& operation : decided_) {
     Unit unit;
     unit.type = operation->signature.type;
     unit.op = operation->signature.op;
     unit.bytes = operation->signature.bytes();
     unit.make_one_chunk();
-    trace_unit(set_.trace, kNoUnit, unit, {operation});
-    set_.trace.completed(kNoUnit);
+    trace_unit(set_.trace, 0, unit, {operation});
+    set_.trace.completed(0);
     operations_.finish(operation, std::nullopt);
   }
   decided_.clear();
@@ -487,10 +477,10 @@ void SetEngine::finish_eager(const Decision& complete) {
 std::vector<std::byte*> SetEngine::tensors_of_node(const Operation& own, Id id) const {
   std::vector<std::byte*> tensors;
   for (int r = 0; r < set_.local_size; ++r) {
-    tensors.push_back(r == set_.local_rank
-                          ? own.memory.own_data()
-                          : set_.memory().address(r, control_block().location(id, r),
-                                                  own.memory.bytes()));
+    const bool is_own = r == set_.local_rank;
+    const Location at = control_block().location(id, r);
+    tensors.push_back(is_own ? own.memory.own_data()
+                             : set_.memory().address(r, at, own.memory.bytes()));
   }
   return tensors;
 }
@@ -501,8 +491,9 @@ EagerUse SetEngine::eager_use() {
     const auto tensors = tensors_of_node(*own, id);
     std::vector<std::uint8_t> sum(own->memory.bytes());
     std::byte* const output = std::as_writable_bytes(std::span(sum)).data();
-    data_path().reduce(own->signature, std::vector<const std::byte*>(tensors.begin(), tensors.end()),
-                       {&output, 1}, own->signature.prescale, 1.0);
+    data_path().reduce(own->signature,
+                       std::vector<const std::byte*>(tensors.begin(), tensors.end()), {&output, 1},
+                       own->signature.prescale, 1.0);
     return sum;
   };
   const auto spread = [this](std::span<const NodeSum> sums) {
@@ -513,7 +504,8 @@ EagerUse SetEngine::eager_use() {
     data_path().reduce(own->signature, inputs, tensors_of_node(*own, sums.front().id), 1.0,
                        own->signature.postscale / size);
   };
-  return {.most_bytes = set_.engine.settings.small_message, .node_sum = node_sum, .spread = spread};
+  constexpr std::size_t kMost = std::size_t{16} << 10;  // longer ones are slower, for their copies
+  return {std::min(set_.engine.settings.small_message, kMost), node_sum, spread};
 }
 
 bool SetEngine::finish_completed() {

@@ -189,7 +189,7 @@ class LeaderIo {
   const std::function<void(std::span<const NodeSum>)> spread_;  ///< EagerUse's
   const int node_;
   const int nodes_;
-  bool has_more_ = true;  ///< the leader may have more to hand out than it has
+  bool has_more_ = true;                      ///< the leader may have more to hand out than it has
   std::deque<std::pair<int, Message>> held_;  ///< with their senders: until reached()
   std::deque<Decision> for_log_;
   const std::vector<int> local_ranks_;  ///< world ranks

@@ -106,7 +106,8 @@ constexpr bool kIsCopied =
     std::is_arithmetic_v<T> || std::is_same_v<T, Location> || std::is_same_v<T, Rounds>;
 
 template <class T>
-concept IsTime = std::is_same_v<T, std::chrono::milliseconds> || std::is_same_v<T, LastArrival::Time>;
+concept IsTime =
+    std::is_same_v<T, std::chrono::milliseconds> || std::is_same_v<T, LastArrival::Time>;
 
 /// Writes tables, each after its parts.
 struct Encoder {

@@ -227,8 +227,8 @@ struct Decision {
   bool all_joined = false;         ///< every rank has called join
   int last_joined = 0;             ///< the last one of them, then
   std::vector<std::string> asked = {};  ///< overdue and expiring names: leaders say who lacks them
-  std::vector<Id> eager = {};      ///< of `run`: they are from their next round on (NodeSum)
-  std::vector<Rounds> after = {};  ///< as Up::after, of `retired` and `departed`
+  std::vector<Id> eager = {};           ///< of `run`: they are from their next round on (NodeSum)
+  std::vector<Rounds> after = {};       ///< as Up::after, of `retired` and `departed`
   bool operator==(const Decision&) const = default;
 
   /// True when there is nothing but ids to run.

@@ -163,11 +163,6 @@ std::vector<NodeSum> EagerIds::take_complete(Id id) {
   return sums;
 }
 
-std::vector<Rounds> EagerIds::complete(Id id) const {
-  const State* const state = find_value(rounds_, id);
-  return state ? std::vector{Rounds{id, state->complete}} : std::vector<Rounds>();
-}
-
 std::vector<Rounds> EagerIds::complete() const {
   std::vector<Rounds> all;
   for (const auto& [id, state] : rounds_) all.push_back({id, state.complete});
@@ -375,7 +370,7 @@ void Leader::note_joined(const std::vector<int>& ranks) {
 void Leader::dispute(Id id) {
   if (std::exchange(known_.at(id).disputed, true)) return;
   output_.up.disputed.push_back(id);
-  append(output_.up.after, eager_.complete(id));
+  if (eager_.contains(id)) append(output_.up.after, eager_.complete());
 }
 
 /// Tells the parent of an id once the whole subtree is ready for it.
@@ -501,7 +496,7 @@ void Leader::decide_names(Decision& next) {
   const auto retire = [&](Id id, bool only_idle) {
     if (!use_.retire(id, only_idle)) return false;
     next.retired.push_back(id);
-    append(next.after, eager_.complete(id));
+    if (eager_.contains(id)) append(next.after, eager_.complete());
     give_up(id);
     return true;
   };
@@ -514,7 +509,7 @@ void Leader::decide_names(Decision& next) {
   const auto allocate = [&](bool only_idle) {
     return root_->id_ring.next([&](Id old) {
       const KnownId* const known = find_value(known_, old);
-      if (!known || known->forwarded) return false;  // it runs in this decision
+      if (!known || known->forwarded) return false;                 // it runs in this decision
       if (known->node_ready && eager_.contains(old)) return false;  // it may be complete elsewhere
       const bool idle = !known->anyone_ready() && !reports_.contains(known->name);
       return (idle || !only_idle) && retire(old, only_idle);
@@ -548,9 +543,9 @@ void Leader::decide_names(Decision& next) {
 
 /// A small allreduce for which ranks wait one at a time, as for a loss or a norm.
 void Leader::choose_eager(Decision& next) {
-  const std::size_t nodes = position_.children().size() + 1;
-  const bool is_possible = nodes == static_cast<std::size_t>(position_.nodes()) &&
-                           nodes <= kMostEagerNodes && joined_.empty() && next.run.size() == 1 &&
+  const auto nodes = static_cast<int>(position_.children().size()) + 1;
+  const bool is_possible = nodes == position_.nodes() && nodes <= kMostEagerNodes &&
+                           joined_.empty() && next.run.size() == 1 &&
                            eager_.size() < root_->most_eager;
   for (const Id id : next.run) {
     KnownId* const known = find_value(known_, id);

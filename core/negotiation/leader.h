@@ -173,8 +173,6 @@ class EagerIds {
   }
   /// The sums of the next round, by node, where all are there; else none.
   std::vector<NodeSum> take_complete(Id id);
-  /// Of one id; none where it is not eager.
-  std::vector<Rounds> complete(Id id) const;
   std::vector<Rounds> complete() const;
   /// These rounds are complete, or their ids are given up.
   bool reached(std::span<const Rounds> rounds) const;
@@ -306,8 +304,8 @@ inline constexpr std::size_t kDecisionBytes = std::size_t{1} << 20;
 
 /// Actions that the leader wants, in this order.
 struct LeaderOutput {
-  Up up;                              ///< for the parent; empty() where there is nothing to say
-  std::vector<NodeSum> sums = {};     ///< for all other leaders
+  Up up;                           ///< for the parent; empty() where there is nothing to say
+  std::vector<NodeSum> sums = {};  ///< for all other leaders
   /// Eager rounds that are complete: by node, for this node's ranks.
   std::vector<std::vector<NodeSum>> complete = {};
   std::vector<Decision> decisions;    ///< for the children (without locations) and this node's log
@@ -362,7 +360,7 @@ class Leader {
   struct Root {
     IdRing id_ring;
     std::size_t entry_bytes;                ///< of a name in a decision, beside its text
-    std::size_t most_eager;  ///< ids: others can be given up whatever waits
+    std::size_t most_eager;                 ///< ids: others can be given up whatever waits
     std::vector<Id> disputed = {};          ///< to be given up
     std::vector<std::string> waiting = {};  ///< names to be decided, in order
     std::set<int> departed = {};

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <limits>
 
@@ -17,7 +18,8 @@ class Allreduce : public Conformance {
       SCOPED_TRACE(std::string(name_of(data_type_of<T>)) + " " + std::string(name_of(how.op)) +
                    " in " + std::to_string(shape.size()) + " dimensions");
       const auto by_rank = inputs<T>(count_of(shape), shape.size());
-      for (int round = 0; round < 2; ++round) {  // new name, known name
+      Elements<T> first;
+      for (int round = 0; round < 6; ++round) {  // new name, known name, eager
         auto own = by_rank[static_cast<std::size_t>(rank())];
         allreduce(world(), view_of<T>(own, shape),
                   {.name = kind + std::to_string(shape.size()),
@@ -25,6 +27,8 @@ class Allreduce : public Conformance {
                    .prescale = how.prescale,
                    .postscale = how.postscale});
         expect_reduced<T>(how, by_rank, own.data(), 0, own.size());
+        if (round == 0) first = own;
+        EXPECT_EQ(std::memcmp(own.data(), first.data(), own.size() * sizeof own.front()), 0);
       }
     }
   }

@@ -44,6 +44,7 @@ class Join : public Conformance {
     const auto members = ranks_of(context(), set);
     for (const int first : members) {
       for (const std::string& name : {"new" + std::to_string(first), std::string("cached")}) {
+        for (int round = 0; round < 6; ++round) expect_reduced_without(-1, set, name);  // eager
         if (rank() != first || members.size() == 1) {
           for (int round = 0; round < 2; ++round) expect_reduced_without(first, set, name);
         }

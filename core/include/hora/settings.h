@@ -72,8 +72,9 @@ struct Settings {
   /// active RDMA port, else unlimited).
   std::size_t message_size = 0;
 
-  /// Up to this size each node sends its part to all others in the fewest steps (dissemination);
-  /// above it HORA_CROSS_ALGORITHM holds; 0: never.
+  /// Up to this size each node sends its part to all others in the fewest steps (dissemination),
+  /// and up to 16KiB with its readiness, where a name comes alone again and again; above it
+  /// HORA_CROSS_ALGORITHM holds; 0: never.
   std::size_t small_message = std::size_t{4} << 10;
 
   /// How nodes add up their parts, with the same results: direct (each part is sent to its owner),

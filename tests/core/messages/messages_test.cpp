@@ -22,7 +22,9 @@ class RandomMessages {
   explicit RandomMessages(std::mt19937_64& random) : random_(random) {}
 
   Message any() {
-    switch (below(4)) {
+    switch (below(5)) {
+      case 4:
+        return drawn<NodeSum>();
       case 0:
         return drawn<Mail>();
       case 1:
@@ -84,6 +86,8 @@ class RandomMessages {
     draw(to.rank);
     to.late = LastArrival::Time(drawn<std::int64_t>());
   }
+  void draw(Rounds& to) { draw_all(to.id, to.complete); }
+  void draw(NodeSum& to) { draw_all(to.id, to.last, to.data); }
   void draw(Failed& to) { draw_all(to.name, to.text); }
   void draw(Assigned& to) {
     draw_all(to.name, to.id, to.locations);
@@ -95,11 +99,11 @@ class RandomMessages {
   }
   void draw(Up& to) {
     draw_all(to.ready, to.reports, to.presence, to.departed, to.joined, to.last, to.expiring);
-    draw_all(to.resized, to.disputed);
+    draw_all(to.resized, to.disputed, to.after);
   }
   void draw(Decision& to) {
     draw_all(to.retired, to.failed, to.assigned, to.run, to.resized, to.departed, to.finished);
-    draw_all(to.all_joined, to.last_joined, to.asked);
+    draw_all(to.all_joined, to.last_joined, to.asked, to.eager, to.after);
   }
   void draw(JobEnd& to) { draw_all(to.code, to.rank, to.text, to.tensor); }
 
@@ -301,13 +305,21 @@ TEST(MessageLimits, IdsAndRanksAreTheSets) {
     EXPECT_THAT(problem_in(good), IsEmpty());
   }
   for (const Id id : {Id{32}, make_id(65535, 0), make_id(32, 65535), ~Id{0}}) {
-    expect_refused("id " + std::to_string(id), {[=](Decision& d, Up&) { d.retired = {id}; },
-                                                [=](Decision& d, Up&) { d.run = {id}; },
-                                                [=](Decision& d, Up&) { d.resized = {id}; },
-                                                [=](Decision& d, Up&) { d.assigned[1].id = id; },
-                                                [=](Decision&, Up& up) { up.ready.push_back(id); },
-                                                [=](Decision&, Up& up) { up.resized = {id}; },
-                                                [=](Decision&, Up& up) { up.disputed = {id}; }});
+    expect_refused(
+        "id " + std::to_string(id),
+        {[=](Decision& d, Up&) { d.retired = {id}; }, [=](Decision& d, Up&) { d.run = {id}; },
+         [=](Decision& d, Up&) { d.resized = {id}; }, [=](Decision& d, Up&) { d.eager = {id}; },
+         [=](Decision& d, Up&) {
+           d.after = {{id, 1}};
+         },
+         [=](Decision& d, Up&) { d.assigned[1].id = id; },
+         [=](Decision&, Up& up) { up.ready.push_back(id); },
+         [=](Decision&, Up& up) { up.resized = {id}; },
+         [=](Decision&, Up& up) {
+           up.after = {{id, 1}};
+         },
+         [=](Decision&, Up& up) { up.disputed = {id}; }});
+    EXPECT_THAT(problem_in(NodeSum{.id = id}), HasSubstr("id "));
   }
   for (const int rank : {-2, 0, 4, 8, std::numeric_limits<int>::max()}) {
     expect_refused("rank ",
@@ -321,6 +333,7 @@ TEST(MessageLimits, IdsAndRanksAreTheSets) {
                     [=](Decision&, Up& up) { up.last = {{rank}}; },
                     [=](Decision&, Up& up) { up.reports[0].values[0].ranks.push_back(rank); }});
     EXPECT_THAT(problem_in(JobEnd{.rank = rank, .text = "t", .tensor = ""}), HasSubstr("rank "));
+    EXPECT_THAT(problem_in(NodeSum{.last = {.rank = rank}}), HasSubstr("rank "));
   }
   for (const int rank : {-1, 2}) {
     EXPECT_THAT(problem_in(JobEnd{.rank = rank, .text = "t", .tensor = ""}), IsEmpty());

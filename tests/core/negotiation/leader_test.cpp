@@ -45,8 +45,8 @@ struct Node {
                         .mailbox_bytes = 1024,
                         .control_bytes = 32768}),
         link(network, index),
-        io(topology, index, id_capacity, control_blocks[0],
-           topology.nodes() > 1 ? &link : nullptr, kWorld, {}, {}, eager) {}
+        io(topology, index, id_capacity, control_blocks[0], topology.nodes() > 1 ? &link : nullptr,
+           kWorld, {}, {}, eager) {}
 
   test::SharedControlBlock control_blocks;
   test::NetworkTreeLink link;
@@ -63,9 +63,9 @@ struct Common {
   /// Everything that went wrong: a decision on a tensor that a rank has not submitted, a wrong
   /// location, no end.
   std::vector<std::string> problems = {};
-  std::vector<std::string> order = {};  ///< every name as often as it has rounds
+  std::vector<std::string> order = {};       ///< every name as often as it has rounds
   std::vector<std::uint64_t> executed = {};  ///< units, by rank
-  int eager = 0;  ///< rounds on a node without a decision
+  int eager = 0;                             ///< rounds on a node without a decision
 };
 
 /// Does what an engine does, but for moving data.
@@ -150,7 +150,8 @@ struct Rank {
     if (batch->kind == LogBatch::Kind::control) {
       decision = std::get<Decision>(decode(batch->payload).value());
     }
-    batch->kind == LogBatch::Kind::complete ? finish_eager(decision.run.front()) : execute(decision);
+    batch->kind == LogBatch::Kind::complete ? finish_eager(decision.run.front())
+                                            : execute(decision);
   }
 
   void finish_eager(Id id) {
@@ -291,7 +292,9 @@ struct Simulation {
     std::ranges::shuffle(common.order, random);
     for (int n = 0; n < topology.nodes(); ++n) {
       const int first = topology.ranks_of_node[static_cast<std::size_t>(n)].front();
-      const auto leader = [this, first]() -> Rank& { return *ranks[static_cast<std::size_t>(first)]; };
+      const auto leader = [this, first]() -> Rank& {
+        return *ranks[static_cast<std::size_t>(first)];
+      };
       const EagerUse eager{
           .most_bytes = 64,
           .node_sum = [leader](Id id) { return leader().sum_of_node(id); },
