@@ -215,8 +215,7 @@ bool LeaderIo::hand_out(Duration now) {
   for (const std::string& warning : output.warnings) log().warn("{}", warning);
   arrivals_.insert(arrivals_.end(), output.arrivals.begin(), output.arrivals.end());
   expired_.insert(expired_.end(), output.expired.begin(), output.expired.end());
-  return !output.up.empty() || !output.decisions.empty() || !output.sums.empty() ||
-         !output.complete.empty();
+  return !output.up.empty() || !output.decisions.empty();
 }
 
 bool LeaderIo::flush_log() {

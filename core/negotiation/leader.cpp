@@ -151,11 +151,10 @@ Report merged_report(const std::string& name, const ReportedName& reported,
 
 std::vector<NodeSum> EagerIds::take_complete(Id id) {
   State& state = rounds_.at(id);
-  std::vector<NodeSum> sums;
-  if (std::ranges::any_of(state.sums, [](const auto& of_node) { return of_node.empty(); })) {
-    return sums;
-  }
+  const auto lacks_one = [](const auto& of_node) { return of_node.empty(); };
+  if (std::ranges::any_of(state.sums, lacks_one)) return {};
   ++state.complete;
+  std::vector<NodeSum> sums;
   for (auto& of_node : state.sums) {
     sums.push_back(std::move(of_node.front()));
     of_node.pop_front();
@@ -432,6 +431,7 @@ void Leader::apply(Decision& decision) {
   for (const Id id : decision.eager) {
     if (known_.contains(id)) eager_.insert(id);
   }
+  if (!decision.departed.empty()) eager_.clear();  // what waits is failed
   if (decision.all_joined) joined_.clear();
 }
 

@@ -161,6 +161,7 @@ class EagerIds {
   bool contains(Id id) const { return rounds_.contains(id); }
   void insert(Id id) { rounds_[id].sums.resize(nodes_); }
   void erase(Id id) { rounds_.erase(id); }
+  void clear() { rounds_.clear(); }
   /// False where the node is further ahead than it can be.
   bool add(int node, NodeSum sum) {
     auto& sums = rounds_.at(sum.id).sums[static_cast<std::size_t>(node)];

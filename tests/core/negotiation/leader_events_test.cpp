@@ -45,10 +45,13 @@ Up below(const std::string& name, std::int64_t extent = 8) {
 /// One leader beside a control block of the ready bits of one id.
 struct LeaderUnderTest : Leader {
   LeaderUnderTest(const Topology& topology, int node, ProcessSet set = kWorld,
-                  Duration warning_interval = {}, int id_capacity = 16)
+                  Duration warning_interval = {}, int id_capacity = 16,
+                  std::size_t most_eager_bytes = 0)
       : Leader(topology, node, id_capacity,
                {.retire = [](Id, bool) { return true; },
-                .ready_ranks = [this](Id) { return ready_ranks; }},
+                .ready_ranks = [this](Id) { return ready_ranks; },
+                .eager = {.most_bytes = most_eager_bytes,
+                          .node_sum = [](Id) { return std::vector<std::uint8_t>(32); }}},
                set, warning_interval) {}
 
   Up take_up(Duration now = 0s) { return take(now).up; }
@@ -98,6 +101,44 @@ TEST(LeaderReadiness, WhatIsResizedOnSomeRankIsResizedForAll) {
   EXPECT_TRUE(resized(false, true));
   EXPECT_TRUE(resized(true, true));
   EXPECT_FALSE(resized(false, false));
+}
+
+NodeSum sum(Id id, std::size_t bytes = 32) {
+  return {.id = id, .data = std::vector<std::uint8_t>(bytes)};
+}
+
+TEST(LeaderReadiness, WhatRunsAloneThreeTimesIsEagerUntilARankLeaves) {
+  for (const std::int64_t extent : {8, 9}) {  // 32 bytes are the most
+    LeaderUnderTest root(two_nodes_of_two, 0, kWorld, {}, 16, 32);
+    for (const int rank : {0, 1}) root.on_mail(rank, report("g", extent), 0s);
+    root.on_up(1, below("g", extent), 0s);
+    const Id id = root.take(0s).decisions.at(0).assigned.at(0).id;
+    std::vector<bool> eager;
+    for (int round = 0; round < 3; ++round) {
+      root.on_node_ready(id);
+      root.on_up(1, ready(id), 0s);
+      eager.push_back(!root.take(0s).decisions.at(0).eager.empty());
+    }
+    EXPECT_EQ(eager, (std::vector{false, false, extent == 8}));
+    if (extent == 9) continue;
+
+    EXPECT_FALSE(root.on_sum(1, sum(id, 31), 0s));
+    for (int round = 0; round < 2; ++round) {
+      root.on_node_ready(id);
+      EXPECT_EQ(root.take(0s).sums, std::vector{sum(id)});
+      EXPECT_TRUE(root.on_sum(1, sum(id), 0s));
+      const LeaderOutput output = root.take(0s);
+      EXPECT_THAT(output.complete, SizeIs(1));
+      EXPECT_THAT(output.decisions, IsEmpty());
+    }
+    EXPECT_TRUE(root.reached(std::vector{Rounds{id, 2}}));
+    EXPECT_FALSE(root.reached(std::vector{Rounds{id, 3}}));
+    root.on_node_ready(id);
+    root.on_up(1, {.departed = {3}}, 0s);
+    EXPECT_EQ(root.take(0s).decisions.at(0).after, (std::vector{Rounds{id, 2}}));
+    EXPECT_TRUE(root.on_sum(1, sum(id), 0s));
+    EXPECT_THAT(root.take(0s).complete, IsEmpty()) << "its waiters have got an error";
+  }
 }
 
 TEST(LeaderReadiness, AReportOfANameWithAnIdGivesTheIdUp) {
