@@ -378,7 +378,7 @@ bool Operations::flush_mail() {
 }
 
 void Operations::take(const Decision& decision, std::span<const LastArrival> last,
-                      std::vector<std::shared_ptr<Operation>>& decided) {
+                      std::vector<std::shared_ptr<Operation>>& decided, bool complete) {
   const auto refuse = [&](const std::string& what) {
     throw Error(ErrorCode::transport,
                 fmt::format("negotiation: rank {} is to run {}, which it has not submitted",
@@ -415,7 +415,7 @@ void Operations::take(const Decision& decision, std::span<const LastArrival> las
     auto operation = table_.take_waiting(id);
     if (operation) {
       operation->locations.clear();
-      for (int r = 0; r < set_.local_size; ++r) {
+      for (int r = 0; r < set_.local_size && !complete; ++r) {
         operation->locations.push_back(control_block_.location(id, r));
       }
     } else {

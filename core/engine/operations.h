@@ -526,9 +526,10 @@ class Operations {
   }
   /// Carries out what a decision says of names and ids; what runs is not undecided any more.
   /// Throws Error(transport) where this rank has not submitted what it is to run. `last`: for
-  /// the timeline, of each of the ids that run; or none. Appends them to `decided`.
+  /// the timeline, of each of the ids that run; or none. Appends them to `decided`. `complete`:
+  /// they do not run, and peers may go on to their next rounds.
   void take(const Decision& decision, std::span<const LastArrival> last,
-            std::vector<std::shared_ptr<Operation>>& decided);
+            std::vector<std::shared_ptr<Operation>>& decided, bool complete = false);
   /// The ranks disagree on this name.
   void fail(const Failed& failed);
   void end_join(int last_joined);

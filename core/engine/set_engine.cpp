@@ -458,7 +458,7 @@ void SetEngine::execute(const Decision& decision) {
 }
 
 void SetEngine::finish_eager(const Decision& complete) {
-  operations_.take(complete, last_arrivals(complete), decided_);
+  operations_.take(complete, last_arrivals(complete), decided_, true);
   for (const auto& operation : decided_) {
     Unit unit;
     unit.type = operation->signature.type;
@@ -490,9 +490,8 @@ EagerUse SetEngine::eager_use() {
     const auto tensors = tensors_of_node(*own, id);
     std::vector<std::uint8_t> sum(own->memory.bytes());
     std::byte* const output = std::as_writable_bytes(std::span(sum)).data();
-    data_path().reduce(own->signature,
-                       std::vector<const std::byte*>(tensors.begin(), tensors.end()), {&output, 1},
-                       own->signature.prescale, 1.0);
+    const std::vector<const std::byte*> inputs(tensors.begin(), tensors.end());
+    data_path().reduce(own->signature, inputs, {&output, 1}, own->signature.prescale, 1.0);
     return sum;
   };
   const auto spread = [this](std::span<const NodeSum> sums) {
