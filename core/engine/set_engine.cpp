@@ -170,7 +170,7 @@ void LeaderIo::obey(int sender, const Message& message, Duration now) {
   }
 }
 
-/// Of each sender in order.
+/// Obeys what can be read by now, of each sender in order.
 void LeaderIo::obey_held(Duration now) {
   std::set<int> waiting;
   std::erase_if(held_, [&](const auto& held) {

@@ -187,7 +187,7 @@ class EagerIds {
   std::map<Id, State> rounds_;
 };
 
-/// What a leader needs for eager ids.
+/// Sums up and spreads the tensors of eager ids.
 struct EagerUse {
   std::size_t most_bytes = 0;  ///< of a tensor; 0: there are none
   /// The sum of the node's ranks, which are ready for the id.
@@ -305,10 +305,10 @@ inline constexpr std::size_t kDecisionBytes = std::size_t{1} << 20;
 
 /// Actions that the leader wants, in this order.
 struct LeaderOutput {
-  Up up;                           ///< for the parent; empty() where there is nothing to say
-  std::vector<NodeSum> sums = {};  ///< for all other leaders
+  std::vector<NodeSum> sums;  ///< for all other leaders
   /// Eager rounds that are complete: by node, for this node's ranks.
-  std::vector<std::vector<NodeSum>> complete = {};
+  std::vector<std::vector<NodeSum>> complete;
+  Up up;                              ///< for the parent; empty() where there is nothing to say
   std::vector<Decision> decisions;    ///< for the children (without locations) and this node's log
   std::vector<std::string> warnings;  ///< for the log; the root's alone
   /// The root's: what has run out of time on some rank, which ends the job.

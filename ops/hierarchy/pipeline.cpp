@@ -234,13 +234,13 @@ void Pipeline::start_cross(Chunk& chunk) {
   }
 }
 
-/// Chunks may cross from and to where the tensor lies (LocalGroup::staging).
 void Pipeline::reduce(const Signature& signature, std::span<const std::byte* const> inputs,
                       std::span<std::byte* const> outputs, double pre, double post) {
   internal::reduce(signature.type, signature.op, inputs, outputs,
                    signature.bytes() / size_of(signature.type), {.pre = pre, .post = post});
 }
 
+/// Chunks may cross from and to where the tensor lies (LocalGroup::staging).
 MemoryUse Pipeline::withdraw() {
   MemoryUse use = MemoryUse::none;
   for (Chunk& chunk : chunks_) {

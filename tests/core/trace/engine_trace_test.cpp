@@ -17,7 +17,9 @@ using testing::SizeIs;
 /// Ranks with a trace each.
 class TracedWorld {
  public:
-  explicit TracedWorld(std::vector<int> node_sizes, bool engine_threads = true) {
+  /// `small_message`: 0: no name is eager, which has no chunks.
+  explicit TracedWorld(std::vector<int> node_sizes, bool engine_threads = true,
+                       std::size_t small_message = Settings().small_message) {
     for (const int size : node_sizes)
       traces_.resize(traces_.size() + static_cast<std::size_t>(size));
     ThreadWorldOptions options{.node_sizes = std::move(node_sizes),
@@ -25,6 +27,7 @@ class TracedWorld {
                                .engine_threads = engine_threads,
                                .trace = [this](int rank) { return Tracer(&trace(rank)); }};
     options.settings.chunk_size = 4096;
+    options.settings.small_message = small_message;
     world_ = std::make_unique<ThreadWorld>(options);
   }
   int size() const { return world_->size(); }
@@ -47,7 +50,7 @@ class TracedWorld {
   std::unique_ptr<ThreadWorld> world_;
 };
 
-constexpr int kRounds = 4;  // fewer than make a name eager, which has no chunks
+constexpr int kRounds = 5;
 const std::map<std::string, std::int64_t> kTensors = {{"a", 17}, {"b", 5000}, {"empty", 0}};
 
 /// Every collective of the row, one behind the other: negotiated, queued and run. The runs.
@@ -105,7 +108,7 @@ class EngineTrace : public testing::TestWithParam<std::vector<int>> {};
 
 // The first negotiation of a name is reported, later ones are ready bits.
 TEST_P(EngineTrace, EachTensorIsNegotiatedThenQueuedThenRunInChunks) {
-  TracedWorld world(GetParam());
+  TracedWorld world(GetParam(), /*engine_threads=*/true, /*small_message=*/0);
   world.start();
   world.on_all_ranks([&](int rank) {
     for (int round = 0; round < kRounds; ++round) {
