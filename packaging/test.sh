@@ -131,8 +131,8 @@ way_conan() {
   [[ -e $CONAN_HOME/profiles/default ]] || "$conan" profile detect
   "$conan" create . -s compiler.cppstd=20 --no-remote
   write_consumer "$work/by_conan"
-  "$conan" install --requires="hora/$version" -s compiler.cppstd=20 --no-remote -g CMakeToolchain \
-    --output-folder "$work/by_conan"
+  (cd "$work/by_conan" && # where it leaves CMakeUserPresets.json
+    "$conan" install --requires="hora/$version" -s compiler.cppstd=20 --no-remote -g CMakeToolchain --output-folder .)
   build_consumer "$work/by_conan" -DCMAKE_TOOLCHAIN_FILE="$work/by_conan/conan_toolchain.cmake" \
     -DCMAKE_BUILD_TYPE=Release
   trains "$(find "$CONAN_HOME/p" -path '*/p/bin/horarun')" -np 2 --no-prefix-output "$work/by_conan/build/train"
@@ -150,8 +150,9 @@ way_container() {
   "${buildah[@]}" bud -q --isolation chroot --network host --pull-never -t hora \
     -f examples/recipes/docker/Dockerfile .
   container=$("${buildah[@]}" from --pull-never hora)
-  "${buildah[@]}" copy "$container" build/data/digits /data
-  "${buildah[@]}" run --isolation chroot --network host "$container" horarun -np 2 cifar10 --data /data --epochs 1 \
+  awk 'BEGIN { for (; i < 1797; ++i) { for (j = 0; j < 64; ++j) printf "%d,", i * j % 17; print i % 10 } }' |
+    "${buildah[@]}" run --isolation chroot "$container" prepare_digits --output data
+  "${buildah[@]}" run --isolation chroot --network host "$container" horarun -np 2 cifar10 --data data --epochs 1 \
     --limit 256 -a resnet20
   "${buildah[@]}" rm "$container"
 }
