@@ -188,10 +188,12 @@ std::string header_of(const std::vector<TensorEntry>& tensors, const Metadata& m
     header += "{";
     if (!metadata.empty()) header += Json(kMetadata).dump() + ":" + Json(metadata).dump() + ",";
     for (const TensorEntry& tensor : tensors) {
-      const std::uint64_t offsets[] = {tensor.offset, tensor.offset + tensor.bytes};
-      header += c10::str(Json(tensor.name).dump(), R"(:{"dtype":")", kTypes[tensor.type].name,
-                         R"(","shape":)", Json(tensor.shape).dump(), R"(,"data_offsets":)",
-                         Json(offsets).dump(), "},");
+      header.append(Json(tensor.name).dump()).append(R"(:{"dtype":")");
+      header.append(kTypes[tensor.type].name).append(R"(","shape":[)");
+      for (const std::int64_t extent : tensor.shape) header.append(std::to_string(extent)) += ',';
+      if (header.back() == ',') header.pop_back();
+      header.append(R"(],"data_offsets":[)").append(std::to_string(tensor.offset)) += ',';
+      header.append(std::to_string(tensor.offset + tensor.bytes)).append("]},");
     }
   } catch (const Json::exception& error) {
     refuse_argument("these tensors make no safetensors file: a name is no UTF-8: ", error.what());
@@ -224,9 +226,12 @@ void fill_image(Bytes& image, const NamedTensors& tensors, const Metadata& metad
   for (const TensorEntry& entry : entries) {
     if (entry.bytes == 0) continue;
     const at::Tensor& tensor = tensors[entry.name];
-    at::from_blob(image.data() + header.size() + entry.offset, entry.shape,
-                  at::TensorOptions(tensor.scalar_type()))
-        .copy_(tensor);
+    std::byte* const place = image.data() + header.size() + entry.offset;
+    if (tensor.is_cpu() && tensor.is_contiguous()) {
+      std::memcpy(place, tensor.data_ptr(), entry.bytes);
+    } else {
+      at::from_blob(place, entry.shape, at::TensorOptions(tensor.scalar_type())).copy_(tensor);
+    }
   }
 }
 

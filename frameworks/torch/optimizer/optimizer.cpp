@@ -506,7 +506,7 @@ std::vector<OptimizerImplementation*> OptimizerImplementation::together(
   if (optimizers.empty()) refuse("no optimizer was given; expected at least one");
   std::vector<OptimizerImplementation*> all;
   for (const DistributedOptimizer* optimizer : optimizers) {
-    const std::string which = c10::str("optimizer ", all.size());
+    const std::string which = "optimizer " + std::to_string(all.size());
     if (optimizer == nullptr || !optimizer->implementation_) {
       refuse(which + " is null, or was moved from");
     }
