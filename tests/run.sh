@@ -112,6 +112,8 @@ run_preset() {
 
   echo "=== $preset: test"
   temporary=$(mktemp -d /tmp/hora-tests.XXXXXX)
+  # Open MPI 4's mpirun fails where another makes this folder at that moment.
+  (umask 077 && mkdir -p "$temporary/ompi.${HOSTNAME%%.*}.$EUID/used")
   # Open MPI's shared-memory files; it leaves some of those of jobs that tests abort, and version 5
   # that of a rank without a launcher.
   segments=$(mktemp -d /dev/shm/hora-tests.XXXXXX)

@@ -43,7 +43,7 @@ constexpr int kNoRank = -1;
 std::atomic<int> reporting_rank{kNoRank};
 std::atomic<pid_t> reporting_process{0};
 std::atomic<const TerminateReport::Report*> reporting{nullptr};
-std::atomic<std::terminate_handler> before{nullptr};
+std::atomic<std::terminate_handler> handler_before{nullptr};
 
 std::string type_of_current() {
   const std::type_info* const type = abi::__cxa_current_exception_type();
@@ -88,7 +88,7 @@ bool is_own_of_library(std::terminate_handler handler) {
   } catch (...) {
     // Logging has failed, which must not keep the process from ending.
   }
-  const std::terminate_handler next = before.load();
+  const std::terminate_handler next = handler_before.load();
   if (next && !(is_reported && is_own_of_library(next))) next();
   std::abort();
 }
@@ -120,7 +120,7 @@ TerminateReport::TerminateReport(int rank, Report report) : report_(std::move(re
   reporting_process.store(::getpid());
   const std::terminate_handler current = std::get_terminate();
   if (current == report_and_terminate) return;
-  before.store(current);
+  handler_before.store(current);
   std::set_terminate(report_and_terminate);
 }
 
@@ -128,7 +128,7 @@ TerminateReport::~TerminateReport() {
   reporting_rank.store(kNoRank);
   reporting.store(nullptr);
   // A handler that was installed over this one may still call it.
-  if (std::get_terminate() == report_and_terminate) std::set_terminate(before.load());
+  if (std::get_terminate() == report_and_terminate) std::set_terminate(handler_before.load());
 }
 
 void log_end(int rank, const std::string& why, bool is_known) noexcept {

@@ -56,7 +56,7 @@ void as_stranger(std::span<const std::byte> bytes, bool connects) {
   loop.each(std::chrono::milliseconds(0), [&] { loop.stop(); });
   Channel channel(
       loop, connection_of(UniqueFd(ends[1])), token, connects,
-      [](Message&&) { HORA_REQUIRE(!"a message of a stranger was read"); },
+      [](Message&&) { HORA_REQUIRE(false && "a message of a stranger was read"); },
       [](const std::string&) {});
   static_cast<void>(
       ::send(stranger.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT));

@@ -67,7 +67,7 @@ std::vector<std::string> failures_without(std::set<const void*> model::Options::
 // A leader gives an id up while its ranks arrive: it runs on both ranks, or on none.
 TEST(ControlBlockModel, AnIdThatIsGivenUpHasRunOrIsStale) {
   expect_right([] {
-    using enum NodeControlBlock::Arrival;
+    using enum ReadyWords::Arrival;
     auto arrivals = std::make_shared<std::array<NodeControlBlock::Arrival, 2>>();
     auto given_up = std::make_shared<bool>(false);
     return two_ranks(
