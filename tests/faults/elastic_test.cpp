@@ -123,8 +123,8 @@ TEST_F(ElasticHosts, TheScriptSaysWhichHostsThereAre) {
       {"--min-np", "2", "--host-discovery-script", script, "--blacklist-cooldown-range", "1", "1"},
       2);
   print("echo no hosts; exit 3");
-  EXPECT_TRUE(
-      job.wait_for("it has ended with exit status 3: no hosts; the hosts stay as they were"))
+  EXPECT_TRUE(job.wait_for(
+      "it has ended with exit status 3, and printed \"no hosts\"; the hosts stay as they were"))
       << transcript(job);
   print("echo 127.0.0.1:2; echo 127.0.0.2");
   expect_recovery(2, {"127.0.0.2 has come; 3 ranks on 127.0.0.1, 127.0.0.2 go on at step "});

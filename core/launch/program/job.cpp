@@ -155,8 +155,8 @@ tl::expected<std::vector<HostSlots>, std::string> discovered_hosts(
   const std::string place = "--host-discovery-script " + in_quotes(script);
   if (!output) return tl::unexpected(place + ": " + output.error());
   if (output->status != 0) {
-    return tl::unexpected(fmt::format("{}: it has ended with exit status {}: {}", place,
-                                      output->status, printable(trimmed(output->text))));
+    return tl::unexpected(fmt::format("{}: it has ended with exit status {}, and printed {}", place,
+                                      output->status, in_quotes(trimmed(output->text))));
   }
   return parse_hostfile(output->text, place).map([&](std::vector<HostSlots> hosts) {
     for (HostSlots& host : hosts) {
