@@ -128,7 +128,7 @@ left_on_hosts() {
     pid=$host_a_pid
     [[ $name == host-a ]] || pid=$host_b_pid
     processes_on "$pid" | sed "s/^/$name: process /"
-    nsenter --mount --target "$pid" find /dev/shm -mindepth 1 -printf "$name: %p\n"
+    nsenter --mount --root --target "$pid" find /dev/shm -mindepth 1 -printf "$name: %p\n"
     find "$work/$name/tmp" -mindepth 1 -maxdepth 1 -printf "$name: %p\n"
     nsenter --ipc --target "$pid" awk -v name="$name" 'FNR > 1 {
       print name ": System V " (FILENAME ~ /shm$/ ? "segment " : "semaphores ") $2

@@ -29,7 +29,7 @@ echo "$(hostname): $(cat "$2/a folder/file") $3"
 SHOW
 chmod +x "$work/bin/ssh" "$work/show"
 echo first > "$work/data/a folder/file"
-nsenter --mount --target "$host_b_pid" mount -t tmpfs tmpfs "$work/own"
+nsenter --mount --root --target "$host_b_pid" mount -t tmpfs tmpfs "$work/own"
 
 run_recipe() {
   (exec_on host-a PATH="$work/bin:$PATH" FOLDER="$work/own" HORARUN="$horarun" \
@@ -47,7 +47,7 @@ run_recipe - "$average"
 copied 2
 says 'the average of 2 ranks is 0.5, 1.5, ..., 999.5'
 says '== what horarun is going to execute'
-nsenter --mount --target "$host_b_pid" test -x "$work/own/bin/horarun" || fail "host-b has no copy"
+nsenter --mount --root --target "$host_b_pid" test -x "$work/own/bin/horarun" || fail "host-b has no copy"
 
 run_recipe - "$average"
 copied 0

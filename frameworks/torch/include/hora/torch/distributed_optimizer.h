@@ -147,8 +147,8 @@ class DistributedOptimizer {
   void complete_parameters();
 
   /// Without more data on this rank: takes part in others' averages with zeros until all have
-  /// called it; then all get the parameters and state of the rank that called it last, whose world
-  /// rank it returns. Throws Error(invalid_use) with sharding, buffers or hook.
+  /// called it; then all get the parameters, state and options (learning rates) of the rank that
+  /// called last, whose world rank it returns. Error(invalid_use) with sharding, buffers or hook.
   int join();
 
   torch::optim::Optimizer& wrapped();
