@@ -101,7 +101,7 @@ case $mpi in
 esac
 # run_preset PRESET OPTION...: builds and tests; notes in `failed` and `skipped`.
 run_preset() {
-  local preset=$1 folder=build/$1$suffix before left status=0
+  local preset=$1 folder=build/$1$suffix before left name state why status=0
   shift
   echo "=== $preset: configure and build"
   cmake --preset "$preset" -B "$folder" -DHORA_WERROR="${CI:+ON}" "${configuration[@]}" \
@@ -124,8 +124,11 @@ run_preset() {
     tee "$folder.ctest.log" || status=$?
   ((status == 0)) || failed+=("$preset: ctest, exit code $status")
 
-  while read -r line; do
-    skipped+=("$preset: $line")
+  # The last line of a skipped test says why.
+  while read -r _ _ name state; do
+    why=$(awk -v name="$name" '$2 == "Test:" { is_it = $3 == name }
+      is_it && /^<end of output>/ { print last; exit } { last = $0 }' "$folder/Testing/Temporary/LastTest.log")
+    skipped+=("$preset: $name: ${why:-$state}")
   done < <(grep -E '\((Skipped|Disabled)\)$' "$folder.ctest.log")
 
   # mpirun's daemons need a moment to go.

@@ -4,6 +4,11 @@
 host_a_address=10.77.0.1 host_b_address=10.77.0.2
 host_a_pid='' host_b_pid='' mpirun_pid=''
 
+skip() {
+  echo "SKIPPED: no two hosts on this machine: $1"
+  exit 77
+}
+
 # start_host NAME FLAG...: sets started_pid to a process that holds the host's namespaces. FLAG goes
 # to unshare. pdeathsig and kill-child: the host ends with this script, however that ends.
 start_host() {
@@ -34,6 +39,8 @@ start_host() {
 }
 
 start_hosts() {
+  unshare --net --uts --ipc --mount --pid --fork ip link set lo up 2> /dev/null ||
+    skip "the kernel refuses namespaces (in a container they need CAP_SYS_ADMIN and CAP_NET_ADMIN)"
   printf '127.0.0.1 localhost\n%s host-a\n%s host-b\n' \
     "$host_a_address" "$host_b_address" > "$work/hosts"
   start_host host-a
