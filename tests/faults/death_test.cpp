@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <sstream>
 
+#include "core/base/process.h"
 #include "tests/faults/fault_test.h"
 #include "tests/support/random_draws.h"
 #include "tests/support/seed.h"
@@ -187,6 +188,19 @@ TEST_P(Cause, WhoWaitsForARankThatHasShutDownGetsAnErrorWithinASecond) {
   EXPECT_LT(job.since_fault().value_or(kHang), Seconds(1)) << transcript(job);
   ASSERT_TRUE(job.wait(Seconds(10))) << transcript(job);
   EXPECT_NE(job.wait(), 0) << transcript(job);
+}
+
+/// The guard finds the end of its parent and a signal at once, when it has killed the rank.
+TEST_F(FaultTest, ARankWhoseGuardIsLateEndsOnce) {
+  for (int i = 0; i < 3; ++i) {
+    LaunchedJob& job = running_on(one_node());
+    const pid_t guard = job.process(Kind::guard, 1);
+    ::kill(guard, SIGSTOP);
+    ::kill(static_cast<pid_t>(internal::process_stat(guard)->parent), SIGKILL);
+    job.read_for(Seconds(0.2));
+    ::kill(guard, SIGCONT);
+    expect_cause(137, {"rank 1 (host ", "MPI's process that started it"}, Seconds(10));
+  }
 }
 
 TEST_F(FaultTest, WhoHasClosedAllDescriptorsEndsTheJobAtOnce) {

@@ -259,7 +259,7 @@ class Guard {
   }
 
   void on_ended(int status, const std::string& failure = {}) {
-    has_ended_ = true;
+    if (std::exchange(has_ended_, true)) return;
     const auto ended_at = internal::record_now();
     drain();
     RankEnded ended;
