@@ -28,10 +28,6 @@ begin_hosts() {
   fi
   # shellcheck disable=SC2034  # hosts.sh reads it
   rate=''
-  work=$(mktemp -d "${TMPDIR:-/tmp}/two_hosts.XXXXXX")
-  trap end_hosts EXIT
-  trap 'exit 130' INT
-  trap 'exit 143' TERM
   start_hosts
   await_carrier "$host_a_pid" link0
   await_carrier "$host_b_pid" link0

@@ -1,4 +1,4 @@
-# The two hosts of two_hosts.sh, which sources this. Uses its variables $work (a folder) and $rate.
+# The two hosts of two_hosts.sh, which sources this. Uses its variable $rate; sets $work, a folder.
 # shellcheck shell=bash disable=SC2154
 
 host_a_address=10.77.0.1 host_b_address=10.77.0.2
@@ -38,9 +38,14 @@ start_host() {
   started_pid=$holder
 }
 
+# They end with the script, however that ends; where it ends well, nothing may be left on them.
 start_hosts() {
   unshare --net --uts --ipc --mount --pid --fork ip link set lo up 2> /dev/null ||
     skip "the kernel refuses namespaces (in a container they need CAP_SYS_ADMIN and CAP_NET_ADMIN)"
+  work=$(mktemp -d "${TMPDIR:-/tmp}/two_hosts.XXXXXX")
+  trap end_hosts EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
   printf '127.0.0.1 localhost\n%s host-a\n%s host-b\n' \
     "$host_a_address" "$host_b_address" > "$work/hosts"
   start_host host-a

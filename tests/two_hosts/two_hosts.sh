@@ -47,10 +47,6 @@ if ((EUID != 0)) && [[ -z ${TWO_HOSTS_IN_USER_NAMESPACE:-} ]]; then
   [[ -z $max_bytes ]] || limits+=(--max-bytes "$max_bytes")
   TWO_HOSTS_IN_USER_NAMESPACE=1 exec unshare --user --map-root-user --net "$BASH" "$0" "${limits[@]}" -- "$@"
 fi
-work=$(mktemp -d "${TMPDIR:-/tmp}/two_hosts.XXXXXX")
-trap end_hosts EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
 start_hosts
 
 status=0
